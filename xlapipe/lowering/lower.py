@@ -264,7 +264,8 @@ def _lowered_program(
         named_values=named_values(lowering.traced.jaxpr),
         stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
-        kernel_codes=kernel_codes(lowering.traced.jaxpr),
+        # Only times need them.
+        kernel_codes=kernel_codes(lowering.traced.jaxpr) if platform.has_speeds else (),
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,
