@@ -38,7 +38,7 @@ class ProgramWork:
       warps, stages: of a program, as Triton is told.
       steps: trips of the loops of a program that load, on average.
       ordered_steps: of them, those that also store.
-      longest: times as many as that are most.
+      longest: the most steps of a program, relative to the average.
       reductions: of a program.
       live_words: 32-bit words of arrays that a program has at once.
       loaded_bytes: of a program.
@@ -82,7 +82,7 @@ class ProgramWork:
 
     @property
     def busiest(self) -> float:
-        """Programs of the multiprocessor that has most of them, or as many as take as long."""
+        """Programs of the multiprocessor that has most of them; one of more steps counts more."""
         return self._whole(self.programs / MULTIPROCESSORS, _FEW_PROGRAMS)
 
     def _whole(self, times: float, few: int) -> float:
