@@ -1,15 +1,21 @@
 """Pallas kernels, predicted by what their own code does."""
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from xlapipe.cost.step_cost import KernelCost
+from xlapipe.dumps.opened import open_path
+from xlapipe.errors import DumpError
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.predict.kernel_time import time_of
 from xlapipe.predict.pallas_work import counted_work
 
+ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
 READS = KernelCode(
     kernel="k",
@@ -80,3 +86,31 @@ def test_loops_and_branches_that_data_decide_are_assumed() -> None:
     cost = KernelCost(name="k", kind="k", op_name=None, source=None)
     assert counted_work(cost, replace(READS, undecided=1)).partly_unknown
     assert not counted_work(cost, READS).partly_unknown
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"programs": 0},
+        {"warps": -1},
+        {"steps": -1.0},
+        {"live_words": 1 << 80},
+        {"operations": {"other": -5}},
+        {"loaded_bytes": (1,)},
+    ],
+)
+def test_code_that_no_kernel_has_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="k"):
+        replace(READS, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_manifest_with_such_code_is_refused(tmp_path: Path) -> None:
+    (dump,) = (ROOT / "hlo_dumps/float8-linear-forward").glob("h200-cublas-jax*")
+    folder = shutil.copytree(dump, tmp_path / "dump")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["kernel_codes"][0]["programs"] = 0
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        DumpError, match=r"not a manifest of xlapipe: quantise has no programs.*fix:"
+    ):
+        open_path(folder)

@@ -1,7 +1,10 @@
 """What a Pallas kernel's own code says of one launch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+# Above all that a launch can do; numbers of a damaged file may have no float.
+_MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,11 @@ class KernelCode:
       live_words: the most 32-bit words of arrays that a program has at once.
       undecided: loops and branches whose course depends on data; one trip counts, and the branch
         that does most.
+
+    Raises:
+      ValueError: a number is negative or far too large, there is no program, warp or stage, or
+        other arrays have bytes than those of the sizes.
+      TypeError: something is no number.
     """
 
     kernel: str
@@ -50,6 +58,20 @@ class KernelCode:
     reductions: float
     live_words: int
     undecided: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            numbers = value.values() if isinstance(value, Mapping) else value
+            numbers = numbers if isinstance(numbers, Iterable) else (numbers,)
+            if field.name != "kernel" and not all(0 <= number <= _MOST for number in numbers):
+                raise ValueError(f"{field.name} of {self.kernel} is {value!r:.60}")
+        if min(self.programs, self.warps, self.stages) < 1:
+            raise ValueError(f"{self.kernel} has no programs, warps or stages")
+        arrays = len(self.operand_bytes) + len(self.result_bytes)
+        moved = (self.loaded_bytes, self.stored_bytes, self.updated_bytes)
+        if any(len(sizes) != arrays for sizes in moved):
+            raise ValueError(f"{self.kernel} has {arrays} arrays, and bytes of other ones")
 
     def is_of(self, kernel: str | None, operand_bytes: tuple[int, ...], result_bytes: int) -> bool:
         """Whether a custom call of that name and those sizes is this kernel."""
