@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton as plgpu
 
+from xlapipe.running.calibration.pallas_programs import call_of
 from xlapipe.running.calibration.timed_program import (
     BF16,
     F32,
@@ -35,25 +35,6 @@ def further_programs() -> dict[str, TimedProgram]:
     return programs_of(parts)
 
 
-def _pallas(
-    kernel: Callable[..., None],
-    results: Any,
-    grid: tuple[int, ...],
-    inputs: list[pl.BlockSpec],
-    outputs: Any,
-    warps: int,
-) -> Callable[..., Any]:
-    params = plgpu.CompilerParams(num_warps=warps, num_stages=2)
-    return pl.pallas_call(
-        kernel,
-        out_shape=results,
-        grid=grid,
-        in_specs=inputs,
-        out_specs=outputs,
-        compiler_params=params,
-    )
-
-
 def _pallas_blocks(add: Add) -> None:
     """Element-wise kernels of one block per program."""
 
@@ -72,7 +53,7 @@ def _pallas_blocks(add: Add) -> None:
         result = jax.ShapeDtypeStruct(shape, dtype)
         add(
             f"pallas_block_{tag}_{joined(shape)}_{rows}x{columns}",
-            _pallas(kernel, result, grid, [spec, spec], spec, warps),
+            call_of(kernel, grid, [spec, spec], spec, result, warps=warps),
             Arg(shape, dtype),
             Arg(shape, dtype),
         )
@@ -93,7 +74,7 @@ def _pallas_rows(add: Add) -> None:
             result = jax.ShapeDtypeStruct((rows, columns), dtype)
             add(
                 f"pallas_norm_{tag}_{rows}x{columns}_{own}",
-                _pallas(normed, result, (rows // own,), [spec], spec, 4),
+                call_of(normed, (rows // own,), [spec], spec, result),
                 Arg((rows, columns), dtype),
             )
     for (rows, columns), own in itertools.product(
@@ -110,16 +91,16 @@ def _pallas_rows(add: Add) -> None:
 
         add(
             f"pallas_matvec_{rows}x{columns}_{own}",
-            _pallas(
+            call_of(
                 product,
-                jax.ShapeDtypeStruct((rows,), F32),
                 (rows // own,),
                 [
                     pl.BlockSpec((own, columns), lambda i: (i, 0)),
                     pl.BlockSpec((columns,), lambda i: (0,)),
                 ],
                 pl.BlockSpec((own,), lambda i: (i,)),
-                2,
+                jax.ShapeDtypeStruct((rows,), F32),
+                warps=2,
             ),
             Arg((rows, columns), BF16),
             Arg((columns,), BF16),
