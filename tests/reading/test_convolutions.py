@@ -175,3 +175,13 @@ def test_groups_of_cutlass_run_one_after_another() -> None:
     assert (one.blocks, four.blocks) == (128, 4 * 132)
     assert four.further_kernels > one.further_kernels
     assert four.workspace_share < one.workspace_share == 1
+
+
+def test_hopper_blocks_wait_for_what_they_read_and_divide_sums_evenly() -> None:
+    # Tiles of 128 by 64 of float32: 192 elements of 4 bytes for each term, at 17 TB/s together.
+    knobs = {"27": "1", "2": "1"}
+    f32 = {"x": "f32[8,32,32,64]", "w": "f32[64,3,3,64]", "y": "f32[8,32,32,64]"}
+    forward = work_of(scope_of(62, knobs, **f32))
+    assert forward.engine is Engine.HOPPER
+    assert forward.block_wait_seconds == pytest.approx(576 * 192 * 4 * 132 / 17e12)
+    assert forward.round_seconds == 2.3e-6

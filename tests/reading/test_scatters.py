@@ -1,12 +1,14 @@
 """How long the L2 cache takes for the updates of a scatter."""
 
-from math import log
+from math import inf, log
 from typing import Any
 
 import pytest
 
 from tests.reading.small_work import work_of_text
 from xlapipe.predict import scatter_work
+from xlapipe.predict.calibration import shipped_calibration
+from xlapipe.predict.kernel_time import time_of
 from xlapipe.predict.work import KernelWork, Updates
 
 _ROWS, _WIDTH, _TABLE = 4096, 64, 1000
@@ -22,6 +24,7 @@ def _work(
     computed: bool = False,
     random: bool = False,
     negated: bool = False,
+    chooses: str = "m",
     order: str = "",
     ids: str = "",
 ) -> KernelWork:
@@ -46,7 +49,16 @@ fused {{
   m = pred[{_ROWS}]{{0}} parameter(3)
   c = s32[] constant(103)
   b = {ids} broadcast(c), dimensions={{}}
-  s = {ids} select(m, b, t)
+  z = f32[{_ROWS}]{{0}} parameter(4)
+  l = f32[] constant(0.75)
+  v = f32[{_ROWS}]{{0}} broadcast(l), dimensions={{}}
+  less = pred[{_ROWS}]{{0}} compare(z, v), direction=LT
+  more = pred[{_ROWS}]{{0}} compare(v, z), direction=LT
+  both = pred[{_ROWS}]{{0}} and(less, m)
+  q = {ids} select(more, b, t)
+  nested = {ids} select(less, q, t)
+  s = {ids} select({chooses}, b, t)
+  o = {ids} iota(), iota_dimension=0
   i = {damaged} {index}
   ROOT r = {whole} scatter(p, i, u), update_window_dims={{1,2}}, inserted_window_dims={{}}, \
 scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=combine
@@ -57,8 +69,9 @@ ENTRY main {{
   g = {ids} parameter(2)
   m = pred[{_ROWS}]{{0}} parameter(3)
   t = {ids} negate(g)
-  n = pred[{_ROWS}]{{0}} not(m)
-  ROOT f = {whole} fusion(p, u, {"t" if computed else "g"}, {"n" if random else "m"}), \
+  n = pred[{_ROWS}]{{0}} xor(m, m)
+  z = f32[{_ROWS}]{{0}} parameter(4)
+  ROOT f = {whole} fusion(p, u, {"t" if computed else "g"}, {"n" if random else "m"}, z), \
 kind=kInput, calls=fused
 }}
 """
@@ -85,9 +98,41 @@ def test_some_rows_of_a_select_between_a_constant_and_an_argument_meet() -> None
     waiting = met / 2 * scatter_work._WAITING_IN_ONE
     threads = met * _WIDTH / 4
     trying = threads / scatter_work._TRIED_AT_ONCE * scatter_work._TRIED_TOGETHER
-    assert short.seconds == pytest.approx(met * (waiting + trying))
+    assert short.seconds == pytest.approx(met * (waiting + trying) * scatter_work._OF_GRADIENTS)
     # An index that was computed, as those of tokens that experts take, is rarely replaced.
     assert _updates(index="bitcast(s)", computed=True).rows_of_a_constant == 0
+
+
+@pytest.mark.parametrize(
+    ("chooses", "index", "share"),
+    [
+        ("less", "bitcast(s)", 0.75),
+        ("more", "bitcast(s)", 0.25),
+        ("both", "bitcast(s)", 0.75),
+        ("m", "bitcast(nested)", 0.75 * 0.25),
+    ],
+)
+def test_a_comparison_with_a_constant_states_the_share(
+    chooses: str, index: str, share: float
+) -> None:
+    updates = _updates(chooses=chooses, index=index, random=True)
+    assert updates.rows_of_a_constant == pytest.approx(_ROWS * share)
+
+
+def test_rows_of_a_bias_by_distance_take_so_long_at_most() -> None:
+    given = {"table": "32,8", "row": "1,8", "element": "bf16"}
+    assert _updates(**given).most_seconds == inf
+    positions = _work(**given, index="bitcast(o)")
+    assert positions.what.endswith("at indices that follow from positions")
+    assert positions.updates is not None
+    assert positions.updates.most_seconds == _ROWS * scatter_work._POSITION_SECONDS
+    calibration = shipped_calibration("h200")
+    assert calibration is not None
+    time = time_of(positions, 0, False, calibration)
+    assert time.seconds == pytest.approx(positions.updates.most_seconds)
+    assert time.seconds == pytest.approx(
+        sum(part.seconds for part in time.parts) * time.ratio * time.in_a_step
+    )
 
 
 def test_of_updates_to_one_place_only_those_that_are_larger_try_to_write() -> None:

@@ -144,7 +144,7 @@ class Opened:
             self.plan,
             cost,
             calibration,
-            unknown_trips=self.unknown_trips or self.plan.stated_trips,
+            unknown_trips=self.unknown_trips,
             timed=self.timed,
         )
 

@@ -216,8 +216,18 @@ class StepTimeAtMost(Expectation):
         text = f"{prediction.seconds * 1e6:,.1f} µs predicted on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
-        if prediction.seconds <= self.seconds:
+        if prediction.seconds <= self.seconds and not prediction.uncounted:
             return self.finding(text)
+        if prediction.seconds <= self.seconds:
+            return self.finding(
+                f"at least {text}",
+                Violation(
+                    f"at most {self.seconds * 1e6:,.1f} µs",
+                    f"at least {text}: {'; '.join(prediction.uncounted)}",
+                    advice="state the trips of loops with `Workload(loop_trips=N)`; a step with "
+                    "calls that were not timed has no upper bound",
+                ),
+            )
         longest = max(prediction.kernels, key=lambda kernel: kernel.seconds)
         return self.finding(
             text,

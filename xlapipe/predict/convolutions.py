@@ -67,9 +67,9 @@ class Engine(Enum):
 _IN_CHUNKS = (Engine.HOPPER, Engine.AMPERE, Engine.CUTLASS)
 _IN_TILES = (*_IN_CHUNKS, Engine.REGISTERS, Engine.VECTORS)
 # Shares of the tensor cores' peak that blocks of forward passes and gradients of inputs reach, and
-# those of gradients of weights; fitted to the timed programs of the calibration of an H200.
+# those of gradients of weights; fitted to the timed programs of the calibrations.
 _SHARES = {
-    Engine.HOPPER: {16: (0.73, 0.38), 32: (0.54, 0.21)},
+    Engine.HOPPER: {16: (0.92, 0.77), 32: (0.95, 0.4)},
     Engine.AMPERE: {16: (0.25, 0.13), 32: (0.3, 0.06)},
     Engine.CUTLASS: {16: (0.45, 0.13), 32: (0.45, 0.17)},
     Engine.REGISTERS: {16: (0.09, 0.065), 32: (0.12, 0.065)},
@@ -78,13 +78,19 @@ _SHARES = {
 # What a block alone on a multiprocessor waits for a term, of 16 bits and of 32, and, by Ampere's
 # tensor cores, for one that has an index; not of gradients of weights. As seen on an H100.
 _WAITS = {
-    Engine.HOPPER: (2e-9, 4e-9),
+    Engine.HOPPER: (0.3e-9, 3e-9),
     Engine.AMPERE: (8e-9, 8e-9),
     Engine.CUTLASS: (3.5e-9, 3.5e-9),
     Engine.REGISTERS: (45e-9, 22e-9),
     Engine.VECTORS: (40e-9, 40e-9),
 }
-_INDEXED_WAIT = 20e-9
+_INDEXED_WAIT = 10e-9
+# Bytes per second that Hopper's blocks read of both arrays, all together, of 16 bits and of 32; and
+# what each of their rounds takes beside; as `_SHARES`.
+_READ_RATES = {16: (48e12, 11.3e12), 32: (17e12, 6.2e12)}
+_ROUNDS = {16: (1.6e-6, 0.0), 32: (2.3e-6, 9.3e-6)}
+# A round of other engines.
+_ROUND_SECONDS = 1e-6
 # Terms are read in chunks of so many bytes of one position's channels.
 _CHUNK_BYTES = 64
 # Tensor cores take channels of multiples of 16 bytes: others are padded.
@@ -168,6 +174,7 @@ class EngineWork:
       block_flops: operations of each.
       block_wait_seconds: of each, for its terms, however small its tile is.
       block_share: of the peak that they reach.
+      round_seconds: of each round of blocks, beside what they compute.
       further_kernels: beside the one that computes.
       workspace_bytes: that they write and read; workspace_share: of the bandwidth, then.
       serial_seconds: that a thread takes for its terms, one after another.
@@ -179,6 +186,7 @@ class EngineWork:
     block_flops: float = 0.0
     block_wait_seconds: float = 0.0
     block_share: float = 1.0
+    round_seconds: float = 0.0
     further_kernels: float = 0.0
     workspace_bytes: int = 0
     workspace_share: float = 1.0
@@ -335,7 +343,7 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     terms, parts = convolution.terms, 1.0
     split = convolution.of_weights or _SLICES in knobs
     if split:
-        parts = min(max(1.0, terms / _LEAST_TERMS), max(1.0, MULTIPROCESSORS / tiles))
+        parts = min(max(1.0, terms / _LEAST_TERMS), MULTIPROCESSORS / tiles)
     elif engine in _IN_CHUNKS:
         in_chunks = _ALIGNED_BYTES if knobs.get(_IDX_MODE) else _CHUNK_BYTES
         chunk = in_chunks / convolution.element_bytes
@@ -344,14 +352,22 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     blocks = tiles * parts
     if one_by_one and groups > 1:
         blocks = groups * ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS
-    shares = _SHARES[engine][32 if convolution.element_bytes >= 4 else 16]
+    bits, of_weights = 32 if convolution.element_bytes >= 4 else 16, convolution.of_weights
+    terms /= parts
+    wait = _wait_of_a_term(convolution, engine, knobs) * terms
+    round_seconds = _ROUND_SECONDS
+    if engine is Engine.HOPPER:
+        read_bytes = (rows + columns) * terms * convolution.element_bytes
+        wait = max(wait, read_bytes * MULTIPROCESSORS / _READ_RATES[bits][of_weights])
+        round_seconds = _ROUNDS[bits][of_weights]
     sliced = engine is Engine.CUTLASS and groups > 1
     return EngineWork(
         engine,
         blocks=blocks,
-        block_flops=2 * rows * columns * terms / parts,
-        block_wait_seconds=_wait_of_a_term(convolution, engine, knobs) * terms / parts,
-        block_share=shares[convolution.of_weights],
+        block_flops=2 * rows * columns * terms,
+        block_wait_seconds=wait,
+        block_share=_SHARES[engine][bits][of_weights],
+        round_seconds=round_seconds,
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
         workspace_bytes=chosen.workspace_bytes or 0,
         workspace_share=_SLICED_SHARE if sliced else 1.0,

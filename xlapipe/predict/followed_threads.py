@@ -37,7 +37,8 @@ _LINE_BYTES, _SECTOR_BYTES = 128, 32
 # A warp reads so many lines at least.
 _LEAST_LINES = 2
 _L1_BYTES = 192 << 10
-# What several blocks read, they often find in the L1 cache.
+# What several blocks read, they often find in the L1 cache; not of sectors with 32 elements, since
+# too many blocks read one each.
 _SHARE_AGAIN = 0.5
 # Until as many bytes of sectors were moved, the L2 cache holds a sector for blocks that read the
 # rest of it.
@@ -201,7 +202,9 @@ class _Threads:
         near = far = 0.0
         for read, total in moved.items():
             size = self._shape_of(read).size_bytes or 1
-            again = _SHARE_AGAIN * max(0.0, 1 - _L1_BYTES / size)
+            again = max(0.0, 1 - _L1_BYTES / size)
+            if element_bytes(self._shape_of(read).arrays[0]) > 1:
+                again *= _SHARE_AGAIN
             # When others need the rest of a sector, the L2 cache may have it no more.
             lost = missed[read]
             far += lost * max(0.0, total - needed[read])

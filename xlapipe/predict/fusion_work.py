@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.step_cost import KernelCost
@@ -81,7 +81,7 @@ def fusion_work(
         # numpy takes longer to start than most commands that predict no time.
         from xlapipe.predict.followed_threads import followed
 
-        tiled = emitter == "input"
+        tiled = emitter == "input" and hero != "scatter"
         work = followed(inner, body, scope, module, tiled=tiled, elements_of_a_thread=unrolled)
         if emitter == "loop" and hero != "dynamic-update-slice":
             scattered = _parts_of_a_sector(inner.shape, unrolled, threads)
@@ -130,6 +130,8 @@ def fusion_work(
             point = [log(count), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
         point += place
         what = f"rows of {row:,} elements in an array of {table:,} B"
+        if updates is not None and updates.most_seconds < inf:
+            what += ", at indices that follow from positions"
     elif hero == "sort":
         point, operations = sort_steps(heroes["sort"], inner.shape)
         what = f"{len(inner.shape.arrays)} arrays of {first_array(inner.shape)[2]:,} elements"

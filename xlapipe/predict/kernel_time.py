@@ -17,7 +17,7 @@ CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 # Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
-_SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
+_SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver", "cusparse")
 # How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
 # coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
 _REACH, _SMOOTH_REACH = 11.0, 20.0
@@ -56,8 +56,6 @@ _START_SECONDS = {
     "loop": 0.2e-6,
 }
 _START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 0.4e-6, 2.5e-6
-# Of a convolution, each further round of tiles takes so much beside its operations.
-_ROUND_SECONDS = 1e-6
 # A kernel that a library runs beside the one that computes, such as one that pads an array.
 _FURTHER_KERNEL_SECONDS = 1.6e-6
 _START_OF_TERMS = 1e-6
@@ -241,7 +239,7 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     share = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
     between = waited = 0.0
     if work.engine is not None:
-        share, between = work.engine.block_share, (rounds - 1) * _ROUND_SECONDS
+        share, between = work.engine.block_share, rounds * work.engine.round_seconds
         waited = work.engine.block_wait_seconds
     rate = share * _peak(name, constants) / MULTIPROCESSORS
     computed = rounds * work.block_flops / rate
@@ -341,6 +339,8 @@ def time_of(
     closest = nearest[:3]
     launches = math.prod(kernel.launches for kernel in closest) ** (1 / len(closest))
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
+    if work.updates is not None:
+        ratio = min(ratio, work.updates.most_seconds / seconds / in_a_step)
     seconds *= ratio * in_a_step
     return KernelTime(seconds, parts, ratio, basis, spread, launches, names, in_a_step)
 

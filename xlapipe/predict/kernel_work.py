@@ -5,6 +5,7 @@ change there, run `tests/gpu/time_zoo/recompute_points.py`.
 """
 
 import re
+from dataclasses import replace
 from math import prod
 
 from xlapipe.cost.fingerprint import signature
@@ -30,6 +31,8 @@ _COMPARED, _MERGED = 3.3e6, 2.6e4
 # an element of what several triangles solve, a term of a row for a column; and a pivot of a matrix.
 _ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
 _PIVOT = 3e6
+# And a column of a system with three diagonals, which cuSPARSE solves one after another.
+_SYSTEM = 2e8
 # In the same: of CUB's radix sort, until several rows are sorted, an element of one, and a byte of
 # that; until one row is sorted, passes over 32 bits of keys, an element in them, and a byte of it.
 _START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
@@ -117,6 +120,13 @@ def _work_of(
         body = module.computations.get(next(iter(inner.called_computations), ""))
         if flops and "gemm" in cost.kind and body is not None:
             return triton_product(inner, body, cost, flops, threads, untuned=untuned)
+        if body is not None and inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
+            # XLA's dynamic slice fusion: the call has slices of the operands. How much it touches
+            # is as unknown as where no fusion makes it.
+            called = next(item for item in body.instructions if item.opcode == "custom-call")
+            target = called.custom_call_target or cost.kind
+            cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
+            return _other(called, body, cost, threads, thunk)
         if body is not None:
             return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
@@ -189,6 +199,12 @@ def _other(
         batch = prod(first[:-2])
         # Several matrices take other kernels than one.
         point = (log(rows), log(columns), log(batch), 4.0 * (batch > 1))
+    elif name.startswith("cusparse_gtsv2"):
+        # Systems of several columns are solved one after another.
+        size, batch = (first[-1] if first else 1), prod(first[:-1])
+        columns = max(1, elements // max(1, size * batch))
+        point = (log(size), log(columns), log(batch))
+        operations = _SYSTEM * columns * (batch if columns > 1 else 1)
     elif name == "fft":
         before = first_array(given[0])[0]
         kind = f"fft {before} to {element}"

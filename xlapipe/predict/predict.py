@@ -66,6 +66,8 @@ class Prediction:
       call_seconds: of a call without the profiler, with the host's part.
       device: that the prediction is for; `scaled_from` the one that was timed, if another.
       assumptions: in words, what is not known.
+      uncounted: those of them by which the step may take many times as long; the times are then
+        lower bounds, and nothing is known of `high_seconds`.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -76,6 +78,7 @@ class Prediction:
     device: str
     scaled_from: str | None
     assumptions: tuple[str, ...]
+    uncounted: tuple[str, ...] = ()
 
     @property
     def kernel_seconds(self) -> float:
@@ -95,7 +98,8 @@ def predict(
 
     Args:
       cost: of the plan, with the speeds of the calibration's GPU.
-      unknown_trips: trips of each loop whose number the plan does not state.
+      unknown_trips: trips of each loop whose number the plan does not state; by default those
+        that the workload states.
       timed: seconds of a launch of kernels that ran before, by `fingerprint`.
     """
     return _Predictor(plan, cost, calibration, unknown_trips, timed or {}).run()
@@ -122,7 +126,7 @@ class _Predictor:
         self._module = plan.module
         self._cost = cost
         self._calibration = calibration
-        self._unknown_trips = unknown_trips
+        self._unknown_trips = unknown_trips or plan.stated_trips
         self._timed = timed
         self._thunks = thunks_of(plan, schedule_of(plan.module))
         self._untuned = is_untuned(plan.module)
@@ -143,6 +147,7 @@ class _Predictor:
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._sums: dict[str, _Sum] = {}
         self._assumptions: dict[str, None] = {}
+        self._uncounted: dict[str, None] = {}
         if plan.thunks and not self._thunks:
             self._assumptions[
                 "the thunks do not correspond to the kernels, so the number of their threads and "
@@ -175,9 +180,19 @@ class _Predictor:
                 math.sqrt(sum((kernel.seconds * kernel.launch.spread) ** 2 for kernel in kernels))
                 / total
             )
-        unknown = sum(k.seconds for k in kernels if k.launch.basis == ASSUMED)
+        assumed = [k for k in kernels if k.launch.basis == ASSUMED]
+        calls = [k for k in assumed if k.work.is_library_call]
+        if calls:
+            names = ", ".join(sorted({k.work.kind for k in calls})[:4])
+            launches = sum(k.launches for k in calls)
+            times = "once" if launches == 1 else f"{launches:,} times"
+            self._uncounted[
+                f"a library is called {times}, in ways that were not timed ({names}): the least "
+                "that this needs is counted"
+            ] = None
+        unknown = sum(k.seconds for k in assumed if k not in calls)
         if unknown:
-            kinds = sorted({k.work.kind for k in kernels if k.launch.basis == ASSUMED})
+            kinds = sorted({k.work.kind for k in assumed if k not in calls})
             self._assumptions[
                 f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
                 f"of Pallas kernels whose code is partly unknown: {', '.join(kinds[:4])}"
@@ -205,7 +220,8 @@ class _Predictor:
             call_seconds=call,
             device=self._calibration.device,
             scaled_from=self._calibration.scaled_from,
-            assumptions=tuple(self._assumptions),
+            assumptions=(*self._uncounted, *self._assumptions),
+            uncounted=tuple(self._uncounted),
         )
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
@@ -308,10 +324,11 @@ class _Predictor:
         trips = loop.trips
         if trips is None:
             trips = self._unknown_trips
-            self._assumptions[
-                "a loop whose number of trips is unknown: "
-                + ("one is counted" if trips is None else f"{trips:,} are counted, as stated")
-            ] = None
+            text = "a loop whose number of trips is unknown: "
+            if trips is None:
+                self._uncounted[f"{text}one is counted"] = None
+            else:
+                self._assumptions[f"{text}{trips:,} are counted, as stated"] = None
             trips = 1 if trips is None else trips
         sync = self._calibration.constants.sync_seconds if loop.trips is None else 0.0
         for steps, count in ((loop.first, min(trips, 1)), (loop.other, trips - 1)):

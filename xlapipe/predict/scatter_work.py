@@ -20,6 +20,7 @@ from xlapipe.predict.arrays import first_array, minor_to_major
 from xlapipe.predict.gpu import L2_BYTES, MULTIPROCESSORS, THREADS, THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array, unknown_values
 from xlapipe.predict.operand_places import element_bytes, raveled, unravelled
+from xlapipe.predict.scatter_indices import are_of_positions, rows_of_a_constant
 from xlapipe.predict.work import Updates
 
 _SECTOR_BYTES = 32
@@ -44,8 +45,10 @@ _MEETING_SECONDS = 20e-9
 # for 72 scatters (docs/lab/time.md): half of them within 10 %, nine of ten within a factor of 2.
 _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
-# Of rows whose index is a constant or an argument, those that are assumed to have the constant.
-_SHARE_OF_GIVEN, _SHARE_OF_RANDOM = 0.15, 0.5
+# Gradients are smaller than a calibration's random numbers beside what is there, and change it less
+# often: rows of a constant take so much as long, in four steps of the zoos 0.5 to 0.7; and a row of
+# a bias by distance at most so long, in three steps 23 to 45 ns.
+_OF_GRADIENTS, _POSITION_SECONDS = 0.65, 40e-9
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 # What an update passes on the way to the scatter, in the same thread.
 _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
@@ -69,10 +72,10 @@ def updates_of(
     negated = added.tried and added.combine == "add" and added.element in _FLOATS
     index = body.by_name[scatter.operands[len(scatter.operands) // 2]].shape
     several = len(index.dims) > 1 and index.dims[-1] > 1
-    chosen = _rows_of_a_constant(scatter, inner, body, scope)
+    chosen = rows_of_a_constant(scatter, inner, body, scope, module)
     updates = Updates(
         seconds=added.seconds(),
-        rows=0.0 if several or scatter.unique_indices else added.elements / added.row,
+        rows=0.0 if several or scatter.unique_indices else added.rows,
         several_of_a_place=added.of_place > 1,
         tried=added.tried,
         negated=negated,
@@ -80,8 +83,16 @@ def updates_of(
         meeting_seconds=0.0,
     )
     meeting = added.meeting_seconds(chosen or updates.meeting_rows)
-    seconds = max(updates.seconds, chosen * meeting)
-    return replace(updates, seconds=seconds, meeting_seconds=meeting)
+    of_constant = chosen * meeting * (_OF_GRADIENTS if added.tried else 1.0)
+    most = math.inf
+    if added.element in _SHORT_TYPES and are_of_positions(scatter, inner, body, scope, module):
+        most = added.rows * _POSITION_SECONDS
+    return replace(
+        updates,
+        seconds=max(updates.seconds, of_constant),
+        meeting_seconds=meeting,
+        most_seconds=most,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,11 @@ class _Added:
     sectors: float
     combine: str
     tried: bool
+
+    @property
+    def rows(self) -> float:
+        """Of all updates."""
+        return self.elements / self.row
 
     def seconds(self) -> float:
         """If the updates are spread evenly."""
@@ -267,68 +283,3 @@ def rows_of(instruction: Instruction, body: Computation) -> tuple[int, int, int]
         return 1, 0, 0
     rows = first_array(moved.shape)[2] // max(elements, 1)
     return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
-
-
-def _rows_of_a_constant(
-    scatter: Instruction, inner: Instruction, body: Computation, scope: Computation
-) -> float:
-    """Some of a scatter's rows, if a select chooses between a constant and an argument for each.
-
-    So does the gradient of an embedding of which some tokens are replaced with a mask's: 15 % of
-    them where the caller says which, as for BERT, and half where random numbers do, as those of
-    diffusion of text, whose share is random. Where indices are computed, as those of tokens that
-    experts take, few are replaced.
-    """
-    count = len(scatter.operands) // 2
-    operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
-    (_, table, _), (_, index, rows) = map(first_array, operands)
-    if scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
-        return 0.0
-    names, seen = [scatter.operands[count]], set[str]()
-    while names:
-        name = names.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        instruction = body.by_name[name]
-        if instruction.opcode in opcodes.RESHAPES:
-            names += instruction.operands
-        elif instruction.opcode == "select":
-            chosen = [body.by_name[name] for name in instruction.operands[1:]]
-            if any(0 <= _constant(item, body) < table[0] for item in chosen):
-                if not any(_is_argument(item, inner, scope) for item in chosen):
-                    return 0.0
-                given = _is_given(instruction.operands[0], inner, body, scope)
-                return rows * (_SHARE_OF_GIVEN if given else _SHARE_OF_RANDOM)
-            names += instruction.operands[1:]
-    return 0.0
-
-
-def _is_given(name: str, inner: Instruction, body: Computation, scope: Computation) -> bool:
-    """Whether a value of a fusion's body is computed from arguments and constants alone."""
-    names, seen = [name], set[str]()
-    while names:
-        name = names.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        instruction = body.by_name[name]
-        if instruction.opcode == "parameter" and not _is_argument(instruction, inner, scope):
-            return False
-        names += instruction.operands
-    return True
-
-
-def _constant(instruction: Instruction, body: Computation) -> int:
-    """An integer that all elements are; -1 if they are not."""
-    if instruction.opcode == "broadcast" and instruction.operands:
-        instruction = body.by_name[instruction.operands[0]]
-    return -1 if instruction.integer is None else instruction.integer
-
-
-def _is_argument(item: Instruction, inner: Instruction, scope: Computation) -> bool:
-    """Whether a value of a fusion's body is an argument of what calls the fusion."""
-    number = item.parameter_number
-    if number is None or number >= len(inner.operands):
-        return False
-    return scope.by_name[inner.operands[number]].opcode == "parameter"

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log2
+from math import inf, log2
 
+from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.triton_tiles import ProductTile
@@ -13,6 +14,8 @@ TRIED_SCATTER = "scatter by attempts"
 # Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
 _SERIAL_SECONDS = 20e-9
+# Beginnings of kinds whose time follows from what they compute, and of the calls that XLA makes.
+_COUNTED = ("loop", "input", "triton", "custom", "copy", "host", "pallas", "__", *COLLECTIVES)
 # Of `meeting_rows`: more of them rarely meet in one place.
 _MEETING_ROWS = 1000
 
@@ -30,6 +33,7 @@ class Updates:
       negated: whether that is since a sum with a negated update becomes a difference.
       rows_of_a_constant: that are assumed to have one index, which a select chooses.
       meeting_seconds: of each of those in one place, or of `meeting_rows` if they met there.
+      most_seconds: that the kernel takes, whatever kernels took that were timed.
     """
 
     seconds: float
@@ -39,6 +43,7 @@ class Updates:
     negated: bool
     rows_of_a_constant: float
     meeting_seconds: float
+    most_seconds: float = inf
 
     @property
     def meeting_rows(self) -> float:
@@ -125,6 +130,11 @@ class KernelWork:
         )
         memory = self.touched_bytes / 4.5e12
         return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))
+
+    @property
+    def is_library_call(self) -> bool:
+        """Whether it is known by the name of a library's call alone, not by what it computes."""
+        return not (self.flops or self.kind.startswith(_COUNTED))
 
     @property
     def touched_bytes(self) -> int:

@@ -98,7 +98,8 @@ class StepTime:
       measured: None if nothing was measured.
       predicted_seconds: from the first kernel to the last one on the device; None if no GPU is
         known. `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10
-        programs, `predicted_call_seconds` has the host's part.
+        programs, and the latter is None where a part is not counted; `predicted_call_seconds` has
+        the host's part.
     """
 
     traffic_bytes: int
@@ -119,6 +120,10 @@ class StepTime:
     kernels: tuple[TimeRow, ...]
 
 
+def _high_seconds(prediction: Prediction | None) -> float | None:
+    return prediction.high_seconds if prediction and not prediction.uncounted else None
+
+
 def step_time(opened: Opened) -> StepTime | None:
     """The time of a step; None if the dump has no complete HLO module."""
     cost = opened.step_cost
@@ -137,7 +142,7 @@ def step_time(opened: Opened) -> StepTime | None:
         predicted_seconds=prediction.seconds if prediction else None,
         predicted_kernel_seconds=prediction.kernel_seconds if prediction else None,
         predicted_low_seconds=prediction.low_seconds if prediction else None,
-        predicted_high_seconds=prediction.high_seconds if prediction else None,
+        predicted_high_seconds=_high_seconds(prediction),
         predicted_call_seconds=prediction.call_seconds if prediction else None,
         prediction=_about(prediction) if prediction else None,
         kernels=tuple(

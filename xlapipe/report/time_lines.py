@@ -143,10 +143,13 @@ def _prediction(time: StepTime) -> Iterator[str]:
         yield "predicted: none, because the dump does not name a GPU whose speeds are known"
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
+    least, interval = "", f" ({low} to {high} in 9 of 10 programs)"
+    if time.predicted_high_seconds is None:
+        least, interval = "at least ", ""
     text = (
-        f"predicted {microseconds(time.predicted_seconds)} on {about.device} ({low} to "
-        f"{high} in 9 of 10 programs), {microseconds(time.predicted_kernel_seconds)} in "
-        f"kernels, {microseconds(time.predicted_call_seconds)} per call"
+        f"predicted {least}{microseconds(time.predicted_seconds)} on {about.device}{interval}, "
+        f"{microseconds(time.predicted_kernel_seconds)} in kernels, "
+        f"{microseconds(time.predicted_call_seconds)} per call"
     )
     total = sum(about.basis_seconds.values())
     shares = [f"{name} {part / total:.0%}" for name, part in about.basis_seconds.items() if part]

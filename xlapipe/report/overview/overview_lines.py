@@ -243,10 +243,10 @@ def _time(overview: Overview) -> Iterator[str]:
     if prediction is not None:
         low, high = seconds_text(prediction.low_seconds), seconds_text(prediction.high_seconds)
         unit = f" {high.rpartition(' ')[2]}"
-        yield (
-            f"Time: {seconds_text(prediction.seconds)} predicted "
-            f"(9 in 10: {low.removesuffix(unit)} to {high}), {least}"
-        )
+        interval = f" (9 in 10: {low.removesuffix(unit)} to {high})"
+        if prediction.uncounted:
+            interval = " of a part"
+        yield f"Time: {seconds_text(prediction.seconds)} predicted{interval}, {least}"
     elif least:
         yield f"Time: {least}"
 

@@ -28,6 +28,7 @@ from xlapipe.running.calibration.edge_programs import edge_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
 from xlapipe.running.calibration.further_pallas import further_pallas
 from xlapipe.running.calibration.further_programs import further_programs
+from xlapipe.running.calibration.library_programs import library_programs
 from xlapipe.running.calibration.model_programs import model_programs
 from xlapipe.running.calibration.pallas_programs import pallas_programs
 from xlapipe.running.calibration.programs import calibration_programs
@@ -53,7 +54,7 @@ def programs_for_one_gpu() -> dict[str, TimedProgram]:
     parts = (
         *(calibration_programs, model_programs, varied_programs, random_programs),
         *(edge_programs, table_programs, pallas_programs, further_pallas, channel_programs),
-        *(random_calls, random_fusions, random_steps),
+        *(library_programs, random_calls, random_fusions, random_steps),
         further_programs,
     )
     return {name: program for part in parts for name, program in part().items()}
