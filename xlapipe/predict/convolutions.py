@@ -100,8 +100,9 @@ _LEAST_TERMS = 512
 # Further kernels that pad one array's channels and take a copy apart, that change the order of
 # dimensions, that divide groups, and that do all of it for a bias.
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
-# Of the bandwidth, what copies of the channels of one group reach.
-_SLICED_SHARE = 1 / 3.5
+# Of the bandwidth, what copies of the channels of one group reach, around CUTLASS and around tiles
+# of Hopper's tensor cores, and around these, copies with another order of dimensions.
+_SLICED_SHARE, _SLICED_SHARE_OF_HOPPER, _REORDERED_SHARE = 1 / 3.5, 0.2, 0.4
 # That divide a sum and add its parts.
 _TO_SPLIT = 2.0
 # That transform both arrays, multiply them, and transform the product back, for each group: 6 to 10
@@ -114,6 +115,8 @@ _TERM_SECONDS = {
     Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 1.5e-12)),
     Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
 }
+# Of 16 bits, groups that follow each other take so much longer.
+_SHORT_GROUPS = 2.0
 # Of a gradient of weights, whose terms are positions of the images.
 _POSITION_SECONDS = {
     Engine.SIMPLE: 0.6e-9,
@@ -273,7 +276,7 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
             workspace_bytes=workspace_bytes,
             workspace_share=_TRANSFORMING_SHARE,
         )
-    return _one_by_one(convolution, engine, workspace_bytes)
+    return _one_by_one(convolution, engine, chosen)
 
 
 def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> Engine:
@@ -300,11 +303,11 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
     return Engine.OF_CHANNELS_IN_TILES if in_tiles else Engine.OF_CHANNELS
 
 
-def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) -> EngineWork:
+def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration) -> EngineWork:
     """The work of an engine of which each thread adds the terms of an element."""
-    # Of float32, one group after another.
-    simple = engine is Engine.SIMPLE
-    kernels = convolution.groups if simple and convolution.element_bytes == 4 else 1
+    simple, short = engine is Engine.SIMPLE, convolution.element_bytes < 4
+    one_by_one = simple and (not short or _USE_TEX in chosen.knobs)
+    kernels = convolution.groups if one_by_one else 1
     if convolution.of_weights:
         further = 2 * kernels - 1 if simple else 1
         if engine is Engine.OF_CHANNELS:
@@ -320,11 +323,12 @@ def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) 
         results = convolution.rows * convolution.columns * convolution.groups / kernels
         together = of_result + convolution.terms * of_term[convolution.element_bytes >= 4]
         serial = kernels * max(convolution.terms * alone, results * together)
+        serial *= _SHORT_GROUPS if short and kernels > 1 else 1
         further = kernels - 1
     return EngineWork(
         engine,
         further_kernels=further,
-        workspace_bytes=workspace_bytes,
+        workspace_bytes=chosen.workspace_bytes or 0,
         serial_seconds=serial,
     )
 
@@ -360,7 +364,11 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         read_bytes = (rows + columns) * terms * convolution.element_bytes
         wait = max(wait, read_bytes * MULTIPROCESSORS / _READ_RATES[bits][of_weights])
         round_seconds = _ROUNDS[bits][of_weights]
-    sliced = engine is Engine.CUTLASS and groups > 1
+    share = _SLICED_SHARE if engine is Engine.CUTLASS and groups > 1 else 1.0
+    if engine is Engine.HOPPER and groups > 1:
+        share = _SLICED_SHARE_OF_HOPPER
+    elif engine is Engine.HOPPER and not convolution.channels_last:
+        share = _REORDERED_SHARE
     return EngineWork(
         engine,
         blocks=blocks,
@@ -370,7 +378,7 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         round_seconds=round_seconds,
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
         workspace_bytes=chosen.workspace_bytes or 0,
-        workspace_share=_SLICED_SHARE if sliced else 1.0,
+        workspace_share=share,
     )
 
 
@@ -404,7 +412,7 @@ def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configur
 def _best(convolution: Convolution) -> EngineWork:
     """That of the engine with the shortest rounds."""
     if convolution.of_channels:
-        return _one_by_one(convolution, Engine.OF_CHANNELS, 0)
+        return _one_by_one(convolution, Engine.OF_CHANNELS, _Configuration({}))
     candidates = (
         _in_tiles(convolution, Engine.HOPPER, _Configuration({_TILE_SIZE: tile}))
         for tile in _TUNED_TILES

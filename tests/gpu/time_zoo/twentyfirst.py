@@ -4,6 +4,7 @@ It was written without a look at the predictor or its calibration, to be timed o
 calibration and no fit has used its programs. It has no kernels through Pallas.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -328,12 +329,12 @@ def starcoder_token_step() -> TimedProgram:
             qkv = layer_norm(x, p["ln1"]) @ p["attn"] + p["attn_bias"]
             q, k, v = jnp.split(qkv, [d, d + size], -1)
             write = jax.vmap(lambda c, u, i: lax.dynamic_update_slice(c, u[None], (i, 0)))
-            keys, values = write(keys, k, position), write(values, v, position)
-            fresh.append((keys, values))
-            scores = jnp.einsum("bhd,bsd->bhs", q.reshape(b, h, size), keys) * size**-0.5
+            fresh.append((write(keys, k, position), write(values, v, position)))
+            seen, said = fresh[-1]
+            scores = jnp.einsum("bhd,bsd->bhs", q.reshape(b, h, size), seen) * size**-0.5
             scores = jnp.where(visible[:, None], scores.astype(F32), -1e9)
             probs = jax.nn.softmax(scores, -1).astype(BF16)
-            y = jnp.einsum("bhs,bsd->bhd", probs, values).reshape(b, d)
+            y = jnp.einsum("bhs,bsd->bhd", probs, said).reshape(b, d)
             x = x + y @ p["proj"] + p["proj_bias"]
             y = jax.nn.gelu(layer_norm(x, p["ln2"]) @ p["up"] + p["up_bias"])
             x = x + y @ p["down"] + p["down_bias"]
@@ -717,7 +718,7 @@ def style_transfer_step() -> TimedProgram:
     vgg = [
         [
             (Arg((3, 3, a, c), scale=(9 * a) ** -0.5), Arg((c,), scale=0.01))
-            for a, c in zip(stage[:-1], stage[1:], strict=True)
+            for a, c in itertools.pairwise(stage)
         ]
         for stage in stages
     ]
@@ -1192,7 +1193,7 @@ def sage_step() -> TimedProgram:
             states = [table[i] for i in layers]
             for depth, p in enumerate(params):
                 new = []
-                for own, near in zip(states[:-1], states[1:], strict=True):
+                for own, near in itertools.pairwise(states):
                     y = own @ p["own"] + near.mean(-2) @ p["near"] + p["bias"]
                     if depth < len(params) - 1:
                         y = jax.nn.relu(y)
