@@ -191,7 +191,8 @@ class BoundBy(Expectation):
 class StepTimeAtMost(Expectation):
     """The predicted time of a step, from its first kernel to its last one, is at most `seconds`.
 
-    Predicted times are off by some percent (docs/time.md): leave room above what you expect.
+    Predicted times are off by some percent (docs/time.md): leave room above what you expect. Where
+    a loop's trips are unknown, or a library's call was never timed, no limit holds.
 
     Attributes:
       target: a name of the catalogue; by default the target that the plan was compiled for.
