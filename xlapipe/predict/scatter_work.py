@@ -47,7 +47,7 @@ _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
 # Gradients are smaller than a calibration's random numbers beside what is there, and change it less
 # often: rows of a constant take so much as long, in four steps of the zoos 0.5 to 0.7; and a row of
-# a bias by distance at most so long, in three steps 23 to 45 ns.
+# a bias by distance at most so long, in two steps 16 to 47 ns.
 _OF_GRADIENTS, _POSITION_SECONDS = 0.65, 40e-9
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 # What an update passes on the way to the scatter, in the same thread.

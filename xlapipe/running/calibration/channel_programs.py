@@ -25,7 +25,7 @@ def channel_programs() -> dict[str, TimedProgram]:
     return programs_of((_channels_alone, _images_of_channels))
 
 
-def _gradients(
+def convolution_gradients(
     add: Add, name: str, convolved: Any, x: Arg, w: Arg, *, weights_alone: bool = False
 ) -> None:
     """Forward, of inputs and of weights, each alone; or those of weights."""
@@ -69,7 +69,7 @@ def _channels_alone(add: Add) -> None:
             # Of the others, those by tensor cores: some by threads, of two times the elements, take
             # half as long as the rest, for reasons that their sizes do not show.
             weights_alone = window < _LONG_WINDOW or tag == "f32"
-            _gradients(add, name, convolved, x, w, weights_alone=weights_alone)
+            convolution_gradients(add, name, convolved, x, w, weights_alone=weights_alone)
 
 
 def _images_of_channels(add: Add) -> None:
@@ -92,4 +92,4 @@ def _images_of_channels(add: Add) -> None:
             shape = (batch, side, side, channels)
             name = f"images_of_channels_{tag}_{joined(shape)}_{window}x{stride}"
             x, w = Arg(shape, dtype), Arg((window, window, 1, channels), dtype)
-            _gradients(add, name, convolved, x, w)
+            convolution_gradients(add, name, convolved, x, w)

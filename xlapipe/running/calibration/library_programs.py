@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from xlapipe.running.calibration.channel_programs import convolution_gradients
 from xlapipe.running.calibration.timed_program import (
     BF16,
     F32,
@@ -31,21 +32,9 @@ def library_programs() -> dict[str, TimedProgram]:
 
 def _with_gradients(add: Add, name: str, convolved: Any, x: Arg, w: Arg) -> None:
     """Forward, with a bias and a ReLU, and the gradients of inputs and of weights, each alone."""
-    made = jax.eval_shape(convolved, x.struct(), w.struct())
-    slope, bias = Arg(made.shape, made.dtype), Arg(w.shape[-1:], w.dtype)
-
-    def of_inputs(w: Any, slope: Any) -> Any:
-        zero = jnp.zeros(x.shape, x.dtype)
-        return jax.vjp(lambda value: convolved(value, w), zero)[1](slope)[0]
-
-    def of_weights(x: Any, slope: Any) -> Any:
-        zero = jnp.zeros(w.shape, w.dtype)
-        return jax.vjp(lambda value: convolved(x, value), zero)[1](slope)[0]
-
-    add(f"{name}_forward", convolved, x, w)
+    bias = Arg(w.shape[-1:], w.dtype)
+    convolution_gradients(add, name, convolved, x, w)
     add(f"{name}_biased", lambda x, w, b: jax.nn.relu(convolved(x, w) + b), x, w, bias)
-    add(f"{name}_inputs", of_inputs, w, slope)
-    add(f"{name}_weights", of_weights, x, slope)
 
 
 def _images(add: Add) -> None:
