@@ -97,8 +97,13 @@ class Compared:
 
 
 @cache
-def compared(records: str) -> tuple[Compared, ...]:
-    """Every program of a record: one of `ZOOS` or `two`."""
+def compared(records: str, only: str = "") -> tuple[Compared, ...]:
+    """The programs of a record.
+
+    Args:
+      records: one of `ZOOS` or `two`.
+      only: the name of the one that is wanted; empty for all.
+    """
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     target = _TARGETS[data["device"]]
     speeds, calibration = speeds_of_target(target), shipped_calibration(target)
@@ -109,6 +114,8 @@ def compared(records: str) -> tuple[Compared, ...]:
         with tarfile.open(RECORDS / f"{records}.plans.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         for name, record in data["programs"].items():
+            if name != (only or name):
+                continue
             plan = with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name)
             cost = step_cost(plan, speeds)
             assert cost is not None
