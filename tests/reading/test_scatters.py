@@ -59,6 +59,9 @@ fused {{
   nested = {ids} select(less, q, t)
   s = {ids} select({chooses}, b, t)
   o = {ids} iota(), iota_dimension=0
+  k = s32[] constant(31)
+  e = {ids} broadcast(k), dimensions={{}}
+  w = {ids} minimum(o, e)
   i = {damaged} {index}
   ROOT r = {whole} scatter(p, i, u), update_window_dims={{1,2}}, inserted_window_dims={{}}, \
 scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=combine
@@ -133,6 +136,17 @@ def test_rows_of_a_bias_by_distance_take_so_long_at_most() -> None:
     assert time.seconds == pytest.approx(
         sum(part.seconds for part in time.parts) * time.ratio * time.in_a_step
     )
+
+
+def test_rows_of_an_embedding_of_distances_meet_where_the_plan_has_them() -> None:
+    given = {"table": "32,64", "row": "1,64", "element": "bf16"}
+    # All distances from 31 on are one: 4,065 rows of 4,096 wait for each other there.
+    clamped = _work(**given, index="bitcast(w)").updates
+    assert clamped is not None
+    spread, own = _updates(**given), _updates(**given, index="bitcast(o)")
+    assert clamped.most_seconds == inf
+    assert clamped.seconds > 5 * spread.seconds
+    assert own.seconds == spread.seconds
 
 
 def test_of_updates_to_one_place_only_those_that_are_larger_try_to_write() -> None:

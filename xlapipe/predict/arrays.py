@@ -3,6 +3,7 @@
 from functools import lru_cache
 from math import log2
 
+from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape
@@ -36,6 +37,24 @@ def operand_shapes(instruction: Instruction, scope: Computation) -> list[Shape]:
         for position, name in enumerate(instruction.operands)
         if name in scope.by_name
     ]
+
+
+def updated_in_place(body: Computation) -> frozenset[str]:
+    """The updates that a fusion does in place: XLA does so if each of its results is one.
+
+    Source: `IsDynamicUpdateSliceFusion` of xla/backends/gpu/codegen/fusions.cc.
+    """
+    root = body.by_name[body.root]
+    names = root.operands if root.opcode == "tuple" else (root.name,)
+    updates = []
+    for result in names:
+        instruction = body.by_name[result]
+        while instruction.opcode in opcodes.RESHAPES:
+            instruction = body.by_name[instruction.operands[0]]
+        if instruction.opcode != "dynamic-update-slice":
+            return frozenset()
+        updates.append(instruction.name)
+    return frozenset(updates)
 
 
 def log(value: float) -> float:

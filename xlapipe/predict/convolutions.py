@@ -117,6 +117,13 @@ _TERM_SECONDS = {
 }
 # Of 16 bits, groups that follow each other take so much longer.
 _SHORT_GROUPS = 2.0
+# Of 16 bits and an engine that no tuner chose, groups run beside each other: seconds of a term of
+# one alone, and of all of a term of each result, whose channels fill tiles.
+_ALONE_BESIDE_OTHERS, _OF_A_TERM_BESIDE_OTHERS, _TILE_BESIDE_OTHERS = 50e-9, 0.083e-12, 128
+# Kernels of groups run beside each other as far as multiprocessors have room for their blocks, and
+# they do not end before the next ones begin: at most so many, and by what a term and a launch take.
+# As an H100 took for 60 convolutions in groups.
+_MOST_AT_ONCE, _BLOCKS_AT_ONCE, _OF_A_TERM, _BETWEEN_GROUPS = 4.0, 2, 8e-9, 4.5e-6
 # Of a gradient of weights, whose terms are positions of the images.
 _POSITION_SECONDS = {
     Engine.SIMPLE: 0.6e-9,
@@ -181,6 +188,7 @@ class EngineWork:
       further_kernels: beside the one that computes.
       workspace_bytes: that they write and read; workspace_share: of the bandwidth, then.
       serial_seconds: that a thread takes for its terms, one after another.
+      at_once: kernels of groups that run beside each other, which each take longer.
       as_tuned: whether the plan names no engine, and this is one as a tuner chooses it.
     """
 
@@ -194,6 +202,7 @@ class EngineWork:
     workspace_bytes: int = 0
     workspace_share: float = 1.0
     serial_seconds: float = 0.0
+    at_once: float = 1.0
     as_tuned: bool = False
 
 
@@ -307,7 +316,9 @@ def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration
     """The work of an engine of which each thread adds the terms of an element."""
     simple, short = engine is Engine.SIMPLE, convolution.element_bytes < 4
     one_by_one = simple and (not short or _USE_TEX in chosen.knobs)
-    kernels = convolution.groups if one_by_one else 1
+    beside = simple and short and not chosen.knobs and convolution.groups > 1
+    kernels = convolution.groups if one_by_one or beside else 1
+    at_once = min(_MOST_AT_ONCE, kernels) if beside else 1.0
     if convolution.of_weights:
         further = 2 * kernels - 1 if simple else 1
         if engine is Engine.OF_CHANNELS:
@@ -323,13 +334,19 @@ def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration
         results = convolution.rows * convolution.columns * convolution.groups / kernels
         together = of_result + convolution.terms * of_term[convolution.element_bytes >= 4]
         serial = kernels * max(convolution.terms * alone, results * together)
-        serial *= _SHORT_GROUPS if short and kernels > 1 else 1
+        serial *= _SHORT_GROUPS if short and one_by_one and kernels > 1 else 1
+        if beside:
+            columns = ceil(convolution.columns / _TILE_BESIDE_OTHERS) * _TILE_BESIDE_OTHERS
+            all_terms = convolution.rows * columns * convolution.terms * at_once
+            alone = convolution.terms * _ALONE_BESIDE_OTHERS
+            serial = kernels * max(alone, all_terms * _OF_A_TERM_BESIDE_OTHERS)
         further = kernels - 1
     return EngineWork(
         engine,
         further_kernels=further,
         workspace_bytes=chosen.workspace_bytes or 0,
         serial_seconds=serial,
+        at_once=at_once,
     )
 
 
@@ -353,11 +370,17 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         chunk = in_chunks / convolution.element_bytes
         channels = max(1.0, convolution.channels)
         terms *= ceil(channels / chunk) * chunk / channels
-    blocks = tiles * parts
-    if one_by_one and groups > 1:
-        blocks = groups * ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS
+    blocks, at_once = tiles * parts, 1.0
     bits, of_weights = 32 if convolution.element_bytes >= 4 else 16, convolution.of_weights
     terms /= parts
+    if one_by_one and groups > 1:
+        rounds = ceil(blocks / MULTIPROCESSORS)
+        room = _BLOCKS_AT_ONCE * MULTIPROCESSORS / blocks
+        room = min(room, rounds * terms * _OF_A_TERM / _BETWEEN_GROUPS, groups, _MOST_AT_ONCE)
+        at_once = max(1.0, room)
+        blocks = groups * rounds * MULTIPROCESSORS
+        if engine is Engine.CUTLASS:
+            blocks *= at_once
     wait = _wait_of_a_term(convolution, engine, knobs) * terms
     round_seconds = _ROUND_SECONDS
     if engine is Engine.HOPPER:
@@ -379,6 +402,7 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
         workspace_bytes=chosen.workspace_bytes or 0,
         workspace_share=share,
+        at_once=at_once,
     )
 
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Instruction
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
 OPERATIONS = {
@@ -30,9 +31,21 @@ OPERATIONS = {
     # Shifts to both sides are one instruction, and so is logic of three operands.
     **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }
+# What an operation of float64 takes instead, and a function: 2.5 to 3.8 times as long as that of
+# float32, as an H100 took (`_doubles` of `seldom_programs.py`).
+_DOUBLE, _DOUBLE_FUNCTION, _FUNCTION = 2.0, 3.0, 6
+_DOUBLES = ("f64", "c128")
 # Instructions that compute nothing for each element: LLVM adds up their indices before.
 FREE = opcodes.RENAMES | opcodes.GIVEN | opcodes.FILLS | opcodes.RESHAPES
 FREE |= opcodes.COPIES | (opcodes.REARRANGES - {"concatenate"}) | {"gather"}
+
+
+def operations_of(instruction: Instruction) -> float:
+    """Simple float32 operations that take as long as an element of an instruction's result."""
+    weight = OPERATIONS.get(instruction.opcode, 1.0)
+    if instruction.shape.element not in _DOUBLES or instruction.opcode in opcodes.JOINS:
+        return weight
+    return weight * (_DOUBLE_FUNCTION if weight >= _FUNCTION else _DOUBLE)
 
 
 class ThreadWork(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
-from xlapipe.predict.arrays import minor_to_major
-from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
+from xlapipe.predict.arrays import minor_to_major, updated_in_place
+from xlapipe.predict.element_operations import FREE, ThreadWork, operations_of
 from xlapipe.predict.gpu import L2_BYTES, THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array
 from xlapipe.predict.operand_places import (
@@ -70,6 +70,7 @@ def followed(
     *,
     tiled: bool,
     elements_of_a_thread: int,
+    elements_of_a_row: float = 1.0,
 ) -> ThreadWork:
     """The work of all threads of a fusion.
 
@@ -77,9 +78,11 @@ def followed(
       inner: the fusion, in `scope`; `body` is what it computes.
       tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
         `kInput` fusions do.
+      elements_of_a_row: that a thread adds up, one after another: LLVM computes what is the same
+        for all of them before.
     """
     each = max(1, elements_of_a_thread)
-    return _Threads(inner, body, scope, module, tiled, each).run()
+    return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row).run()
 
 
 class _Threads:
@@ -91,14 +94,17 @@ class _Threads:
         module: HloModule,
         tiled: bool,
         elements_of_a_thread: int,
+        elements_of_a_row: float,
     ) -> None:
-        self._fusion = (inner, body, scope, module, tiled, elements_of_a_thread)
+        self._fusion = (inner, body, scope, module, tiled, elements_of_a_thread, elements_of_a_row)
+        self._of_row = elements_of_a_row
         self._module = module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
         # Threads that are followed beside those of blocks: one further along this dimension.
         self._beside: int | None = None
         self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
+        self._in_place = updated_in_place(body)
         self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
@@ -270,6 +276,8 @@ class _Threads:
             return
         if opcode not in FREE:
             weight = self._weight(frame, instruction, at)
+            if self._of_row > 1 and _is_of_warps(at.index):
+                weight /= self._of_row
             self._operations += at.warps * (weight * times)
         needed = at.threads * times * self._scale
         if instruction.shape.arrays:
@@ -295,7 +303,7 @@ class _Threads:
     def _weight(self, frame: Frame, instruction: Instruction, at: Places) -> float:
         """Operations for one element."""
         opcode, by_name = instruction.opcode, frame.computation.by_name
-        weight = OPERATIONS.get(opcode, 1.0)
+        weight = operations_of(instruction)
         if opcode == "reduce":
             return 0.0
         if opcode == "pad" and has_interior(instruction):
@@ -319,7 +327,7 @@ class _Threads:
             update, index = operands[-1], operands[len(operands) // 2]
             self._same[index] = self._threads_of_an_index(update, index)
             return [update, index]
-        return [operands[1]]
+        return [operands[1]] if instruction.name in self._in_place else []
 
     def _threads_of_an_index(self, update: str, index: str) -> float:
         """Of a scatter: a thread has up to four elements of a row."""
@@ -336,8 +344,9 @@ class _Threads:
             return False
         body, operands = frame.computation, instruction.operands
         if instruction.opcode in opcodes.UPDATES:
-            self._pending += self._updates_of(instruction)
-            return True
+            updates = self._updates_of(instruction)
+            self._pending += updates
+            return bool(updates)
         arrays = body.by_name[operands[0]].shape.arrays
         if not self._tiled or not arrays:
             return False
@@ -359,7 +368,7 @@ class _Threads:
         name = next(iter(instruction.called_computations), "")
         adder = self._module.computations.get(name)
         of_adder = adder.instructions if adder is not None else ()
-        weights = (OPERATIONS.get(i.opcode, 1.0) for i in of_adder if i.opcode not in FREE)
+        weights = (operations_of(i) for i in of_adder if i.opcode not in FREE)
         return max(1.0, sum(weights))
 
     def _sum(
@@ -396,6 +405,12 @@ class _Threads:
         if (shape.size_bytes or 0) > _L1_BYTES:
             read = (name, times / max(1.0, in_sum))
             self._reads.setdefault(read, []).append((offset, at.active))
+
+
+def _is_of_warps(index: Index) -> bool:
+    """Whether all threads of each warp are at one place."""
+    warps = (part.reshape(-1, THREADS_OF_A_WARP) for part in index)
+    return all(bool((part == part[:, :1]).all()) for part in warps)
 
 
 def _beside(index: Index, shape: Shape, dim: int) -> Index:

@@ -9,7 +9,13 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
-from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
+from xlapipe.predict.arrays import (
+    first_array,
+    log,
+    minor_to_major,
+    share_of,
+    updated_in_place,
+)
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.predict.gpu import L2_BYTES, LEAST_THREADS
 from xlapipe.predict.reductions import (
@@ -70,7 +76,8 @@ def fusion_work(
         emitter = "triton" if "triton" in cost.kind else "custom"
     element, _, result = first_array(inner.shape)
     scattered = 0.0
-    if hero == "dynamic-update-slice":
+    in_place = hero == "dynamic-update-slice" and bool(updated_in_place(body))
+    if in_place:
         result = first_array(body.by_name[heroes[hero].operands[1]].shape)[2]
     if emitter in ("loop", "input"):
         unrolled = _ELEMENTS_OF_A_THREAD if emitter == "loop" else 1
@@ -81,16 +88,24 @@ def fusion_work(
         # numpy takes longer to start than most commands that predict no time.
         from xlapipe.predict.followed_threads import followed
 
-        tiled = emitter == "input" and hero != "scatter"
-        work = followed(inner, body, scope, module, tiled=tiled, elements_of_a_thread=unrolled)
-        if emitter == "loop" and hero != "dynamic-update-slice":
+        of_row = 1.0
+        if emitter == "input" and hero == "reduce" and threads:
+            along, length, _, count = reduced(heroes[hero], body)
+            of_row = length * count / threads if along == "row" else 1.0
+        work = followed(
+            *(inner, body, scope, module),
+            tiled=emitter == "input" and hero != "scatter",
+            elements_of_a_thread=unrolled,
+            elements_of_a_row=of_row,
+        )
+        if emitter == "loop" and not in_place:
             scattered = _parts_of_a_sector(inner.shape, unrolled, threads)
     else:
         work = _of_tiles(body, module)
     operations, largest = work.operations + flops.get(VECTOR, 0), work.elements
     if not threads:
         threads = int(largest) // _ELEMENTS_OF_A_THREAD
-        if hero == "dynamic-update-slice":
+        if in_place:
             threads = cost.written_bytes // 4
     touched = cost.read_bytes + cost.written_bytes
     point = [
@@ -138,10 +153,10 @@ def fusion_work(
     elif hero == "transpose" and once:
         tile = fusion_tile(inner, body, 1)
         point += [float(tile.misalignment), log(tile.operations_of_a_thread)]
-    elif hero in opcodes.JOINS:
-        hero = "joining"
-    elif hero == "dynamic-update-slice":
+    elif in_place:
         hero = "update"
+    elif hero in opcodes.JOINS or hero == "dynamic-update-slice":
+        hero = "joining"
     elif hero in ("dynamic-slice", "reverse"):
         hero = ""
     kind = f"{emitter} {hero}".strip()

@@ -16,11 +16,12 @@ from xlapipe.predict.work import TRIED_SCATTER, KernelWork
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
-# Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
-_SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver", "cusparse")
+# Library calls whose time grows smoothly with their sizes, over several orders of magnitude; how far
+# similar ones may be is what makes those of the calibrations predict each other best.
+_SMOOTH_REACHES = {"__cudnn$fmha": 20.0, "cusparse": 20.0, "__gpu$TopK": 9.0, "cusolver": 9.0}
 # How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
 # coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
-_REACH, _SMOOTH_REACH = 11.0, 20.0
+_REACH = 11.0
 _NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.5
 _BY_XLA = ("loop", "input")
 _FUSED = (*_BY_XLA, "triton", "custom")
@@ -130,13 +131,15 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     if cached_bytes:
         rate = constants.l2_bandwidth / 1e12
         text += f" and {cached_bytes / 1e6:,.2f} MB of the L2 cache at {rate:.2f} TB/s"
-    if work.sector_bytes:
-        memory += work.sector_bytes / constants.l2_bandwidth
-        text += f" and {work.sector_bytes / 1e6:,.2f} MB of its sectors"
     if work.far_sector_bytes:
         memory += work.far_sector_bytes / (_FAR_SHARE * constants.bandwidth)
         text += f" and {work.far_sector_bytes / 1e6:,.2f} MB of sectors of device memory"
     sides = [Part(memory, text), *_of_operations(work, constants)]
+    if work.sector_bytes:
+        all_bytes = work.touched_bytes + work.sector_bytes
+        rate = constants.l2_bandwidth
+        text = f"{all_bytes / 1e6:,.2f} MB of sectors of the L2 cache at {rate / 1e12:.2f} TB/s"
+        sides.append(Part(all_bytes / rate, text))
     if work.kind.startswith(_BY_XLA):
         sides += _of_threads(work, cached_bytes, constants)
     if work.engine is not None:
@@ -350,4 +353,7 @@ def _reach_and_noise(kind: str) -> tuple[float, float]:
         return _COPY_REACH, _FUSED_NOISE
     if kind.startswith(_FUSED):
         return _REACH, _FUSED_NOISE
-    return (_SMOOTH_REACH, _SMOOTH_NOISE) if kind.startswith(_SMOOTH) else (_REACH, _NOISE)
+    for smooth, reach in _SMOOTH_REACHES.items():
+        if kind.startswith(smooth):
+            return reach, _SMOOTH_NOISE
+    return _REACH, _NOISE

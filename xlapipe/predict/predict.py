@@ -364,7 +364,8 @@ class _Predictor:
         total.seconds += time.seconds * times
         if total.longest is None or time.seconds > total.longest.seconds:
             total.longest = time
-        duration = max(time.seconds, self._floors.get(name, 0.0))
+        at_once = self._work[name].at_once
+        duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
         self._wait(launch)
         opcode = launch.site.instruction.opcode
         if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):

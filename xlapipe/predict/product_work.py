@@ -30,6 +30,8 @@ _PLACE_OF_ENGINE = {
     )
 }
 _TERMS_OF_SMALL_MATRICES = 300
+# Without tensor cores, in smaller tiles.
+_EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 # XLA's tiles without autotune results; the second is that of the largest results. A product of more
 # than a round of such tiles gets another one from a tuner: as many elements as fill a round, within
@@ -125,7 +127,7 @@ def library_product(
         work = replace(work, point=(*work.point[:5], across))
         if element not in _TILED:
             return work
-        work = _in_blocks_of_cublas(work, inner)
+        work = _in_blocks_of_cublas(work, inner, exact=bool(exact))
         given = operand_shapes(inner, scope)[:2]
         misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
         if exact or not misaligned:
@@ -197,7 +199,7 @@ def _across(product: Instruction, scope: Computation) -> int:
     return across
 
 
-def _in_blocks_of_cublas(work: KernelWork, result: Instruction) -> KernelWork:
+def _in_blocks_of_cublas(work: KernelWork, result: Instruction, *, exact: bool) -> KernelWork:
     tile = _TILE_OF_CUBLAS**2
     _, dims, results = first_array(result.shape)
     matrices = prod(dims[:-2])
@@ -205,7 +207,9 @@ def _in_blocks_of_cublas(work: KernelWork, result: Instruction) -> KernelWork:
     terms = sum(work.flops.values()) / 2 / max(results, 1)
     if tiles < matrices / 2:
         # Blocks of small matrices compute little else than what they wait for.
-        tiles, terms = float(matrices), max(terms, _TERMS_OF_SMALL_MATRICES)
+        tile = _EXACT_TILE**2 if exact else tile
+        least = _EXACT_TERMS if exact else _TERMS_OF_SMALL_MATRICES
+        tiles, terms = float(matrices), max(terms, least)
     parts = min(_PARTS_OF_CUBLAS, max(1.0, MULTIPROCESSORS / tiles))
     return replace(work, blocks=tiles * parts, block_flops=2 * tile * terms / parts)
 

@@ -7,9 +7,14 @@ added to one row. Of the gradient of a bias by distance, as of T5, indices follo
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.predict.arrays import first_array
+from xlapipe.predict.gpu import THREADS_OF_A_WARP
+from xlapipe.predict.operand_places import unravelled
+from xlapipe.predict.thread_places import ThreadPlaces
 
 # Of rows whose index is a constant or an argument, those that are assumed to have the constant:
 # where the caller says which, as for BERT, and where random numbers do whose share the plan does
@@ -21,6 +26,8 @@ _HANDS_ON = _SAME_VALUE | {"concatenate", "dynamic-slice", "pad", "select", "sli
 # Random numbers are computed with it.
 _OF_RANDOM = "xor"
 _MOST_FOLLOWED = 4000
+# Of more rows, so many at the same distance are looked at.
+_ROWS_LOOKED_AT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,32 @@ def are_of_positions(
         value.instruction.opcode in ("parameter", "fusion", "custom-call")
         for value in _followed(index, module)
     )
+
+
+def share_of_one_place(
+    scatter: Instruction,
+    fusion: Instruction,
+    body: Computation,
+    scope: Computation,
+    module: HloModule,
+) -> float:
+    """The share of a scatter's rows with the index that most have, if it follows from positions.
+
+    Args:
+      fusion: whose body has the scatter, in `scope`.
+    """
+    name = scatter.operands[len(scatter.operands) // 2]
+    index = body.by_name[name].shape.arrays[0]
+    rows = index.elements
+    if not rows or (len(index.dims) > 1 and index.dims[-1] > 1):
+        return 0.0
+    looked_at = min(_ROWS_LOOKED_AT, -(-rows // THREADS_OF_A_WARP) * THREADS_OF_A_WARP)
+    place = np.arange(looked_at, dtype=np.int64) * max(1, rows // looked_at)
+    threads = ThreadPlaces(fusion, body, scope, module, 1)
+    at = threads.places(unravelled(np.minimum(place, rows - 1), index), place < rows)
+    values = np.sort(threads.value(threads.body, name, at, 0)[at.active])
+    starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    return float(np.diff(starts, append=len(values)).max() / len(values))
 
 
 def _origin(value: _Value, module: HloModule) -> _Value:

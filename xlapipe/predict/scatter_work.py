@@ -2,9 +2,9 @@
 
 XLA launches a thread for each update, or for up to four that are next to each other in a row. Of
 the updates that a warp makes at once, the L2 cache takes those of one sector together. A thread
-adds floats of 32 bits and integers with an atomic instruction. Where LLVM makes none, it reads,
-computes, and writes if no other update came between, or tries again; adds of 16 bits, for which PTX
-has an instruction, take as long.
+adds floats of 32 bits and integers with an atomic instruction. Where LLVM makes none, as of complex
+numbers, it reads, computes, and writes if no other update came between, or tries again; adds of 16
+bits, for which PTX has an instruction, take as long.
 """
 
 import math
@@ -20,7 +20,11 @@ from xlapipe.predict.arrays import first_array, minor_to_major
 from xlapipe.predict.gpu import L2_BYTES, MULTIPROCESSORS, THREADS, THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array, unknown_values
 from xlapipe.predict.operand_places import element_bytes, raveled, unravelled
-from xlapipe.predict.scatter_indices import are_of_positions, rows_of_a_constant
+from xlapipe.predict.scatter_indices import (
+    are_of_positions,
+    rows_of_a_constant,
+    share_of_one_place,
+)
 from xlapipe.predict.work import Updates
 
 _SECTOR_BYTES = 32
@@ -47,9 +51,10 @@ _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
 # Gradients are smaller than a calibration's random numbers beside what is there, and change it less
 # often: rows of a constant take so much as long, in four steps of the zoos 0.5 to 0.7; and a row of
-# a bias by distance at most so long, in two steps 16 to 47 ns.
-_OF_GRADIENTS, _POSITION_SECONDS = 0.65, 40e-9
+# a bias by distance, which has an element for each head, at most so long, in two steps 16 to 47 ns.
+_OF_GRADIENTS, _POSITION_SECONDS, _HEADS = 0.65, 40e-9, 32
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
+_COMPLEX = ("c64", "c128")
 # What an update passes on the way to the scatter, in the same thread.
 _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
@@ -86,7 +91,12 @@ def updates_of(
     of_constant = chosen * meeting * (_OF_GRADIENTS if added.tried else 1.0)
     most = math.inf
     if added.element in _SHORT_TYPES and are_of_positions(scatter, inner, body, scope, module):
-        most = added.rows * _POSITION_SECONDS
+        if added.row <= _HEADS:
+            most = added.rows * _POSITION_SECONDS
+        elif added.of_place > 1:
+            share = share_of_one_place(scatter, inner, body, scope, module)
+            rows = added.rows * share
+            of_constant = rows * added.meeting_seconds(rows, share) * _OF_GRADIENTS
     return replace(
         updates,
         seconds=max(updates.seconds, of_constant),
@@ -137,11 +147,15 @@ class _Added:
         places = self.elements / self.row / self.of_place
         return self._passing() + (self.of_place - 1) * self._waiting(places)
 
-    def meeting_seconds(self, rows: float) -> float:
-        """Of each of some rows that meet in one place."""
+    def meeting_seconds(self, rows: float, share: float = 1.0) -> float:
+        """Of each of some rows that meet in one place.
+
+        Args:
+          share: of the rows that threads have at the same time.
+        """
         if not self.tried:
             return _MEETING_SECONDS if self.combine == "add" else 0.0
-        at_once = min(rows, self._rows_at_once())
+        at_once = min(rows, self._rows_at_once() * share)
         # The last ones wait for fewer and fewer others.
         others = at_once * (1 - at_once / max(1.0, 2 * rows))
         return self._all_try(at_once) + others * _WAITING_IN_ONE
@@ -191,11 +205,13 @@ def _added(scatter: Instruction, body: Computation, module: HloModule, threads: 
     combiner = module.computations.get(next(iter(scatter.called_computations), ""))
     combine = combiner.by_name[combiner.root].opcode if combiner is not None else "add"
     replaced = combine == "parameter" or scatter.unique_indices
-    tried = not replaced and element in _SHORT_TYPES
+    tried = not replaced and element in (*_SHORT_TYPES, *_COMPLEX)
     if not replaced and element in _FLOATS and combine not in _LARGEST:
         tried = combine != "add" or _last(scatter, body) == "negate"
     at_once = element == "f32" and combine == "add" and not tried
-    sectors = elements * _sectors_of_an_update(scatter, body, together, at_once, row)
+    sectors = float(elements)  # complex numbers are tried one by one
+    if element not in _COMPLEX:
+        sectors *= _sectors_of_an_update(scatter, body, together, at_once, row)
     return _Added(
         element,
         max(1, elements),

@@ -137,6 +137,11 @@ class KernelWork:
         return not (self.flops or self.kind.startswith(_COUNTED))
 
     @property
+    def at_once(self) -> float:
+        """Kernels of its launch that run beside each other."""
+        return self.engine.at_once if self.engine is not None else 1.0
+
+    @property
     def touched_bytes(self) -> int:
         """Bytes read and written."""
         return self.read_bytes + self.written_bytes

@@ -36,6 +36,7 @@ from xlapipe.running.calibration.random_calls import random_calls
 from xlapipe.running.calibration.random_fusions import random_fusions
 from xlapipe.running.calibration.random_programs import random_programs
 from xlapipe.running.calibration.random_steps import random_steps
+from xlapipe.running.calibration.seldom_programs import seldom_programs
 from xlapipe.running.calibration.table_programs import table_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
@@ -54,7 +55,7 @@ def programs_for_one_gpu() -> dict[str, TimedProgram]:
     parts = (
         *(calibration_programs, model_programs, varied_programs, random_programs),
         *(edge_programs, table_programs, pallas_programs, further_pallas, channel_programs),
-        *(library_programs, random_calls, random_fusions, random_steps),
+        *(library_programs, seldom_programs, random_calls, random_fusions, random_steps),
         further_programs,
     )
     return {name: program for part in parts for name, program in part().items()}

@@ -20,7 +20,8 @@ from xlapipe.running.calibration.timed_program import TimedProgram
 
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
 KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
-_BATCH = 24
+# Programs of one session of the profiler, at most, and bytes of their arguments.
+_BATCH, _BATCH_BYTES = 24, 8 << 30
 Report = Callable[[str], None]
 Advance = Callable[[], None]
 
@@ -96,14 +97,25 @@ def time_programs(
     pool.shutdown(wait=True, cancel_futures=True)
     end = max(started + total_seconds, time.perf_counter() + total_seconds - compile_seconds)
     names = [name for name in programs if name in executables]
-    for start in range(0, len(names), _BATCH):
+    while names:
         if time.perf_counter() > end:
-            report(f"not timed for lack of time: {', '.join(names[start:])}")
+            report(f"not timed for lack of time: {', '.join(names)}")
             return
-        batch = {n: (programs[n], executables[n]) for n in names[start : start + _BATCH]}
+        batch: dict[str, tuple[TimedProgram, Any]] = {}
+        size_bytes = 0
+        while names and len(batch) < _BATCH:
+            size_bytes += _bytes_of_args(programs[names[0]])
+            if batch and size_bytes > _BATCH_BYTES:
+                break
+            name = names.pop(0)
+            batch[name] = programs[name], executables[name]
         for timed in _profiled(batch, calls, report):
             advance()
             yield timed
+
+
+def _bytes_of_args(program: TimedProgram) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.structs()))
 
 
 def _compiled(program: TimedProgram, folder: Path) -> Any:
