@@ -16,8 +16,8 @@ from xlapipe.predict.work import TRIED_SCATTER, KernelWork
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
-# Library calls whose time grows smoothly with their sizes, over several orders of magnitude; how far
-# similar ones may be is what makes those of the calibrations predict each other best.
+# Library calls whose time grows smoothly with their sizes, over orders of magnitude, and how far
+# similar ones may be: those of the calibrations predict each other best so.
 _SMOOTH_REACHES = {"__cudnn$fmha": 20.0, "cusparse": 20.0, "__gpu$TopK": 9.0, "cusolver": 9.0}
 # How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
 # coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
