@@ -177,6 +177,26 @@ def test_groups_of_cutlass_run_one_after_another() -> None:
     assert four.workspace_share < one.workspace_share == 1
 
 
+def test_groups_of_long_sums_run_beside_each_other() -> None:
+    # 16 positions: 8,192 of 8 channels, of windows of 9 elements and of 1,024.
+    knobs = {"5": "3", "14": "5", "2": "1"}
+    short = work_of(scope_of(27, knobs, w="bf16[64,3,3,16]", y="bf16[8,32,32,64]"))
+    large = {"x": "bf16[2,32,32,64]", "w": "bf16[64,32,32,16]", "y": "bf16[2,32,32,64]"}
+    long = work_of(scope_of(27, knobs, **large))
+    assert short.engine is long.engine is Engine.CUTLASS
+    assert short.at_once < 1.5
+    # 16 blocks for each group, which is far less than there is room for.
+    assert long.at_once == 4
+    assert long.blocks == 4 * 132 * long.at_once
+    # Without knobs, no tuner has chosen the engine, which has a kernel for each group too.
+    given = work_of(scope_of(11, {}, **large))
+    assert given.engine is Engine.SIMPLE
+    assert given.at_once == 4
+    assert given.further_kernels == 3
+    tuned = work_of(scope_of(11, {"2": "4", "3": "0"}, **large))
+    assert tuned.at_once == 1
+
+
 def test_hopper_blocks_wait_for_what_they_read_and_divide_sums_evenly() -> None:
     # Tiles of 128 by 64 of float32: 192 elements of 4 bytes for each term, at 17 TB/s together.
     knobs = {"27": "1", "2": "1"}

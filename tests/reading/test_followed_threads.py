@@ -14,7 +14,9 @@ from xlapipe.readers.hlo_proto import HloInstructionProto
 _LEAST = 2 / 32  # lines for each element: a warp reads two
 
 
-def _work(*lines: str, tiled: bool = False, each: int = 1, before: str = "") -> ThreadWork:
+def _work(
+    *lines: str, tiled: bool = False, each: int = 1, before: str = "", of_row: float = 1.0
+) -> ThreadWork:
     """The work of a fusion with such a body; of its parameters, `before` makes the second."""
     shapes = [line.split()[2] for line in lines if " parameter(" in line]
     result = next(line for line in lines if line.startswith("ROOT")).split()[3]
@@ -45,7 +47,12 @@ def _work(*lines: str, tiled: bool = False, each: int = 1, before: str = "") -> 
     main, body = module.entry_computation, module.computations["fused"]
     assert main is not None
     fusion = main.by_name["f"]
-    return followed(fusion, body, main, module, tiled=tiled, elements_of_a_thread=each)
+    return followed(
+        *(fusion, body, main, module),
+        tiled=tiled,
+        elements_of_a_thread=each,
+        elements_of_a_row=of_row,
+    )
 
 
 def test_neighbours_share_lines() -> None:
@@ -227,6 +234,48 @@ def test_windows_are_read_by_each_thread(size: int) -> None:
         "window={size=1x16 pad=0_0x15_0}, to_apply=add",
     )
     assert work.longest_reads == 16
+
+
+def test_what_is_the_same_for_a_row_is_computed_once_for_its_thread() -> None:
+    lines = (
+        "p = f32[64,4096]{1,0} parameter(0)",
+        "s = f32[64]{0} parameter(1)",
+        "e = f32[64]{0} exponential(s)",
+        "b = f32[64,4096]{1,0} broadcast(e), dimensions={0}",
+        "m = f32[64,4096]{1,0} multiply(p, b)",
+        "z = f32[] constant(0)",
+        "ROOT r = f32[64]{0} reduce(m, z), dimensions={1}, to_apply=add",
+    )
+    elements = 64 * 4096
+    once = _work(*lines, tiled=True).operations
+    rows = _work(*lines, tiled=True, of_row=16).operations
+    # The exponential, of 9 operations; neither the product nor the sum.
+    assert once - rows == pytest.approx(9 * elements * (1 - 1 / 16))
+
+
+def test_an_update_that_is_not_the_result_is_a_branch_for_each_element() -> None:
+    lines = (
+        "p = f32[64,4096]{1,0} parameter(0)",
+        "u = f32[1,4096]{1,0} parameter(1)",
+        "i = s32[] constant(5)",
+        "e = f32[64,4096]{1,0} exponential(p)",
+    )
+    update = "f32[64,4096]{1,0} dynamic-update-slice(e, u, i, i)"
+    inside = _work(*lines, f"d = {update}", "ROOT r = f32[64,4096]{1,0} negate(d)")
+    result = _work(*lines, f"ROOT d = {update}")
+    # In place, threads have elements of the update alone.
+    assert result.operations == 0
+    assert inside.operations >= 63 * 4096 * 10
+
+
+def test_float64_takes_longer() -> None:
+    operations = [
+        _work(f"p = {kind}[65536]{{0}} parameter(0)", f"ROOT r = {kind}[65536]{{0}} {opcode}(p)")
+        for opcode in ("negate", "exponential")
+        for kind in ("f32", "f64")
+    ]
+    simple, double, function, of_double = (work.operations / 65536 for work in operations)
+    assert (simple, double, function, of_double) == (1, 2, 9, 27)
 
 
 def test_threads_with_equal_indices_compute_them_once() -> None:

@@ -37,6 +37,10 @@ _ELEMENTS_OF_A_THREAD = 4
 _SHORT_TYPES, _COMPLEX = ("bf16", "f16"), ("c64", "c128")
 # Of a product in a loop, what a term of a longer sum takes, in reads of a sum, as an H100 took.
 _READS_OF_A_TERM, _UNROLLED_TERMS = 13.0, 32
+# LLVM does not unroll a loop over so many operations and reads. Then each term waits for its reads,
+# in accesses that follow each other: of a term, and of each read.
+_NOT_UNROLLED, _LEAST_TERMS = 170, 8
+_ACCESSES_OF_A_TERM, _ACCESSES_OF_A_READ = 10.0, 1.2
 # Of 16 bits, a thread of a transpose has so many elements that are next to each other.
 _SHORT_ELEMENTS = 2
 # The instruction that decides how a fusion runs, the first that its body has.
@@ -172,6 +176,9 @@ def fusion_work(
     elif kind == "input row reduction" and writes_elements(inner, sums):
         serial = largest / max(threads, 1) * ACCESSES_OF_WRITTEN
         chain *= CHAIN_OF_WRITTEN
+    elif emitter == "loop" and hero.endswith("reduction") and sums.length >= _LEAST_TERMS:
+        if chain + work.longest_reads > _NOT_UNROLLED:
+            serial = sums.length * _ACCESSES_OF_A_TERM + work.longest_reads * _ACCESSES_OF_A_READ
     missing = 0
     if emitter != "triton" and per_block:
         missing = max(0, LEAST_THREADS - per_block) * (threads // per_block)

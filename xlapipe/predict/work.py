@@ -64,7 +64,7 @@ class KernelWork:
       threads: number of threads; 0 if unknown.
       what: the same in words, for people.
       link_bytes: that a device sends to others.
-      serial_accesses: that each thread of a column reduction makes one after another: of each
+      serial_accesses: that each thread makes one after another. Of a column reduction: of each
         element it adds up, one for each result and a quarter for each operand.
       lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
       missing_threads: that blocks have less than others, which start as slowly.
