@@ -176,8 +176,9 @@ def fusion_work(
     elif kind == "input row reduction" and writes_elements(inner, sums):
         serial = largest / max(threads, 1) * ACCESSES_OF_WRITTEN
         chain *= CHAIN_OF_WRITTEN
-    elif emitter == "loop" and hero.endswith("reduction") and sums.length >= _LEAST_TERMS:
-        if chain + work.longest_reads > _NOT_UNROLLED:
+    elif kind in ("loop row reduction", "loop column reduction"):
+        not_unrolled = chain + work.longest_reads > _NOT_UNROLLED
+        if not_unrolled and sums.length >= _LEAST_TERMS:
             serial = sums.length * _ACCESSES_OF_A_TERM + work.longest_reads * _ACCESSES_OF_A_READ
     missing = 0
     if emitter != "triton" and per_block:

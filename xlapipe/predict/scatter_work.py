@@ -250,7 +250,7 @@ def _sectors_of_an_update(
         return 1.0
     if len(updates[0].dims) != len(table[0].dims) + 1 or not table[0].dims:
         return 1 / min(row, _SECTOR_BYTES // element_bytes(table[0]))
-    sectors = _sectors(updates[0], table[0], index[0], together)
+    sectors = _sectors(updates[0], table[0], together)
     minor = minor_to_major(table[0])[0]
     aligned = minor == len(table[0].dims) - 1 and not table[0].dims[-1] % together
     if at_once and aligned and not updates[0].dims[-1] % together:
@@ -261,7 +261,7 @@ def _sectors_of_an_update(
     return float(distinct / sectors.size)
 
 
-def _sectors(updates: Shape, table: Shape, index: Shape, together: int) -> Array:
+def _sectors(updates: Shape, table: Shape, together: int) -> Array:
     """Sectors of some warps' updates, int64[warps, updates of a thread, threads]."""
     of_warp = THREADS_OF_A_WARP * together
     warps = max(1, updates.elements // of_warp)
@@ -269,14 +269,13 @@ def _sectors(updates: Shape, table: Shape, index: Shape, together: int) -> Array
     place = np.asarray(chosen, np.int64)[:, None, None] * of_warp
     place = place + np.arange(together)[:, None] + together * np.arange(THREADS_OF_A_WARP)
     at = unravelled(np.minimum(place.ravel(), updates.elements - 1), updates)
-    starts = index.dims[-1] if len(index.dims) > 1 else 1
     places = []
     for number, (part, size, whole) in enumerate(
         zip(at[1:], updates.dims[1:], table.dims, strict=True)
     ):
         room = max(0, whole - size)
-        # Nobody knows the indices.
-        start = unknown_values("s32", at[0], number) % (room + 1) if number < starts else 0
+        # Nobody knows the indices, which are of the dimensions that an update does not fill.
+        start = unknown_values("s32", at[0], number) % (room + 1)
         places.append(np.minimum(part + start, whole - 1))
     sectors = raveled(places, table) * element_bytes(table) // _SECTOR_BYTES
     return sectors.reshape(place.shape)

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to twentyfifth, two, calibration or collectives.
+WHICH: zoo, unseen, third to twentysixth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -37,6 +37,7 @@ from twentyfifth import twentyfifth_programs
 from twentyfirst import twentyfirst_programs
 from twentyfourth import twentyfourth_programs
 from twentysecond import twentysecond_programs
+from twentysixth import twentysixth_programs
 from twentythird import twentythird_programs
 from unseen import unseen_programs
 
@@ -72,6 +73,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "twentythird": twentythird_programs,
         "twentyfourth": twentyfourth_programs,
         "twentyfifth": twentyfifth_programs,
+        "twentysixth": twentysixth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),

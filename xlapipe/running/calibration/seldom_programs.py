@@ -4,6 +4,7 @@ Arrays of gigabytes, float64, stacks of matrices to be decomposed, and convoluti
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,7 +42,8 @@ _DOUBLES: dict[str, Callable[[Any], Any]] = {
 
 def seldom_programs() -> dict[str, TimedProgram]:
     """Every program of this module, by name."""
-    return programs_of((_stacks, _large, _doubles, _image_groups, _sound_groups, _in_loops))
+    parts = (_stacks, _large, _doubles, _solved_doubles, _image_groups, _sound_groups, _in_loops)
+    return programs_of(parts)
 
 
 def _stacks(add: Add) -> None:
@@ -130,6 +132,29 @@ def _doubles(add: Add) -> None:
             return (apart * apart).sum(-1).astype(F32)
 
     add("doubles_distances_4096", distances, Arg((4096, 3)))
+
+
+def _solved_doubles(add: Add) -> None:
+    """Factorisations in float64: size and number of matrices; rows and columns."""
+
+    def in_doubles(solve: Callable[[Any], Any], x: Any) -> Any:
+        with jax.enable_x64(True):
+            return jax.tree.map(lambda y: y.astype(F32), solve(x.astype(jnp.float64)))
+
+    for n, count in sizes("64x1 256x1 1024x1 2304x1 4096x1 32x512 16x4096 128x8"):
+        a = Arg((*(count,) * (count > 1), n, n), identity=4.0 * n)
+        add(f"cholesky_f64_{n}_{count}", partial(in_doubles, jnp.linalg.cholesky), a)
+        add(f"lu_f64_{n}_{count}", partial(in_doubles, lambda a: lax.linalg.lu(a)[0]), a)
+        if n <= 1024:
+            symmetric = partial(in_doubles, lambda a: jnp.linalg.eigh(a + a.mT))
+            add(f"eigh_f64_{n}_{count}", symmetric, a)
+            add(f"qr_f64_{n}_{count}", partial(in_doubles, lambda a: jnp.linalg.qr(a)[0]), a)
+        if n <= 256:
+            add(f"svd_f64_{n}_{count}", partial(in_doubles, jnp.linalg.svd), a)
+    for rows, columns in sizes("2304x24 16384x64 4096x512"):
+        tall = Arg((rows, columns))
+        name = f"qr_f64_{rows}x{columns}"
+        add(name, partial(in_doubles, lambda a: jnp.linalg.qr(a)[0]), tall)
 
 
 def _image_groups(add: Add) -> None:
