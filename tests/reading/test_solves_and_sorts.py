@@ -62,7 +62,7 @@ ENTRY main {
     assert kernel.work.kind == "custom sort"
     assert kernel.launch.basis == "calibrated"
     # An H100 took 112 µs for as many of 32 bits.
-    assert kernel.seconds == pytest.approx(112e-6, rel=0.45)
+    assert kernel.seconds == pytest.approx(112e-6, rel=0.4)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _FUSED = (*_BY_XLA, "triton", "custom")
 _COPY, _COPY_REACH = "copy", 2.5
 # Kernels that XLA emits take longer in a step than in the small programs of a calibration: the
 # median over the programs of the development half and of the further zoos (docs/time.md).
-_IN_A_STEP = 1.04
+_IN_A_STEP = 1.03
 # A larger copy of which the size is no multiple of these bytes takes longer.
 _LARGE_COPY, _RESTS = 1 << 20, ((64, 2.5e-6), (4096, 0.7e-6))
 # Uncorrected formulas are this much too short on average; those of Pallas kernels whose author
