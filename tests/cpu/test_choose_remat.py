@@ -139,9 +139,15 @@ def test_loss_and_gradients_are_equal_bit_for_bit(
 @pytest.mark.parametrize(
     ("workload", "place", "printed"),
     [
-        ("linen_workload()", "gradient", "jax.value_and_grad(rematerialised(…), …)"),
+        pytest.param(
+            *("linen_workload()", "gradient", "jax.value_and_grad(rematerialised(…), …)"),
+            marks=pytest.mark.exhaustive,
+        ),
         ("linen_workload(scan=True)", "linen scan", "nn.remat(body, policy=policy, prevent_cse"),
-        ("nnx_workload()", "nnx", "nnx.value_and_grad(nnx.remat(…, policy=policy), …)"),
+        pytest.param(
+            *("nnx_workload()", "nnx", "nnx.value_and_grad(nnx.remat(…, policy=policy), …)"),
+            marks=pytest.mark.exhaustive,
+        ),
         ("nnx_workload(scan=True)", "nnx scan", "nnx.remat(body, policy=policy, prevent_cse"),
     ],
 )

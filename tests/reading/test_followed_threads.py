@@ -225,6 +225,23 @@ def test_reads_in_a_branch_of_a_long_sum_wait_for_each_other() -> None:
     assert reads(1024, 40, pad=True) == 1024
 
 
+def test_reads_of_a_thread_follow_each_other_if_some_are_in_branches() -> None:
+    def reads(*between: str) -> float:
+        return _work(
+            "p = f32[64,4096]{1,0} parameter(0)",
+            "z = f32[] constant(0)",
+            "q = f32[4096,64]{1,0} parameter(1)",
+            "t = f32[64,4096]{1,0} transpose(q), dimensions={1,0}",
+            *between,
+            "ROOT r = f32[64,4096]{1,0} add(s, t)",
+        ).reads_apart
+
+    assert reads("s = f32[64,4096]{1,0} negate(p)") == 0
+    part = "a = f32[64,4090]{1,0} slice(p), slice={[0:64], [3:4093]}"
+    # A thread reads both; where there is padding, one.
+    assert reads(part, "s = f32[64,4096]{1,0} pad(a, z), padding=0_0x3_3") == 2
+
+
 @pytest.mark.parametrize("size", [16, 64])
 def test_windows_are_read_by_each_thread(size: int) -> None:
     work = _work(

@@ -296,6 +296,21 @@ def test_lines_of_this_packages_calibrations_are_what_they_must_be(target: str) 
     assert parsed == shipped_calibration(target)
 
 
+def test_ratios_of_kernels_that_an_h100_timed_are_to_its_own_formula() -> None:
+    own: dict[tuple[str, str, float], list[float]] = {}
+    for kernel in shipped_calibration("h100_sxm").kernels:
+        key = (kernel.program, kernel.kind, kernel.microseconds)
+        own.setdefault(key, []).append(kernel.ratio)
+    differences = [
+        min(abs(kernel.ratio / ratio - 1) for ratio in own[key])
+        for kernel in shipped_calibration("h200").kernels
+        if (key := (kernel.program, kernel.kind, kernel.microseconds)) in own and kernel.device
+    ]
+    assert len(differences) > 4000
+    # The L2 cache of an H200 holds more of some operands.
+    assert sum(difference > 0.05 for difference in differences) < 0.02 * len(differences)
+
+
 def test_floors_are_unchanged_by_a_calibration() -> None:
     opened = open_path(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
     before = step_cost(opened.plan, speeds_of_target("h200")).floor_seconds

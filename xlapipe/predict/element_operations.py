@@ -59,6 +59,8 @@ class ThreadWork(NamedTuple):
       lines: of 128 bytes of the L1 caches, once for each warp that reads one.
       sector_bytes: of the L2 cache, that blocks read beyond what is needed once.
       far_sector_bytes: the same of arrays that the L2 cache does not hold.
+      reads_apart: other reads of the thread that has most of them, if some are in branches, which
+        begin when what is before them has ended; 0 if none is.
     """
 
     operations: float = 0.0
@@ -68,3 +70,4 @@ class ThreadWork(NamedTuple):
     lines: float = 0.0
     sector_bytes: float = 0.0
     far_sector_bytes: float = 0.0
+    reads_apart: float = 0.0

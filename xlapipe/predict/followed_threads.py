@@ -113,7 +113,8 @@ class _Threads:
         self._same: dict[str, float] = {}
         # Of the domain that is being followed.
         self._scale = 1.0
-        self._operations = self._reads_of_sums = np.zeros(0)
+        self._operations = self._reads_of_sums = self._all_reads = np.zeros(0)
+        self._reads_in_branches = False
         self._lines = 0.0
         self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
         self._pending: list[str] = []
@@ -159,6 +160,7 @@ class _Threads:
         self._scale = shape.elements / max(1, int(active.sum()))
         warps = len(place) // THREADS_OF_A_WARP
         self._operations, self._reads_of_sums = np.zeros(warps), np.zeros(warps)
+        self._all_reads, self._reads_in_branches = np.zeros(warps), False
         self._lines, self._reads = 0.0, {}
         self._elements = max(self._elements, float(shape.elements))
         index = unravelled(np.minimum(place, shape.elements - 1), shape)
@@ -179,6 +181,7 @@ class _Threads:
             total.lines + self._scale * self._lines,
             total.sector_bytes + near,
             total.far_sector_bytes + far,
+            total.reads_apart + self._reads_in_branches * self._longest(self._all_reads),
         )
 
     def _longest(self, of_warps: Array) -> float:
@@ -397,6 +400,9 @@ class _Threads:
         if in_sum:
             apart = at.branch and times >= _LONG_SUM and (shape.size_bytes or 0) > _L1_BYTES
             self._reads_of_sums += at.warps * (times * (_READ_APART if apart else 1.0))
+        else:
+            self._all_reads += at.warps * times
+            self._reads_in_branches |= at.branch != 0
         offset = raveled(at.index, shape) * element_bytes(shape)
         lines = np.where(at.active, offset // _LINE_BYTES, -1).reshape(-1, THREADS_OF_A_WARP)
         lines = np.sort(lines, 1)

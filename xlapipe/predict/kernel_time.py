@@ -201,6 +201,9 @@ def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> 
     if work.chain_reads:
         text += f", with {work.chain_reads:,.0f} reads"
     yield Part(chain, text)
+    if work.apart_seconds:
+        text = f"{work.apart_seconds * 1e6:,.1f} µs of reads in branches, one after another"
+        yield Part(work.apart_seconds, text)
     lines = work.lines * _OPERATIONS_OF_A_LINE / constants.operation_rate
     yield Part(lines, f"{work.lines:,.0f} lines of the L1 caches")
 

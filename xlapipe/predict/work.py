@@ -72,6 +72,7 @@ class KernelWork:
       chain_operations, chain_reads: of the thread that has most of them, of those that wait for
         each other: operations, and reads for terms of a sum.
       scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
+      apart_seconds: until all threads have made reads that follow each other.
       tile: of a product by Triton; None if unknown.
       program: of a Pallas kernel whose code was counted; None of others.
       update_seconds: that the L2 cache takes for what it adds to.
@@ -97,6 +98,7 @@ class KernelWork:
     sector_bytes: int = 0
     far_sector_bytes: int = 0
     scattered_bytes: int = 0
+    apart_seconds: float = 0.0
     updates: Updates | None = None
     missing_threads: int = 0
     chain_operations: float = 0.0
@@ -127,6 +129,7 @@ class KernelWork:
             self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * each + self.chain_reads * _READ_SECONDS,
             self.serial_accesses * _SERIAL_SECONDS,
+            self.apart_seconds,
         )
         memory = self.touched_bytes / 4.5e12
         return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))

@@ -50,6 +50,8 @@ ZOOS = (
     "twentyfourth",
     "twentyfifth",
     "twentysixth",
+    "twentyseventh",
+    "twentyeighth",
 )
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to twentysixth, two, calibration or collectives.
+WHICH: zoo, unseen, third to twentyeighth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -33,10 +33,12 @@ from third import third_programs
 from thirteenth import thirteenth_programs
 from twelfth import twelfth_programs
 from twentieth import twentieth_programs
+from twentyeighth import twentyeighth_programs
 from twentyfifth import twentyfifth_programs
 from twentyfirst import twentyfirst_programs
 from twentyfourth import twentyfourth_programs
 from twentysecond import twentysecond_programs
+from twentyseventh import twentyseventh_programs
 from twentysixth import twentysixth_programs
 from twentythird import twentythird_programs
 from unseen import unseen_programs
@@ -74,6 +76,8 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "twentyfourth": twentyfourth_programs,
         "twentyfifth": twentyfifth_programs,
         "twentysixth": twentysixth_programs,
+        "twentyseventh": twentyseventh_programs,
+        "twentyeighth": twentyeighth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),

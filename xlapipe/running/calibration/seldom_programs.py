@@ -1,6 +1,7 @@
 """Programs of a calibration at sizes and in types that steps seldom have, and then take long in.
 
-Arrays of gigabytes, float64, stacks of matrices to be decomposed, and convolutions in groups.
+Arrays of gigabytes, float64, stacks of matrices to be decomposed, convolutions in groups or with
+wide windows, and products of few terms or of many.
 """
 
 from collections.abc import Callable
@@ -42,8 +43,8 @@ _DOUBLES: dict[str, Callable[[Any], Any]] = {
 
 def seldom_programs() -> dict[str, TimedProgram]:
     """Every program of this module, by name."""
-    parts = (_stacks, _large, _doubles, _solved_doubles, _image_groups, _sound_groups, _in_loops)
-    return programs_of(parts)
+    of_arrays = (_stacks, _large, _doubles, _solved_doubles, _rows_of_products, _few_terms)
+    return programs_of((*of_arrays, _image_groups, _wide_windows, _sound_groups, _in_loops))
 
 
 def _stacks(add: Add) -> None:
@@ -157,6 +158,40 @@ def _solved_doubles(add: Add) -> None:
         add(name, partial(in_doubles, lambda a: jnp.linalg.qr(a)[0]), tall)
 
 
+def _rows_of_products(add: Add) -> None:
+    """Rows, and columns of both factors."""
+    for rows, columns, others in sizes(
+        "250000x40x40 100000x64x64 500000x24x24 60000x96x96 30000x128x32 400000x16x48 120000x72x8"
+    ):
+        for dtype, tag in TYPES:
+            x, y = Arg((rows, columns), dtype), Arg((rows, others), dtype)
+            name = f"rows_of_products_{tag}_{rows}x{columns}x{others}"
+            add(name, lambda x, y: x.T @ y, x, y)
+            add(f"{name}_weighted", lambda x, y, w: x.T @ (y * w), x, y, Arg((rows, 1), dtype))
+
+
+def _few_terms(add: Add) -> None:
+    """All pairs of points: batch, points, other points, coordinates."""
+    for batch, points, others, terms in sizes(
+        "1x4096x20000x3 1x16384x4096x3 1x8192x8192x2 1x2048x50000x3 1x1024x4096x3 1x20000x6000x4 "
+        "1x6000x6000x8 32x1024x2048x3 128x512x512x3 16x2048x1500x6"
+    ):
+        for dtype, tag in TYPES:
+            shape = (batch,) if batch > 1 else ()
+            x, y = (Arg((*shape, n, terms), dtype) for n in (points, others))
+            name = f"few_terms_{tag}_{batch}x{points}x{others}x{terms}"
+
+            def products(x: Any, y: Any) -> Any:
+                return jnp.einsum("...ik,...jk->...ij", x, y)
+
+            def distances(x: Any, y: Any) -> Any:
+                both = (x * x).sum(-1)[..., None] + (y * y).sum(-1)[..., None, :]
+                return both - 2 * products(x, y)
+
+            add(name, products, x, y)
+            add(f"{name}_distances", distances, x, y)
+
+
 def _image_groups(add: Add) -> None:
     """Pictures, side, channels, groups, window, step."""
     for n, side, channels, groups, window, step in sizes(
@@ -190,6 +225,27 @@ def _image_groups(add: Add) -> None:
         name = f"groups_f32_{n}x{side}_{channels}alone_{window}by{step}"
         x, w = Arg((n, side, side, channels)), Arg((window, window, 1, channels), scale=0.05)
         convolution_gradients(add, name, alone, x, w)
+
+
+def _wide_windows(add: Add) -> None:
+    """Each channel alone: pictures, side, channels, window."""
+    for n, side, channels, window in sizes(
+        "32x32x1024x9 64x16x1536x9 16x64x256x9 32x28x512x13 16x56x128x31 32x14x1024x31 "
+        "64x28x384x11 32x32x768x15 64x24x960x5 64x32x576x5"
+    ):
+
+        def alone(x: Any, w: Any) -> Any:
+            return lax.conv_general_dilated(
+                *(x, w, (1, 1), "SAME"),
+                dimension_numbers=_IMAGES,
+                feature_group_count=x.shape[-1],
+            )
+
+        for dtype, tag in TYPES:
+            name = f"wide_{tag}_{n}x{side}_{channels}alone_{window}"
+            x = Arg((n, side, side, channels), dtype)
+            w = Arg((window, window, 1, channels), dtype, scale=0.05)
+            convolution_gradients(add, name, alone, x, w)
 
 
 def _sound_groups(add: Add) -> None:
