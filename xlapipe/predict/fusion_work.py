@@ -17,7 +17,14 @@ from xlapipe.predict.arrays import (
     updated_in_place,
 )
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
-from xlapipe.predict.gpu import L2_BYTES, LEAST_THREADS, MULTIPROCESSORS, REGISTERS, THREADS
+from xlapipe.predict.gpu import (
+    L2_BYTES,
+    LEAST_THREADS,
+    MOST_REGISTERS,
+    MULTIPROCESSORS,
+    REGISTERS,
+    THREADS,
+)
 from xlapipe.predict.reductions import (
     ACCESSES_OF_WRITTEN,
     CHAIN_OF_WRITTEN,
@@ -41,10 +48,9 @@ _READS_OF_A_TERM, _UNROLLED_TERMS = 13.0, 32
 # in accesses that follow each other: of a term, and of each read.
 _NOT_UNROLLED, _LEAST_TERMS = 170, 8
 _ACCESSES_OF_A_TERM, _ACCESSES_OF_A_READ = 10.0, 1.2
-# Reads of which some are in branches follow each other. Threads of many need registers for them, up
-# to 255, so that a multiprocessor has few threads at once. As an H100 took for stencils that update
-# their borders.
-_APART_SECONDS, _REGISTERS_OF_A_READ, _LEAST_REGISTERS, _MOST_REGISTERS = 22e-9, 0.5, 32, 255
+# Reads of which some are in branches follow each other. Threads of many need registers for them, so
+# that a multiprocessor has few threads at once. As an H100 took for stencils that update borders.
+_APART_SECONDS, _REGISTERS_OF_A_READ, _LEAST_REGISTERS = 22e-9, 0.5, 32
 # Of 16 bits, a thread of a transpose has so many elements that are next to each other.
 _SHORT_ELEMENTS = 2
 # The instruction that decides how a fusion runs, the first that its body has.
@@ -214,7 +220,7 @@ def fusion_work(
 
 def _apart_seconds(reads: float, threads: int) -> float:
     """Until all threads have made their reads, one after another."""
-    registers = min(_MOST_REGISTERS, _LEAST_REGISTERS + reads * _REGISTERS_OF_A_READ)
+    registers = min(MOST_REGISTERS, _LEAST_REGISTERS + reads * _REGISTERS_OF_A_READ)
     at_once = MULTIPROCESSORS * min(THREADS, REGISTERS / registers)
     return reads * _APART_SECONDS * max(1.0, threads / at_once)
 

@@ -4,7 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from xlapipe.predict.gpu import MULTIPROCESSORS, REGISTERS, THREADS, THREADS_OF_A_WARP
+from xlapipe.predict.gpu import (
+    MOST_REGISTERS,
+    MULTIPROCESSORS,
+    REGISTERS,
+    THREADS,
+    THREADS_OF_A_WARP,
+)
 
 # Fitted to 573 kernels that an H100 ran (`pallas_programs`, `further_pallas` and those of
 # `further_programs`). What a trip of a loop waits for: products whose operands are loaded ahead,
@@ -21,7 +27,7 @@ _ALONE, _ISSUED = 2.1, 4
 _BYTE_SECONDS = 8e-12  # of a multiprocessor
 _SHARE_OF_PEAK = {"f32": 0.19}
 # Values that registers do not hold are stored and loaded in each trip of a loop.
-_REGISTERS_OF_A_THREAD, _MOST_REGISTERS, _HELD_REGISTERS = 30, 255, 217
+_REGISTERS_OF_A_THREAD, _HELD_REGISTERS = 30, 217
 _SPILLED_WORD_SECONDS = 125e-12
 _MOST_RESIDENT = 32.0
 # Rounds are whole where there are few of them and all programs take as long, and so are programs of
@@ -70,7 +76,7 @@ class ProgramWork:
     def resident(self) -> float:
         """Programs that a multiprocessor has at once, by registers and threads."""
         threads = self.warps * THREADS_OF_A_WARP
-        registers = threads * min(self.registers, _MOST_REGISTERS)
+        registers = threads * min(self.registers, MOST_REGISTERS)
         most = min(REGISTERS / registers, THREADS / threads, _MOST_RESIDENT)
         return min(max(1.0, most), ceil(self.programs / MULTIPROCESSORS))
 

@@ -214,17 +214,18 @@ def _image_groups(add: Add) -> None:
     for n, side, channels, window, step in sizes(
         "64x56x72x5x2 64x28x120x5x1 64x14x480x3x1 64x14x672x5x1 64x112x64x3x2 64x7x960x5x1"
     ):
-
-        def alone(x: Any, w: Any, step: int = step) -> Any:
-            return lax.conv_general_dilated(
-                *(x, w, (step, step), "SAME"),
-                dimension_numbers=_IMAGES,
-                feature_group_count=x.shape[-1],
-            )
-
+        alone = partial(_channels_alone, step=step)
         name = f"groups_f32_{n}x{side}_{channels}alone_{window}by{step}"
         x, w = Arg((n, side, side, channels)), Arg((window, window, 1, channels), scale=0.05)
         convolution_gradients(add, name, alone, x, w)
+
+
+def _channels_alone(x: Any, w: Any, step: int = 1) -> Any:
+    return lax.conv_general_dilated(
+        *(x, w, (step, step), "SAME"),
+        dimension_numbers=_IMAGES,
+        feature_group_count=x.shape[-1],
+    )
 
 
 def _wide_windows(add: Add) -> None:
@@ -233,19 +234,11 @@ def _wide_windows(add: Add) -> None:
         "32x32x1024x9 64x16x1536x9 16x64x256x9 32x28x512x13 16x56x128x31 32x14x1024x31 "
         "64x28x384x11 32x32x768x15 64x24x960x5 64x32x576x5"
     ):
-
-        def alone(x: Any, w: Any) -> Any:
-            return lax.conv_general_dilated(
-                *(x, w, (1, 1), "SAME"),
-                dimension_numbers=_IMAGES,
-                feature_group_count=x.shape[-1],
-            )
-
         for dtype, tag in TYPES:
             name = f"wide_{tag}_{n}x{side}_{channels}alone_{window}"
             x = Arg((n, side, side, channels), dtype)
             w = Arg((window, window, 1, channels), dtype, scale=0.05)
-            convolution_gradients(add, name, alone, x, w)
+            convolution_gradients(add, name, _channels_alone, x, w)
 
 
 def _sound_groups(add: Add) -> None:
