@@ -39,6 +39,7 @@ _NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
 _COMPRESS_ABOVE_BYTES = {
     file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
 } | {HLO: 256 * 1024}
+_PACKED = (".xz", ".gz")
 _GZIP_LEVEL = 6
 # Faster than gzip for kernels' code, and 20 times smaller. Preset 0 with the dictionary of 3,
 # which takes 18 to 27 % longer, for files that are smaller by at most 5 %.
@@ -204,7 +205,7 @@ def read_file(folder: Path, name: str) -> bytes:
         return read_plain(
             plain, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
         )
-    for suffix in (".xz", ".gz"):
+    for suffix in _PACKED:
         packed = folder / f"{name}{suffix}"
         if os.path.lexists(packed):
             return read_packed(
@@ -238,8 +239,8 @@ def write_dump(
     if _holds(path, contents):
         write_source_lines(path, files)
         return False
-    stored = dict(_stored(name, content) for name, content in contents.items())
-    write_folder(path, stored, fix=fix)
+    stored = (_as_stored(path, name, content) for name, content in contents.items())
+    write_folder(path, dict(stored), fix=fix)
     return True
 
 
@@ -270,8 +271,21 @@ def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
         write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
 
 
-def _stored(name: str, content: bytes) -> tuple[str, bytes]:
-    """The name and the bytes on disk: large files are compressed."""
+def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
+    """The name and the bytes on disk: those of `folder` if it has this content.
+
+    Another build of liblzma packs the same content into other bytes.
+    """
+    for suffix in ("", *_PACKED):
+        file = folder / f"{name}{suffix}"
+        with suppress(DumpError, OSError):
+            if os.path.lexists(file) and read_file(folder, name) == content:
+                return file.name, file.read_bytes()
+    return _packed(name, content)
+
+
+def _packed(name: str, content: bytes) -> tuple[str, bytes]:
+    """The name and the bytes of a new file: large files are compressed."""
     if len(content) <= _COMPRESS_ABOVE_BYTES.get(name, len(content)):
         return name, content
     with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma

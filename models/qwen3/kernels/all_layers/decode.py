@@ -1,6 +1,7 @@
 """A decode step of one sequence: a kernel for all layers, then the output head."""
 
 from collections.abc import Mapping
+from decimal import Decimal, localcontext
 from typing import Any
 
 import jax
@@ -60,6 +61,11 @@ def _arrays_of(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
 
 
 def _frequencies_of(head_dim: int, theta: float) -> Float[Array, " half_head"]:
-    """The frequencies of `rotation.rows_of`, as a constant."""
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return jnp.asarray(np.float32(theta) ** -exponents)
+    """The frequencies of `rotation.rows_of`, as a constant that no CPU rounds.
+
+    NumPy's powers differ between CPUs in the last bit, and with them the executable.
+    """
+    with localcontext(prec=40):
+        base = Decimal(theta)
+        powers = [base ** (Decimal(-lane) / head_dim) for lane in range(0, head_dim, 2)]
+    return jnp.asarray(np.array(powers, np.float64).astype(np.float32))
