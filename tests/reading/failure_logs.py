@@ -133,6 +133,7 @@ LOGS = (
         "\tBuffer 2:\n\t\tSize: 384.0KiB\n\t\tEntry Parameter Subshape: f32[256,128,3]\n"
         "\t\t==========================\n",
         kind="execution",
+        executable_name="jit_join",
         requested_bytes=6291456,
     ),
     FailureLog(
@@ -277,6 +278,7 @@ LOGS = (
         "     XLA label: fusion.12.remat3 = fusion(custom-call.224), kind=kOutput\n"
         "     Allocation type: HLO temp\n     ==========================\n",
         kind="compile",
+        executable_name="jit_step",
         requested_bytes=round(18.33 * GIB),
         limit_bytes=round(15.48 * GIB),
     ),

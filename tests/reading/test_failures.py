@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.reading import failure_logs
-from tests.reading.failure_logs import GIB, NO_FAILURES, FailureLog
+from tests.reading.failure_logs import GIB, MIB, NO_FAILURES, FailureLog
 from tests.reading.public_failure_logs import PUBLIC_LOGS
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
@@ -199,6 +199,11 @@ JSON_KEYS = {
     "device",
     "limit_bytes",
     "held_bytes",
+    "free_bytes",
+    "largest_free_bytes",
+    "memory",
+    "hardware",
+    "call",
     "remedies",
 }
 
@@ -222,7 +227,165 @@ def test_the_command_reads_standard_input_and_prints_text(
     assert main(["explain"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{log.kind}: ")
-    assert "--workload module:step" in printed
+    kernel = "blocks (`BlockSpec`"  # a workload whose kernel is too large does not compile
+    assert (kernel if kernel in printed else "--workload module:step") in printed
+
+
+_ABSL = "E0110 18:36:27.929281    1590 7c1f_compiler_base.cc:2121] "
+_HOST_TABLE = (
+    f"{_ABSL}Program host requirement 24.50G:\n"
+    f"{_ABSL}    HLO temp        24.50G (100.0% utilization: Unpadded (24.50G))\n{_ABSL}\n"
+    f"{_ABSL}  Largest program allocations in host:\n{_ABSL}\n"
+    f"{_ABSL}  1. Size: 24.50G\n{_ABSL}     Shape: bf16[49,2,1024,131072]{{3,2,1,0:T(8,128)S(5)}}\n"
+    f"{_ABSL}     ==========================\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "memory", "hardware", "requested_bytes", "limit_bytes"),
+    [
+        (_HOST_TABLE, "compile", "host", "tpu", round(24.5 * GIB), None),
+        ("Program hbm requirement 512.00M:\n", "compile", "device", "tpu", 512 * MIB, None),
+        (
+            "Ran out of memory in memory space smem. Used 2.00M of 1.00M smem. Exceeded smem "
+            "capacity by 1.00M.",
+            *("compile", "on_chip", "tpu", 2 * MIB, MIB),
+        ),
+        (
+            "Scoped allocation with size 17.50M and limit 16.00M exceeded scoped vmem limit by "
+            "1.50M.",
+            *("compile", "on_chip", "tpu", round(17.5 * MIB), 16 * MIB),
+        ),
+        (
+            "Shared memory size limit exceeded: requested 320.0KiB, available: 99.0KiB",
+            *("compile", "on_chip", "gpu", 320 * 1024, 99 * 1024),
+        ),
+        (
+            "OutOfResources: out of resource: triton_mm Required: 147456 Hardware limit:101376 "
+            "Reducing block sizes or `num_stages` may help.",
+            *("compile", "on_chip", "gpu", 147456, 101376),
+        ),
+        (
+            "Allocator (xla_gpu_host_bfc) ran out of memory trying to allocate 16.00GiB (rounded "
+            "to 17179869184)requested by op",
+            *("execution", "host", "gpu", 16 * GIB, None),
+        ),
+        (
+            "failed to alloc 4294967296 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            *("execution", "host", None, 4 * GIB, None),
+        ),
+        ("OSError: [Errno 12] Cannot allocate memory", "execution", "host", None, None, None),
+    ],
+)
+def test_which_memory_ran_out(
+    text: str,
+    kind: str,
+    memory: str,
+    hardware: str | None,
+    requested_bytes: int | None,
+    limit_bytes: int | None,
+) -> None:
+    failure = explained(text)
+    assert (failure.kind, failure.memory, failure.hardware) == (kind, memory, hardware)
+    assert (failure.requested_bytes, failure.limit_bytes) == (requested_bytes, limit_bytes)
+    printed = "\n".join(failure_lines(failure))
+    assert ("the plan itself is larger than the memory" in printed) == (memory == "device")
+    assert ("BlockSpec" in printed) == (memory == "on_chip")
+
+
+def test_buffers_of_the_host_are_listed() -> None:
+    (buffer,) = explained(_HOST_TABLE).buffers
+    assert buffer.size_bytes == round(24.5 * GIB)
+    assert buffer.shape == "bf16[49,2,1024,131072]{3,2,1,0:T(8,128)S(5)}"
+
+
+def test_a_table_of_usage_is_part_of_its_error() -> None:
+    text = (
+        "Ran out of memory in memory space hbm. Used 33.27G of 30.75G hbm. Exceeded hbm capacity "
+        "by 2.52G.\n\nTotal hbm usage >= 33.52G:\n    reserved 262.14M\n\n"
+        "Program hbm requirement 33.27G:\n    HLO temp 33.27G\n"
+    )
+    (failure,) = read_failures(text)
+    assert failure.limit_bytes == round(30.75 * GIB)
+    assert dict(failure.parts) == {"reserved": round(262.14 * MIB), "HLO temp": round(33.27 * GIB)}
+
+
+@pytest.mark.parametrize(
+    ("text", "free_bytes", "largest_bytes"),
+    [
+        (
+            "Attempting to reserve 700.25M at the bottom of memory. That was not possible. There "
+            "are 900.00M free, 0B reserved, and 512.00M reservable.",
+            *(900 * MIB, 512 * MIB),
+        ),
+        (
+            "Attempting to reserve 3221225472B at the bottom of memory. That was not possible. "
+            "There are 4294967296B free, 0B reserved, and 2147483648B reservable.",
+            *(4 * GIB, 2 * GIB),
+        ),
+        (
+            "Could not allocate 10485760 bytes in memory 0x0x0_HBM0; 4374528 bytes allocatable, "
+            "14942208 bytes available",
+            *(14942208, 4374528),
+        ),
+    ],
+)
+def test_free_bytes_of_a_fragmented_tpu(text: str, free_bytes: int, largest_bytes: int) -> None:
+    failure = explained(text)
+    assert (failure.kind, failure.hardware) == ("fragmentation", "tpu")
+    assert (failure.free_bytes, failure.largest_free_bytes) == (free_bytes, largest_bytes)
+    printed = "\n".join(failure_lines(failure))
+    assert not re.search("cuda_async|TF_CPP_MIN_LOG_LEVEL|in use", printed)
+
+
+def test_free_bytes_of_a_fragmented_pool() -> None:
+    log = next(log for log in LOGS if log.name.startswith("fragmentation: "))
+    failure = explained(log.text)
+    assert failure.free_bytes is not None and failure.largest_free_bytes is not None
+    assert failure.free_bytes >= (failure.requested_bytes or 0) > failure.largest_free_bytes
+    assert "cuda_async" in "\n".join(failure_lines(failure))
+
+
+_TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 71, in main
+    {code}
+{marks}  File "/home/me/.venv/lib/python3.12/site-packages/jax/_src/api.py", line 200, in reraise
+    return fun(*args)
+jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB.
+"""
+_MARKED = "state, loss = train_step(state, read(batches))"
+
+
+@pytest.mark.parametrize(
+    ("code", "marks", "function"),
+    [
+        ("state, loss = train_step(state, batch)", "", "train_step"),
+        ("loss = float(trainer.step(next(batches)))", "", "trainer.step"),
+        (_MARKED, "                  ~~~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^\n", "train_step"),
+        (_MARKED, "", None),
+    ],
+)
+def test_the_line_that_the_traceback_names(code: str, marks: str, function: str | None) -> None:
+    failure = explained(_TRACEBACK.format(code=code, marks=marks))
+    assert failure.call is not None
+    assert (failure.call.source, failure.call.function) == ("/home/me/train.py:71", function)
+    assert "called at   /home/me/train.py:71" in "\n".join(failure_lines(failure))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "reason"),
+    [("MEMCG", "control group"), ("CPUSET", "NUMA"), ("NONE", "the operating system")],
+)
+def test_why_linux_ended_a_process(constraint: str, reason: str) -> None:
+    text = (
+        "python invoked oom-killer: gfp_mask=0xcc0\n"
+        f"oom-kill:constraint=CONSTRAINT_{constraint},nodemask=(null),task=python\n"
+        "Memory cgroup out of memory: Killed process 7 (python) total-vm:900kB\n"
+    )
+    (failure,) = read_failures(text)
+    assert (failure.kind, failure.memory) == ("execution", "host")
+    assert reason in failure.reason
 
 
 def test_a_log_without_a_failure_is_one_error(

@@ -5,14 +5,24 @@ None.
 """
 
 from xlapipe.failures.allocator_dump import AllocatorDump, ChunkGroup
-from xlapipe.failures.failure import FailureKind, LoggedBuffer, MemoryFailure
+from xlapipe.failures.failure import (
+    Call,
+    FailureKind,
+    Hardware,
+    LoggedBuffer,
+    Memory,
+    MemoryFailure,
+)
 from xlapipe.failures.read_log import last_failure, read_failures
 
 __all__ = [
     "AllocatorDump",
+    "Call",
     "ChunkGroup",
     "FailureKind",
+    "Hardware",
     "LoggedBuffer",
+    "Memory",
     "MemoryFailure",
     "last_failure",
     "read_failures",

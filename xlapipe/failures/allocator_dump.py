@@ -85,8 +85,22 @@ class AllocatorDump:
         return tuple(sorted(map(len, pieces), reverse=True))
 
     @property
+    def free_in_pool(self) -> LoggedSize | None:
+        """What the allocator has taken from the device, and is not in use."""
+        if self.pool_bytes is None or self.held_bytes is None:
+            return None
+        return LoggedSize(self.pool_bytes - self.held_bytes)
+
+    @property
+    def largest_free(self) -> LoggedSize | None:
+        """The largest contiguous free chunk."""
+        return LoggedSize(self.largest_free_bytes) if self.largest_free_bytes is not None else None
+
+    @property
     def device(self) -> str | None:
-        """`GPU_0` of `GPU_0_bfc`."""
+        """`GPU_0` of `GPU_0_bfc`; `host` if the allocator's memory is the host's."""
+        if "host" in self.name:
+            return "host"
         match = re.match(r"(?:GPU|gpu)_\d+", self.name)
         return match[0].upper() if match is not None else None
 

@@ -49,7 +49,7 @@ def cause_on_gpu(
       dump: of the same failure, if the log has one.
     """
     near = text[max(0, start - _NEAR) : start + 300]
-    frames = _frames(text, start)
+    frames = traceback_before(text, start)
     match = _AUTOTUNING.search(near[max(0, near.rfind(_TRACEBACK)) :])
     if match is not None:
         return FailureKind.AUTOTUNING, f"the log names {match[0]!r} beside the failure"
@@ -147,7 +147,7 @@ def _by_picture(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | N
     )
 
 
-def _frames(text: str, start: int) -> str:
+def traceback_before(text: str, start: int) -> str:
     """The traceback that ends with the message; empty if there is none."""
     begin = text.rfind(_TRACEBACK, max(0, start - 60_000), start)
     if begin < 0:

@@ -19,6 +19,34 @@ class FailureKind(StrEnum):
     LIBRARY = "library"
 
 
+class Memory(StrEnum):
+    """Which memory ran out."""
+
+    DEVICE = "device"
+    HOST = "host"
+    ON_CHIP = "on_chip"  # of a kernel: a GPU's shared or tensor memory, a TPU's VMEM or SMEM
+
+
+class Hardware(StrEnum):
+    """What the log is about, as far as its words show it."""
+
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The last line of a traceback that is not of a library.
+
+    Attributes:
+      source: `file:line`.
+      function: what that line calls, e.g. `train_step`; None if it calls several.
+    """
+
+    source: str
+    function: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedBuffer:
     """A buffer that XLA lists in its error.
@@ -47,8 +75,12 @@ class MemoryFailure:
       requested: what was asked for: one allocation, or, if a compile failed, the whole program.
       executable_name: the module, e.g. `jit_train_step`.
       device: as the log names it, e.g. `GPU_0`.
+      memory: which memory ran out.
+      hardware: None if the words fit several.
       limit_bytes: what the allocator or the compiler may use.
       held_bytes: what was in use in the allocator.
+      free, largest_free: what was free, and its largest piece.
+      call: the user's line in the traceback of the message.
       parts: names and bytes of parts of the request or of the program.
       buffers: the largest buffers of the program, as XLA lists them.
       allocator: the allocator's own dump.
@@ -62,8 +94,13 @@ class MemoryFailure:
     requested: LoggedSize | None = None
     executable_name: str | None = None
     device: str | None = None
+    memory: Memory = Memory.DEVICE
+    hardware: Hardware | None = None
     limit_bytes: int | None = None
     held_bytes: int | None = None
+    free: LoggedSize | None = None
+    largest_free: LoggedSize | None = None
+    call: Call | None = None
     parts: tuple[tuple[str, int], ...] = ()
     buffers: tuple[LoggedBuffer, ...] = field(default=())
     allocator: AllocatorDump | None = None
@@ -73,3 +110,13 @@ class MemoryFailure:
     def requested_bytes(self) -> int | None:
         """Bytes of `requested`."""
         return self.requested.size_bytes if self.requested is not None else None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Bytes of `free`."""
+        return self.free.size_bytes if self.free is not None else None
+
+    @property
+    def largest_free_bytes(self) -> int | None:
+        """Bytes of `largest_free`."""
+        return self.largest_free.size_bytes if self.largest_free is not None else None

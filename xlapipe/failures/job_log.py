@@ -26,11 +26,13 @@ _TIME = re.compile(
     rf"(?:\s*(?:-|\||::)?\s*(?:{_LEVEL}|\[?[\w./<>-]+(?::\d+)?\]?)\s*(?:-|\||::)\s+)*"
     rf"(?:\s*{_LEVEL}:?\s)?\s?"
     rf"|{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+:\d+\] ?"  # vLLM
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+:\d+\] ?"  # absl, as XLA logs
 )
 # Every sentence that is read has one of these in each of its lines or near them.
 _MARKER = re.compile(
     r"memory|MEMORY|Memory|alloc|ALLOC|Alloc|EXHAUSTED|exhausted|[Hh]bm|HBM|XLA backend|[Hh]andle\b"
-    r"|[Cc]uda failure|BLAS(?:LT)? support|CUDNN_STATUS|DNN library|cuFFT|shared data|oom.kill"
+    r"|[Cc]uda failure|requirement|out of resource|shared data"
+    r"|BLAS(?:LT)? support|CUDNN_STATUS|DNN library|cuFFT|oom.kill"
 )
 # Lines around a marker that belong to the same report: tracebacks before, lists of buffers after.
 _BEFORE, _AFTER = 300, 1000

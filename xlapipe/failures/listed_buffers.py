@@ -13,7 +13,7 @@ _STATS = re.compile(
     r"(?P<name>parameter|constant|maybe_live_out|preallocated temp|total) allocation:"
     rf"\s+(?P<size>{SIZE})"
 )
-_FRAGMENTATION = re.compile(rf"total fragmentation:\s+(?P<size>{SIZE})")
+_FRAGMENTATION = re.compile(rf"(?:total|preallocated temp) fragmentation:\s+(?P<size>{SIZE})")
 _USAGE = re.compile(
     r"(?m)^[ \t]*(?P<name>reserved|program|arguments|global|scoped|HLO temp)"
     rf"[ \t]+(?P<size>{SIZE})(?=\s)"

@@ -7,16 +7,18 @@ from dataclasses import replace
 from itertools import pairwise
 
 from xlapipe.failures.allocator_dump import AllocatorDump, read_allocator_dumps
-from xlapipe.failures.cause import cause_on_gpu
-from xlapipe.failures.failure import FailureKind, MemoryFailure
+from xlapipe.failures.cause import cause_on_gpu, traceback_before
+from xlapipe.failures.failure import FailureKind, Hardware, Memory, MemoryFailure
 from xlapipe.failures.job_log import read_job_log
 from xlapipe.failures.listed_buffers import read_buffers, read_parts
-from xlapipe.failures.messages import Message, Source, find_messages
+from xlapipe.failures.messages import HOST, Message, Source, find_messages
+from xlapipe.failures.traceback_call import called_by
 
 _EXECUTABLE = re.compile(
     r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
     r"|XlaModule:#hlo_module=(?P<annotated>[\w.-]*\w)"
 )
+_TRACED = re.compile(r'op_name="jit\((?P<name>\w+)\)/')
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception|OutOfResources): [^\n]{0,400}\n?[^\n]{0,400}$")
 # Characters of a line before a message that are searched for the exception.
 _MAX_LINE = 1000
@@ -42,15 +44,20 @@ _ROUNDED = 0.005
 # XLA's own lists follow its message; a message without a successor ends here at the latest.
 _MAX_MESSAGE = 200_000
 
+_HOST_FULL = "the operating system had no more memory of the host"
+# Why Linux ended a process, by what it prints.
+_CONSTRAINTS = {
+    "MEMCG": "the limit of a control group, e.g. of a container or a Slurm job, was reached",
+    "CPUSET": "the NUMA nodes that the process may use were full",
+    "MEMORY_POLICY": "the NUMA nodes that the process may use were full",
+}
+_CONSTRAINT = re.compile(r"constraint=CONSTRAINT_(?P<name>[A-Z_]+)")
+
 _KINDS = {
     Source.COMPILER: (FailureKind.COMPILE, "the compiler reports it"),
     Source.LIBRARY: (
         FailureKind.LIBRARY,
         "the memory is taken from the device directly, outside XLA's allocator",
-    ),
-    Source.HOST: (
-        FailureKind.EXECUTION,
-        "a process ended because the host's memory ran out, not a device's",
     ),
     Source.HOST_ARRAY: (FailureKind.ARGUMENT, "numpy allocates this array in the host's memory"),
     Source.CONTEXT: (
@@ -124,6 +131,8 @@ def _without_repeats(text: str, messages: Sequence[Message]) -> list[Message]:
 
 
 def _joined(earlier: Message, later: Message) -> Message:
+    if later.is_usage:
+        return earlier  # whose report the table is part of
     if later.source not in (Source.LIBRARY, Source.PERHAPS_LIBRARY):
         return later
     return replace(
@@ -140,6 +149,10 @@ def _repeats(text: str, message: Message, following: Message) -> bool:
     if message.text == following.text:
         return "Traceback" in between or "direct cause" in between or between.count("\n") <= 40
     # A library's warning is followed by XLA's report of the same failure, after a stack trace.
+    if following.is_usage and message.source is Source.COMPILER:
+        return following.memory is message.memory or message.requested == following.requested
+    if message.source is following.source is Source.HOST:
+        return between.count("\n") <= _LIBRARY_LINES
     return (
         message.source is Source.LIBRARY
         and following.source in (Source.LIBRARY, Source.PERHAPS_LIBRARY)
@@ -161,6 +174,7 @@ def _failure(
     device = message.place or _device(text, message, dump)
     exact = dump is not None and message.requested is not None and message.requested.slack_bytes
     requested = dump.requested if dump is not None and exact else message.requested
+    memory = Memory.HOST if device == HOST else message.memory
     return MemoryFailure(
         kind=kind,
         line=bisect_right(line_starts, message.start),
@@ -169,8 +183,13 @@ def _failure(
         requested=requested,
         executable_name=executable_name,
         device=device,
+        memory=memory,
+        hardware=_hardware(message, device, dump),
         limit_bytes=_limit_bytes(text, message, device, dump),
         held_bytes=dump.held_bytes if dump is not None else None,
+        free=message.free or (dump.free_in_pool if dump is not None else None),
+        largest_free=message.largest_free or (dump.largest_free if dump is not None else None),
+        call=called_by(traceback_before(text, message.start)),
         parts=read_parts(report),
         buffers=read_buffers(report),
         allocator=dump,
@@ -183,6 +202,8 @@ def _kind(
 ) -> tuple[FailureKind, str]:
     if message.source is Source.LIBRARY and not message.names_memory:
         return FailureKind.LIBRARY, _unnamed_reason(text, message)
+    if message.source is Source.HOST:
+        return FailureKind.EXECUTION, _host_reason(text, message)
     if message.source in _KINDS:
         return _KINDS[message.source]
     if message.source is Source.POOL:
@@ -193,13 +214,22 @@ def _kind(
             executable_name=executable_name,
             dump=dump,
         )
-    if message.requested is not None and message.free_bytes is not None:
+    if message.requested is not None and message.free is not None:
         wanted = message.requested.size_bytes + message.requested.slack_bytes
-        if message.free_bytes >= wanted:
+        if message.free.size_bytes >= wanted:
             return FailureKind.FRAGMENTATION, "more bytes are free, but not in one piece"
     if message.source is Source.LOADING:
         return FailureKind.EXECUTION, "the runtime reserves a program's memory when it loads it"
     return FailureKind.ARGUMENT, "the runtime allocates this buffer for an array"
+
+
+def _host_reason(text: str, message: Message) -> str:
+    """Which limit of the host was reached, as far as Linux prints it."""
+    near = text[max(0, message.start - _NEAR) : message.end + _NEAR]
+    constraint = _CONSTRAINT.search(near)
+    if constraint is None:
+        return _HOST_FULL
+    return _CONSTRAINTS.get(constraint["name"], _HOST_FULL)
 
 
 def _unnamed_reason(text: str, message: Message) -> str:
@@ -218,7 +248,10 @@ def _unnamed_reason(text: str, message: Message) -> str:
 
 def _executable_name(report: str) -> str | None:
     match = _EXECUTABLE.search(report)
-    return match[match.lastgroup or 0] if match is not None else None
+    if match is not None:
+        return match[match.lastgroup or 0]
+    traced = _TRACED.search(report)
+    return f"jit_{traced['name']}" if traced is not None else None
 
 
 def _dump_of(message: Message, dumps: Sequence[AllocatorDump]) -> AllocatorDump | None:
@@ -231,6 +264,13 @@ def _dump_of(message: Message, dumps: Sequence[AllocatorDump]) -> AllocatorDump 
         if near and (message.place is None or dump.device in (None, message.place)):
             return dump
     return None
+
+
+def _hardware(message: Message, device: str | None, dump: AllocatorDump | None) -> Hardware | None:
+    """What ran out, by the message, the allocator, or the device's name."""
+    if message.hardware is None and (dump is not None or (device or "").startswith("GPU_")):
+        return Hardware.GPU
+    return message.hardware
 
 
 def _device(text: str, message: Message, dump: AllocatorDump | None) -> str | None:

@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlapipe.failures import AllocatorDump, FailureKind, LoggedBuffer, MemoryFailure
+from xlapipe.failures import (
+    AllocatorDump,
+    FailureKind,
+    Hardware,
+    LoggedBuffer,
+    Memory,
+    MemoryFailure,
+)
+from xlapipe.failures.sizes import LoggedSize
 from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
 from xlapipe.report.records import named
@@ -21,6 +29,17 @@ _TITLES = {
     FailureKind.FRAGMENTATION: "enough memory was free, but not in one piece",
     FailureKind.OTHER_PROCESS: "the device's memory is in use outside this process's allocator",
     FailureKind.LIBRARY: "a library or the driver found no memory outside XLA's allocator",
+}
+# For another memory than the device's.
+_TITLES_OF_MEMORY = {
+    (FailureKind.COMPILE, Memory.ON_CHIP): (
+        "a kernel needs more of the chip's own memory than it has; the device's is not involved"
+    ),
+    (FailureKind.COMPILE, Memory.HOST): (
+        "the compiler found that what the program keeps in the host's memory does not fit"
+    ),
+    (FailureKind.ARGUMENT, Memory.HOST): "an array could not be placed in the host's memory",
+    (FailureKind.EXECUTION, Memory.HOST): "the host's memory ran out, not a device's",
 }
 _ADVICE = {
     FailureKind.EXECUTION: (
@@ -49,6 +68,38 @@ _ADVICE = {
         "code: lower `XLA_CLIENT_MEM_FRACTION`, so that the pool is smaller.",
     ),
 }
+_SMALLER = (
+    "give it smaller blocks (`BlockSpec`, tile or block sizes), fewer pipeline stages, or narrower "
+    "types"
+)
+_ADVICE_FOR_A_KERNEL = {
+    Hardware.GPU: (
+        f"Each block of a kernel has this much shared memory, on the chip: {_SMALLER}.",
+        "`xlapipe check module:step` names the Pallas kernel, without a GPU.",
+    ),
+    Hardware.TPU: (
+        f"A kernel or fusion keeps its blocks in the chip's VMEM or SMEM: {_SMALLER}, or raise the "
+        "limit of scoped VMEM: `pltpu.CompilerParams(vmem_limit_bytes=…)`, or "
+        "`--xla_tpu_scoped_vmem_limit_kib` in `LIBTPU_INIT_ARGS`.",
+    ),
+}
+_ADVICE_FOR_HOST = {
+    FailureKind.COMPILE: (
+        "Nothing was allocated: the step keeps these buffers in the host's memory (`pinned_host`, "
+        "S(5) in a shape). Offload fewer or smaller values, or use a host with more memory.",
+    ),
+    FailureKind.EXECUTION: (
+        "Keep less on the host: batches that are read ahead, copies of parameters, processes per "
+        "host. A job's or container's limit counts too.",
+    ),
+}
+_ADVICE_FOR_TPU = {
+    FailureKind.FRAGMENTATION: (
+        "A TPU's runtime reserves one piece for a program, and does not move arrays. Load the "
+        "largest program first, donate instead of copying, and delete arrays and programs that "
+        "are no longer needed (`jax.clear_caches()`) before it is loaded.",
+    ),
+}
 
 
 _IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
@@ -63,7 +114,9 @@ def failure_figures(
     """
     figures = {
         **named(failure, "kind", "requested_bytes", "executable_name", "device"),
-        **named(failure, "limit_bytes", "held_bytes"),
+        **named(failure, "limit_bytes", "held_bytes", "free_bytes", "largest_free_bytes"),
+        **named(failure, "memory", "hardware"),
+        "call": named(failure.call, "source", "function") if failure.call is not None else None,
         "remedies": remedy_figures(remedies),
     }
     return figures if planned is None else {**figures, "plan": planned_figures(planned)}
@@ -83,7 +136,8 @@ def failure_lines(
       planned: None without a plan.
       remedies: None if none was tried.
     """
-    yield f"{failure.kind}: {_TITLES[failure.kind]}"
+    title = _TITLES_OF_MEMORY.get((failure.kind, failure.memory), _TITLES[failure.kind])
+    yield f"{failure.kind}: {title}"
     yield f"  line {failure.line}: {_shortened(failure.message)}"
     yield f"  why {failure.kind}: {failure.reason}"
     yield from _figure_lines(failure)
@@ -92,17 +146,33 @@ def failure_lines(
     yield from _part_lines(failure)
     if planned is not None:
         yield from _plan_lines(failure, planned)
-    yield from ("", *_ADVICE[failure.kind])
-    if failure.held_bytes is None and failure.kind in _IN_THE_POOL:
+    yield from ("", *_advice(failure))
+    if failure.held_bytes is None and failure.kind in _IN_THE_POOL and _has_pool(failure):
         yield (
             "The log lacks the allocator's figures; TF_CPP_MIN_LOG_LEVEL=0 in the run's "
             "environment adds them."
         )
-    yield from _remedy_lines(remedies, planned)
+    if failure.memory is not Memory.ON_CHIP:
+        yield from _remedy_lines(remedies, planned)
     if others:
         yield ""
         yield f"{len(others)} other memory failures in this log:"
         yield from (f"  line {other.line}: {_shortened(other.message)}" for other in others)
+
+
+def _advice(failure: MemoryFailure) -> tuple[str, ...]:
+    if failure.memory is Memory.ON_CHIP:
+        return _ADVICE_FOR_A_KERNEL[failure.hardware or Hardware.GPU]
+    if failure.memory is Memory.HOST and failure.kind in _ADVICE_FOR_HOST:
+        return _ADVICE_FOR_HOST[failure.kind]
+    if failure.hardware is Hardware.TPU and failure.kind in _ADVICE_FOR_TPU:
+        return _ADVICE_FOR_TPU[failure.kind]
+    return _ADVICE[failure.kind]
+
+
+def _has_pool(failure: MemoryFailure) -> bool:
+    """Whether XLA's allocator of a GPU can have printed its figures."""
+    return failure.hardware is not Hardware.TPU and failure.memory is not Memory.HOST
 
 
 def _shortened(message: str) -> str:
@@ -110,32 +180,42 @@ def _shortened(message: str) -> str:
 
 
 def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
-    size = failure.requested
-    about = " (rounded in the log)" if size is not None and size.slack_bytes else ""
+    in_pool = failure.kind is not FailureKind.COMPILE and _has_pool(failure)
     rows = (
-        ("requested", _size(failure.requested_bytes) + (about if size is not None else "")),
-        ("executable", failure.executable_name or "not in the log"),
-        ("device", failure.device or "not in the log"),
-        ("limit", _size(failure.limit_bytes)),
-        ("in use", _size(failure.held_bytes)),
+        ("requested", _logged(failure.requested), True),
+        ("executable", failure.executable_name, True),
+        ("called at", _call(failure), False),
+        ("device", failure.device, failure.memory is Memory.DEVICE),
+        ("limit", _size(failure.limit_bytes), in_pool),
+        ("in use", _size(failure.held_bytes), in_pool),
+        ("free", _logged(failure.free), False),
+        ("one piece", _logged(failure.largest_free), False),
     )
-    for name, value in rows:
-        yield f"  {name:<11} {value}"
+    for name, value, always in rows:
+        if value is not None or always:
+            yield f"  {name:<11} {value or 'not in the log'}"
 
 
-def _size(size_bytes: int | None) -> str:
+def _call(failure: MemoryFailure) -> str | None:
+    call = failure.call
+    if call is None:
+        return None
+    return f"{call.source}, {call.function}(…)" if call.function else call.source
+
+
+def _logged(size: LoggedSize | None) -> str | None:
+    if size is None:
+        return None
+    return f"{_size(size.size_bytes)}{' (rounded in the log)' if size.slack_bytes else ''}"
+
+
+def _size(size_bytes: int | None) -> str | None:
     if size_bytes is None:
-        return "not in the log"
+        return None
     return f"{rounded(size_bytes)} = {exact(size_bytes)}"
 
 
 def _allocator_lines(allocator: AllocatorDump) -> Iterator[str]:
-    if allocator.pool_bytes is not None and allocator.held_bytes is not None:
-        yield f"  free in the pool: {exact(allocator.pool_bytes - allocator.held_bytes)}" + (
-            f", the largest piece {exact(allocator.largest_free_bytes)}"
-            if allocator.largest_free_bytes is not None
-            else ""
-        )
     if allocator.picture is not None:
         yield f"  the pool: {allocator.picture}"
     for group in allocator.in_use[:_MAX_CHUNKS]:
