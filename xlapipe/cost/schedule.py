@@ -8,6 +8,12 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.loops import find_loops
 from xlapipe.plans.opcodes import ALLOCATE_BUFFER, NO_KERNEL
 
+SEPARATE_FIRST_TRIPS = 3
+"""How many loops around each other have their first trip, with a colder cache, apart from the rest.
+
+The body of one further inside is visited once for all trips: else each level would double the work.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Site:

@@ -14,7 +14,14 @@ from xlapipe.cost.elements import array_of
 from xlapipe.cost.estimate import estimate_of, estimates_of
 from xlapipe.cost.flops import VECTOR, Flops
 from xlapipe.cost.residency import Residency
-from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
+from xlapipe.cost.schedule import (
+    SEPARATE_FIRST_TRIPS,
+    BranchNode,
+    LoopNode,
+    Node,
+    Site,
+    schedule_of,
+)
 from xlapipe.cost.touched import Access, Touched, TouchedBytes
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
@@ -228,13 +235,15 @@ class _Totals:
 
 
 class _Walk:
-    """Visits the kernels in order, once or twice per loop."""
+    """Visits the kernels in order, and twice those of loops, but for loops deep inside others."""
 
     def __init__(self, plan: Plan, speeds: Speeds | None) -> None:
         assert plan.module is not None
         self._plan = plan
         self._speeds = speeds
         self._nodes = schedule_of(plan.module)
+        self._cache = Residency(speeds.l2_bytes if speeds is not None else 0)
+        self._depth = 0
         self._touched = TouchedBytes(plan, plan.module)
         self._flops = Flops(plan, plan.module)
         self._collectives: Mapping[str, Collective] = {
@@ -245,7 +254,7 @@ class _Walk:
         self._one_launch: dict[str, tuple[KernelCost, Touched]] = {}
 
     def cost(self) -> StepCost:
-        totals = self._run(self._nodes, 1, Residency(self._speeds.l2_bytes if self._speeds else 0))
+        totals = self._run(self._nodes, 1)
         floors = (totals.floor, totals.asynchronous) if self._speeds is not None else None
         return StepCost(
             tuple(self._kernels.values()),
@@ -255,36 +264,41 @@ class _Walk:
             self._one_launch,
         )
 
-    def _run(self, nodes: tuple[Node, ...], times: int, cache: Residency) -> _Totals:
+    def _run(self, nodes: tuple[Node, ...], times: int) -> _Totals:
         totals = _Totals()
         for node in nodes:
             if isinstance(node, Site):
-                totals += self._launch(node, times, cache)
+                totals += self._launch(node, times)
             elif isinstance(node, LoopNode):
-                totals += self._loop(node, times, cache)
+                self._depth += 1
+                totals += self._loop(node, times)
+                self._depth -= 1
             else:
-                totals += self._branches(node, times, cache)
+                totals += self._branches(node, times)
         return totals
 
-    def _loop(self, loop: LoopNode, times: int, cache: Residency) -> _Totals:
+    def _loop(self, loop: LoopNode, times: int) -> _Totals:
         """The first trip separately: later ones find in the cache what it touched."""
         if loop.trips is None:
-            totals = self._run(loop.condition, 2 * times, cache)
-            return (totals + self._run(loop.body, times, cache)).unbounded()
+            totals = self._run(loop.condition, 2 * times)
+            return (totals + self._run(loop.body, times)).unbounded()
         # With a known trip count XLA does not compute the condition.
-        totals = self._run(loop.body, times, cache) if loop.trips else _Totals()
-        if loop.trips > 1:
-            totals += self._run(loop.body, times * (loop.trips - 1), cache)
+        first = min(loop.trips, 1) if self._depth <= SEPARATE_FIRST_TRIPS else loop.trips
+        totals = self._run(loop.body, times * first) if first else _Totals()
+        if loop.trips > first:
+            totals += self._run(loop.body, times * (loop.trips - first))
         return totals
 
-    def _branches(self, node: BranchNode, times: int, cache: Residency) -> _Totals:
-        totals = [self._run(branch, times, cache.copy()) for branch in node.branches]
-        combined = totals[0] if totals else _Totals()
-        for other in totals[1:]:
-            combined = combined.either(other)
-        return combined
+    def _branches(self, node: BranchNode, times: int) -> _Totals:
+        before = self._cache.mark()
+        combined: _Totals | None = None
+        for branch in node.branches:
+            totals = self._run(branch, times)
+            self._cache.restore(before)
+            combined = totals if combined is None else combined.either(totals)
+        return combined or _Totals()
 
-    def _launch(self, site: Site, times: int, cache: Residency) -> _Totals:
+    def _launch(self, site: Site, times: int) -> _Totals:
         name = site.instruction.name
         if name not in self._one_launch:
             self._one_launch[name] = self._measure(site)
@@ -295,7 +309,7 @@ class _Walk:
             reads = self._touched.of_collective(site.inner, site.scope)
         for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes
-        cached = cache.launch(touched) if self._speeds is not None else 0
+        cached = self._cache.launch(touched) if self._speeds is not None else 0
         launched = self._with_floor(replace(one, cached_bytes=cached))
         launched = _multiplied(launched, times)
         self._kernels[name] = _sum(self._kernels.get(name), launched)

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xlapipe.cost.residency import Residency
-from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
+from xlapipe.cost.schedule import (
+    SEPARATE_FIRST_TRIPS,
+    BranchNode,
+    LoopNode,
+    Node,
+    Site,
+    schedule_of,
+)
 from xlapipe.cost.step_cost import StepCost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.thunks import Thunk
@@ -86,6 +93,7 @@ class _Walk:
         self._graphs = graphs
         self._graph_sizes = Counter(graphs.values())
         self._cache = cache
+        self._depth = 0
 
     def run(self, nodes: Sequence[Node]) -> tuple[Step, ...]:
         return tuple(self._step(node) for node in nodes)
@@ -98,18 +106,25 @@ class _Walk:
             size = self._graph_sizes[graph] if graph is not None else 0
             return Launch(node, self._cache.launch(touched), graph, size)
         if isinstance(node, LoopNode):
-            around = () if node.trips is not None else node.condition
-            if node.trips == 0:
-                return Loop(0, (), ())
-            first = self.run((*around, *node.body))
-            return Loop(node.trips, first, self.run((*node.body, *around)))
-        before = self._cache
+            self._depth += 1
+            loop = self._loop(node)
+            self._depth -= 1
+            return loop
+        before = self._cache.mark()
         branches = []
         for branch in node.branches:
-            self._cache = before.copy()
             branches.append(self.run(branch))
-        self._cache = before
+            self._cache.restore(before)
         return Branches(tuple(branches))
+
+    def _loop(self, node: LoopNode) -> Loop:
+        around = () if node.trips is not None else node.condition
+        if node.trips == 0:
+            return Loop(0, (), ())
+        first = self.run((*around, *node.body))
+        if self._depth > SEPARATE_FIRST_TRIPS:
+            return Loop(node.trips, first, first)
+        return Loop(node.trips, first, self.run((*node.body, *around)))
 
 
 def thunks_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, Thunk]:

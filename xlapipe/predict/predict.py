@@ -1,8 +1,8 @@
 """The predicted time of a step: a pure function of a plan and a calibration."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from xlapipe.cost.fingerprint import fingerprint
 from xlapipe.cost.schedule import schedule_of
@@ -111,6 +111,44 @@ class _Sum:
     seconds: float = 0.0
     longest: KernelTime | None = None
 
+    def add(self, time: KernelTime, times: int) -> None:
+        self.launches += times
+        self.seconds += time.seconds * times
+        if self.longest is None or time.seconds > self.longest.seconds:
+            self.longest = time
+
+
+# Name of a kernel, its time, and how often; or what a branch launches.
+_Launched = list["tuple[str, KernelTime, int] | _Launched"]
+
+
+@dataclass
+class _Clock:
+    """How far a step has come; times are in seconds after the first launch.
+
+    Attributes:
+      device, host: the two clocks.
+      busy: what the device needs if it never waits for the host.
+      beside: when the last asynchronous kernel ends.
+      pending: (scope, position of its done instruction, end) of those that nothing waited for.
+      graph: number of the command buffer of the last launch.
+      graph_kernels: launched in command buffers.
+      launched: all launches, of conditionals those of the dearest branch.
+    """
+
+    device: float = 0.0
+    host: float = 0.0
+    busy: float = 0.0
+    beside: float = 0.0
+    pending: list[tuple[str, int, float]] = field(default_factory=list)
+    graph: int | None = None
+    graph_kernels: int = 0
+    launched: _Launched = field(default_factory=list)
+
+    def at_branch(self) -> "_Clock":
+        """The clock when a branch of a conditional begins."""
+        return replace(self, pending=[*self.pending], graph=None, launched=[])
+
 
 class _Predictor:
     def __init__(
@@ -145,7 +183,6 @@ class _Predictor:
         }
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
-        self._sums: dict[str, _Sum] = {}
         self._assumptions: dict[str, None] = {}
         self._uncounted: dict[str, None] = {}
         if plan.thunks and not self._thunks:
@@ -153,27 +190,21 @@ class _Predictor:
                 "the thunks do not correspond to the kernels, so the number of their threads and "
                 "which of them are in command buffers is assumed"
             ] = None
-        self._graph_kernels = 0
         self._in_loop = False
-        # The device's and the host's clock, in seconds after the first launch.
-        self._device = self._host = 0.0
-        # What the device needs if it never waits for the host.
-        self._busy = 0.0
-        # Asynchronous kernels: when the last one ends, and (scope, position of its done
-        # instruction, end) of those that nothing has waited for.
-        self._beside = 0.0
-        self._pending: list[tuple[str, int, float]] = []
+        self._clock = _Clock()
         self._position_of: dict[str, Mapping[str, int]] = {}
-        self._graph: int | None = None
 
     def run(self) -> Prediction:
         l2_bytes = int(self._calibration.constants.l2_bytes)
         self._steps(launches_of(self._plan, self._cost, l2_bytes), 1)
-        kernels = tuple(self._predicted(name, total) for name, total in self._sums.items())
+        sums: dict[str, _Sum] = {}
+        for name, time, launches in _flat(self._clock.launched):
+            sums.setdefault(name, _Sum()).add(time, launches)
+        kernels = tuple(self._predicted(name, total) for name, total in sums.items())
         total = sum(kernel.seconds for kernel in kernels)
         floor = self._cost.floor_seconds or 0.0
-        ends = [end for _, _, end in self._pending]
-        seconds = max(self._device, floor, *ends)
+        ends = [end for _, _, end in self._clock.pending]
+        seconds = max(self._clock.device, floor, *ends)
         spread = _PROGRAM_SPREAD
         if total:
             spread += (
@@ -184,8 +215,8 @@ class _Predictor:
         calls = [k for k in assumed if k.work.is_library_call]
         if calls:
             names = ", ".join(sorted({k.work.kind for k in calls})[:4])
-            launches = sum(k.launches for k in calls)
-            times = "once" if launches == 1 else f"{launches:,} times"
+            count = sum(k.launches for k in calls)
+            times = "once" if count == 1 else f"{count:,} times"
             self._uncounted[
                 f"a library is called {times}, in ways that were not timed ({names}): the least "
                 "that this needs is counted"
@@ -207,10 +238,10 @@ class _Predictor:
             ] = None
         constants = self._calibration.constants
         call = (
-            max(floor, self._busy, seconds * _UNPROFILED)
+            max(floor, self._clock.busy, seconds * _UNPROFILED)
             + constants.call_seconds
             + leaves_of(self._plan) * constants.leaf_seconds
-            + self._graph_kernels * constants.graph_kernel_seconds
+            + self._clock.graph_kernels * constants.graph_kernel_seconds
         )
         return Prediction(
             kernels=kernels,
@@ -293,8 +324,8 @@ class _Predictor:
           sync: seconds that the host waits after each time.
           outer: how often all of that happens, for which the caller advances the clocks.
         """
-        before, host_before, busy_before = self._device, self._host, self._busy
-        pending = len(self._pending)
+        clock = self._clock
+        device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)
         for step in steps:
             if isinstance(step, Launch):
                 self._launch(step, times * outer)
@@ -302,22 +333,23 @@ class _Predictor:
                 self._loop(step, times * outer)
             else:
                 self._branches(step.branches, times * outer)
+        clock = self._clock
         # An iteration, or a whole program, ends with its asynchronous kernels.
-        for *_, end in self._pending[pending:]:
-            self._busy += max(0.0, end - self._device)
-            self._device = max(self._device, end)
-        del self._pending[pending:]
+        for *_, end in clock.pending[pending:]:
+            clock.busy += max(0.0, end - clock.device)
+            clock.device = max(clock.device, end)
+        del clock.pending[pending:]
         if sync:
-            self._device = self._host = max(self._device, self._host) + sync
+            clock.device = clock.host = max(clock.device, clock.host) + sync
         if times > 1 and sync:
-            passed = (self._device - before) * (times - 1)
-            self._device = self._host = self._device + passed
+            passed = (clock.device - device) * (times - 1)
+            clock.device = clock.host = clock.device + passed
         elif times > 1:
             # The slower of the device and the host decides in the long run.
-            self._host += (self._host - host_before) * (times - 1)
-            self._device += (self._busy - busy_before) * (times - 1)
-            self._device = max(self._device, self._host)
-            self._busy += (self._busy - busy_before) * (times - 1)
+            clock.host += (clock.host - host) * (times - 1)
+            clock.device += (clock.busy - busy) * (times - 1)
+            clock.device = max(clock.device, clock.host)
+            clock.busy += (clock.busy - busy) * (times - 1)
 
     def _loop(self, loop: Loop, times: int) -> None:
         outer, self._in_loop = self._in_loop, True
@@ -331,39 +363,35 @@ class _Predictor:
                 self._assumptions[f"{text}{trips:,} are counted, as stated"] = None
             trips = 1 if trips is None else trips
         sync = self._calibration.constants.sync_seconds if loop.trips is None else 0.0
-        for steps, count in ((loop.first, min(trips, 1)), (loop.other, trips - 1)):
+        first = trips if loop.first is loop.other else min(trips, 1)
+        for steps, count in ((loop.first, first), (loop.other, trips - first)):
             if count > 0:
-                self._graph = None
+                self._clock.graph = None
                 self._steps(steps, count, sync, outer=times)
-        self._in_loop, self._graph = outer, None
+        self._in_loop, self._clock.graph = outer, None
 
     def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
         """The dearest branch counts."""
-        self._graph = None
-        start = (self._device, self._host, self._busy)
-        best: tuple[float, int] | None = None
-        for number, branch in enumerate(branches):
-            self._device, self._host, self._busy = start
-            sums = {name: _Sum(s.launches, s.seconds, s.longest) for name, s in self._sums.items()}
+        before, dearest = self._clock, None
+        for branch in branches:
+            self._clock = before.at_branch()
             self._steps(branch, 1, outer=times)
-            if best is None or self._device > best[0]:
-                best = (self._device, number)
-            self._sums = sums
-        self._device, self._host, self._busy = start
-        if best is not None:
-            if len(branches) > 1:
-                self._assumptions["of each conditional, the dearest branch is counted"] = None
-            self._steps(branches[best[1]], 1, outer=times)
+            if dearest is None or self._clock.device > dearest.device:
+                dearest = self._clock
+        if len(branches) > 1:
+            self._assumptions["of each conditional, the dearest branch is counted"] = None
+        self._clock = before
+        before.graph = None
+        if dearest is not None:
+            before.launched.append(dearest.launched)
+            self._clock = replace(dearest, launched=before.launched)
 
     def _launch(self, launch: Launch, times: int) -> None:
         name = launch.site.instruction.name
         constants = self._calibration.constants
         time = self._time(launch)
-        total = self._sums.setdefault(name, _Sum())
-        total.launches += times
-        total.seconds += time.seconds * times
-        if total.longest is None or time.seconds > total.longest.seconds:
-            total.longest = time
+        clock = self._clock
+        clock.launched.append((name, time, times))
         at_once = self._work[name].at_once
         duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
         self._wait(launch)
@@ -371,15 +399,15 @@ class _Predictor:
         if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):
             self._start(launch, duration)
             return
-        first = self._device == 0.0
-        if launch.graph is not None and launch.graph == self._graph:
-            self._device += constants.graph_gap_seconds + duration
-            self._busy += constants.graph_gap_seconds + duration
-            self._graph_kernels += 1
+        first = clock.device == 0.0
+        if launch.graph is not None and launch.graph == clock.graph:
+            clock.device += constants.graph_gap_seconds + duration
+            clock.busy += constants.graph_gap_seconds + duration
+            clock.graph_kernels += 1
             return
         if launch.graph is not None:
-            self._graph_kernels += 1
-        self._graph = launch.graph
+            clock.graph_kernels += 1
+        clock.graph = launch.graph
         if not first:
             interval = constants.kernel_interval_seconds
             if self._in_loop:
@@ -388,42 +416,43 @@ class _Predictor:
                 interval = constants.graph_interval_seconds * launch.graph_size / _TIMED_GRAPH
             elif self._work[name].kind.startswith("__cudnn$conv"):
                 interval *= _CONVOLUTION_INTERVALS
-            self._host += interval
+            clock.host += interval
         launches = max(0.0, time.launches - 1)
-        start = max(self._device + (0.0 if first else constants.gap_seconds), self._host)
+        start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
         # Further kernels of a library's call wait for their own launches.
         waiting = 0.0
         if launch.graph is None and launches:
-            self._host += launches * constants.kernel_interval_seconds
+            clock.host += launches * constants.kernel_interval_seconds
             waiting = max(
                 0.0,
                 launches * constants.kernel_interval_seconds - duration * launches / (launches + 1),
             )
-        self._device = start + duration + waiting
-        self._busy += constants.gap_seconds + duration
+        clock.device = start + duration + waiting
+        clock.busy += constants.gap_seconds + duration
 
     def _start(self, launch: Launch, duration: float) -> None:
         """Runs an asynchronous kernel beside those up to its done instruction."""
         name = launch.site.instruction.name
-        scope = self._scope_of_start[name]
-        begin = max(self._device, self._beside)
-        self._beside = begin + duration
+        scope, clock = self._scope_of_start[name], self._clock
+        begin = max(clock.device, clock.beside)
+        clock.beside = begin + duration
         done = next((item.name for item in scope.instructions if name in item.operands), None)
         if done is not None:
-            self._pending.append((scope.name, self._positions(scope)[done], self._beside))
+            clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
 
     def _wait(self, launch: Launch) -> None:
         """Waits for the asynchronous kernels that are done before a kernel."""
-        if not self._pending:
+        clock = self._clock
+        if not clock.pending:
             return
         name = launch.site.instruction.name
         scope = self._scope_of_start.get(name, launch.site.scope)
         position = self._positions(scope).get(name, 0)
-        for item in list(self._pending):
+        for item in list(clock.pending):
             if item[0] == scope.name and item[1] < position:
-                self._pending.remove(item)
-                self._busy += max(0.0, item[2] - self._device)
-                self._device = max(self._device, item[2])
+                clock.pending.remove(item)
+                clock.busy += max(0.0, item[2] - clock.device)
+                clock.device = max(clock.device, item[2])
 
     def _positions(self, scope: Computation) -> Mapping[str, int]:
         if scope.name not in self._position_of:
@@ -452,6 +481,19 @@ class _Predictor:
                 work, launch.cached_bytes, launch.graph is not None, self._calibration
             )
         return self._times[key]
+
+
+def _flat(launched: _Launched) -> Iterator[tuple[str, KernelTime, int]]:
+    """The launches in order, with those of branches."""
+    rest = [iter(launched)]
+    while rest:
+        item = next(rest[-1], None)
+        if item is None:
+            rest.pop()
+        elif isinstance(item, list):
+            rest.append(iter(item))
+        else:
+            yield item
 
 
 def _fix(*, negated: bool) -> str:
