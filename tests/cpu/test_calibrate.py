@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
+from tests.gpu.time_zoo.time_zoo import programs_of
 from xlapipe.cli import main
 from xlapipe.predict.calibration import CalibrationError, parse_calibration, shipped_calibration
 from xlapipe.profiles.measured import Measured, MeasuredKernel
@@ -20,6 +22,14 @@ from xlapipe.running.calibration.timed_program import TimedProgram
 from xlapipe.targets.speeds import speeds_of_target
 
 RECORDS = Path(__file__).resolve().parents[1] / "gpu/time_zoo/records"
+
+
+def test_the_example_of_a_zoo_has_30_programs_that_can_be_traced() -> None:
+    zoo = programs_of(RECORDS.parent / "programs.py")
+    assert len(zoo) == 29  # and one for several GPUs
+    for name, program in zoo.items():
+        if name != "transformers/cudnn_attention":  # it asks for cuDNN's version
+            assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name
 
 
 def profile(name: str, program: str, folder: Path) -> ProgramProfile:

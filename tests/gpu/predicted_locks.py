@@ -2,15 +2,18 @@
 
 No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
 
-  python -m tests.gpu.predicted_locks tables
+  python -m tests.gpu.predicted_locks tables ZOOS
       Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity and
       of the time zoo.
-  python -m tests.gpu.predicted_locks zoo
+  python -m tests.gpu.predicted_locks zoo ZOOS
       Writes what the table of the H200 has from the time zoo alone.
-  python -m tests.gpu.predicted_locks evaluate [REGEX]
+  python -m tests.gpu.predicted_locks evaluate [REGEX [ZOOS]]
       For each golden with a lock, and each program of the time zoo that ran on an H200, compiles
       without a lock, unless that is recorded, and with one that is predicted from other programs;
       writes `predicted_locks.json`.
+
+ZOOS is the folder with the programs of the time zoo; `time_zoo/records/README.md` states where it
+is. Without it, `evaluate` compiles the goldens alone.
 """
 
 import gzip
@@ -108,7 +111,7 @@ def tuned_by_xla(job: Job) -> tuple[str, ...]:
     return tuned_instructions("\n".join(texts))
 
 
-def make_tables() -> None:
+def make_tables(zoos: Path) -> None:
     tables: dict[str, KnownResults] = {}
     for program in programs():
         lock = program.lock
@@ -120,27 +123,27 @@ def make_tables() -> None:
         for name, (results_text, instructions) in _of_fidelity(record):
             _, results = results_of_lock(results_text, program=f"fidelity/{name}")
             tables[target] = tables[target].with_results(_with_forms(results, instructions))
-    tables["h200"] = tables["h200"].with_results(_of_zoo())
+    tables["h200"] = tables["h200"].with_results(_of_zoo(zoos))
     for target, known in tables.items():
         (TABLES / f"{target}.jsonl").write_text(known.lines, encoding="utf-8")
 
 
-def renew_zoo() -> None:
+def renew_zoo(zoos: Path) -> None:
     path = TABLES / "h200.jsonl"
     known = KnownResults.read(path)
     for name in {name for row in known.results for name in row.programs}:
         if name.startswith(RECORDS):
             known = known.without(name)
-    path.write_text(known.with_results(_of_zoo()).lines, encoding="utf-8")
+    path.write_text(known.with_results(_of_zoo(zoos)).lines, encoding="utf-8")
 
 
-def _of_zoo() -> Iterator[KnownResult]:
+def _of_zoo(zoos: Path) -> Iterator[KnownResult]:
     """What the device chose for products and convolutions of the programs of the time zoo."""
 
     def one(item: tuple[str, Plan, str]) -> list[KnownResult]:
         name, _, module = item
         print(name, flush=True)
-        products = _products(tuned_by_xla(_zoo_job(name)), module, name)
+        products = _products(tuned_by_xla(_zoo_job(zoos, name)), module, name)
         return [*products, *_convolutions(module, name)]
 
     for records in RECORDS:
@@ -149,11 +152,11 @@ def _of_zoo() -> Iterator[KnownResult]:
                 yield from rows
 
 
-def _zoo_job(name: str) -> Job:
+def _zoo_job(zoos: Path, name: str) -> Job:
     """The compile of a program of the time zoo: `zoo/products/mlp_1`."""
     records, _, own = name.partition("/")
     reference = find_workload(f"timed_workloads:timed(records={records!r}, name={own!r})")
-    reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
+    reference = replace(reference, name=name, folder=zoos)
     return Job(reference=reference, target=known_results_of("h200")[1])
 
 
@@ -319,14 +322,14 @@ class Case:
     kernel_seconds: Mapping[str, float]
 
 
-def cases(pattern: str) -> Iterator[Case]:
+def cases(pattern: str, zoos: Path | None) -> Iterator[Case]:
     """The goldens with locks, and the programs of the time zoo, whose names match."""
     for path in sorted(ROOT.glob(f"hlo_dumps/*/*/{LOCK}")):
         workload, device = path.parts[-3], path.parts[-2].partition("-auto")[0]
         if re.search(pattern, name := f"{workload}@{device}"):
             (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
             yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
-    for records in RECORDS + LATER_RECORDS:
+    for records in RECORDS + LATER_RECORDS if zoos is not None else ():
         folder = ROOT / "tests/gpu/time_zoo/records"
         measured = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))["programs"]
         for name, plan, _ in zoo_plans(records):
@@ -335,10 +338,10 @@ def cases(pattern: str) -> Iterator[Case]:
                 kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
                 # Programs that were written for evaluation are left out together.
                 group = name.rpartition("/")[0] if records == "zoo" else f"{records}/"
-                yield Case(name, _zoo_job(name), plan, group, kernels)
+                yield Case(name, _zoo_job(zoos, name), plan, group, kernels)
 
 
-def evaluate(pattern: str) -> None:
+def evaluate(pattern: str, zoos: Path | None) -> None:
     rows = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
 
     def one(case: Case) -> None:
@@ -352,7 +355,7 @@ def evaluate(pattern: str) -> None:
         RECORD.write_text(text + "\n", encoding="utf-8")
 
     with ThreadPoolExecutor(2) as pool:
-        for future in [pool.submit(one, case) for case in cases(pattern)]:
+        for future in [pool.submit(one, case) for case in cases(pattern, zoos)]:
             future.result()
 
 
@@ -437,10 +440,14 @@ def _key(gemm: Gemm) -> object:
     return gemm.op_name, *sizes
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["tables"]:
-        make_tables()
-    elif sys.argv[1:2] == ["zoo"]:
-        renew_zoo()
+def main(command: str = "evaluate", *arguments: str) -> None:
+    if command == "evaluate":
+        pattern, *folder = arguments or ("",)
+        evaluate(pattern, Path(folder[0]).absolute() if folder else None)
     else:
-        evaluate(sys.argv[2] if len(sys.argv) > 2 else "")
+        (zoos,) = arguments
+        {"tables": make_tables, "zoo": renew_zoo}[command](Path(zoos).absolute())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, ROOT
-from tests.gpu import tuner_repeats
 from tests.reading.predicted_lock_record import (
     error,
     error_bytes,
@@ -342,24 +341,6 @@ def test_the_guide_has_the_programs_by_whether_a_result_is_unsure() -> None:
         f"unsure result, and {sum(sure)} of these a total within 2 % of the device's; of the other "
         f"{len(unsure)}, {sum(unsure)} have."
     ) in " ".join((ROOT / "docs/lab/lock.md").read_text().split())
-
-
-def test_the_guide_has_how_often_the_device_repeats_itself() -> None:
-    guide = (ROOT / "docs/lab/lock.md").read_text()
-    tables = list(tuner_repeats.tables())
-    assert len(tables) == 2
-    assert all(table in guide for table in tables)
-
-
-def test_a_backend_that_must_win_by_2_us_wins_again_the_more_often_the_clearer_it_did() -> None:
-    def row(triton: int, cublaslt: int) -> dict[str, dict[str, int]]:
-        return {"nanoseconds": {"TRITON": triton, "CUBLASLT_FISSION": cublaslt}}
-
-    assert tuner_repeats.margin(row(12_000, 10_000)["nanoseconds"]) == 0
-    chances = [tuner_repeats.repeat_chance(row(us * 1000, 10_000)) for us in (12, 13, 16, 24)]
-    assert chances[0] == 0.5
-    assert chances == sorted(chances)
-    assert chances[-1] > 0.99
 
 
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from compare import RECORDS, compared
 from compare_goldens import recorded
@@ -30,7 +29,6 @@ from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
 from xlapipe.targets.speeds import speeds_of_target
 
-GPU = RECORDS.parents[1]
 # Programs of the first zoo by step. Where variants are batches, times are of one of their items.
 ZOO = {
     "policies, 6 layers scanned": ("transformers/scanned_", "dots attention nothing everything"),
@@ -84,25 +82,6 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
         yield f"{names[0]}, {target}", variants
 
 
-def _measured(entry: dict[str, Any]) -> tuple[str, float]:
-    """Name and seconds, from the record that an entry of `orders.json` names."""
-    file, group, variant = entry["measured"]
-    file, _, part = file.partition("/")  # of a record that holds another
-    record = json.loads((GPU / file).read_text(encoding="utf-8"))
-    record = record[part] if part else record
-    if "timings" in record:
-        timings = {(t["case"], t["variant"]): t["median_seconds"] for t in record["timings"]}
-        return variant, timings[group, variant]
-    (row,) = (
-        row
-        for family in record["families"]
-        for row in family["rows"]
-        if (family["family"], row["row"]) == (group, variant)
-    )
-    text, at, _ = (row["change"] or "as written").partition(" (")[0].partition(" at ")
-    return f"{variant}: {text}{', …' if at else ''}", row["tuned"]["step_seconds"]
-
-
 def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
     """Calls of steps whose plans were compiled again: spans of predicted locks."""
     plans = json.loads((RECORDS / "orders.json").read_text(encoding="utf-8"))["plans"]
@@ -120,9 +99,8 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
             plan = replace(plan, stated_costs=costs, kernel_codes=codes)
             cost = step_cost(plan, speeds)
             assert cost is not None
-            label, seconds = _measured(entry)
             predicted = predict(plan, cost, calibration).seconds / entry.get("steps", 1)
-            variant = Variant(label, seconds, predicted)
+            variant = Variant(entry["variant"], entry["measured_seconds"], predicted)
             groups.setdefault(name.partition("/")[0], []).append(variant)
     yield from groups.items()
 

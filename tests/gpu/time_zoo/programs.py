@@ -1,19 +1,30 @@
-"""The zoo: whole programs whose predicted times are compared with measured ones.
+"""Example of a zoo: 30 whole programs whose predicted times are compared with measured ones.
 
-Each belongs to a family; `halves.json` states which programs are only for evaluation. No
-calibration and no fit uses those.
+To make another: write a module like this one, whose `programs()` returns `TimedProgram`s by
+FAMILY/NAME, without a look at how kernels are predicted. Then, on a GPU, for at most ten minutes,
+
+    python tests/gpu/time_zoo/time_zoo.py MODULE.py OUT 420 560
+
+and, without a GPU,
+
+    python tests/gpu/time_zoo/pack_records.py OUT records/NAME "NVIDIA H200" DATE
+
+and add NAME to `ZOOS` in `compare.py`. `records/README.md` states where the programs of the
+recorded zoos are.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from xlapipe.running.calibration.timed_program import Arg, TimedProgram
 
@@ -21,7 +32,7 @@ F32, BF16, I32 = jnp.float32, jnp.bfloat16, jnp.int32
 Zoo = Iterator[tuple[str, TimedProgram]]
 
 
-def zoo_programs() -> dict[str, TimedProgram]:
+def programs() -> dict[str, TimedProgram]:
     """Every program, by FAMILY/NAME."""
     families = (
         transformers,
@@ -42,6 +53,7 @@ def zoo_programs() -> dict[str, TimedProgram]:
         products,
         learning,
         statistics,
+        sharded,
     )
     return {
         f"{family.__name__}/{name}": program for family in families for name, program in family()
@@ -159,22 +171,15 @@ POLICIES = jax.checkpoint_policies
 
 def transformers() -> Zoo:
     """Training steps under rematerialisation policies."""
-    policies = {
-        "everything": "none",
-        "nothing": POLICIES.nothing_saveable,
-        "dots": POLICIES.dots_with_no_batch_dims_saveable,
-        "attention": POLICIES.save_only_these_names("attention"),
-    }
-    for name, policy in policies.items():
-        loss = partial(language_model, policy, 12, True, norm, attend)
-        params = lm_params(6, 768, 2048, 32000, BF16, True)
-        tokens = Arg((8, 512), I32, below=32000)
-        yield f"scanned_{name}", train_program(loss, params, tokens)
-    for name in ("everything", "dots", "nothing"):
-        loss = partial(language_model, policies[name], 16, False, layer_norm, attend)
-        params = lm_params(3, 1024, 4096, 16384, F32, False, gated=False)
-        tokens = Arg((4, 512), I32, below=16384)
-        yield f"unrolled_f32_{name}", train_program(loss, params, tokens)
+    tokens = Arg((8, 512), I32, below=32000)
+    dots = POLICIES.dots_with_no_batch_dims_saveable
+    loss = partial(language_model, dots, 12, True, norm, attend)
+    yield "scanned_dots", train_program(loss, lm_params(6, 768, 2048, 32000, BF16, True), tokens)
+    params = lm_params(3, 1024, 4096, 16384, F32, False, gated=False)
+    nothing = POLICIES.nothing_saveable
+    loss = partial(language_model, nothing, 16, False, layer_norm, attend)
+    tokens = Arg((4, 512), I32, below=16384)
+    yield "unrolled_f32_nothing", train_program(loss, params, tokens)
     cudnn = partial(jax.nn.dot_product_attention, implementation="cudnn", is_causal=True)
     loss = partial(language_model, "none", 16, False, norm, cudnn)
     params = lm_params(3, 1024, 2816, 32000, BF16, False)
@@ -199,24 +204,14 @@ def inference() -> Zoo:
             new_cache.append((all_keys, all_values))
         return new_cache, jnp.argmax(x[:, 0] @ params["embedding"].T, -1)
 
-    for batch in (1, 16, 128):
-        params = lm_params(4, width, hidden, vocab, BF16, False)
-        cache = [(Arg((batch, 1024, heads, 64), BF16),) * 2] * 4
-
-        def step(cache: Any, params: Any, tokens: Any, position: Any) -> Any:
-            return decode(params, cache, tokens, position)
-
-        tokens, position = Arg((batch,), I32, below=vocab), Arg((), I32, below=900)
-        yield f"decode_{batch}", program(step, cache, params, tokens, position, carried=True)
-
-    def prefill(params: Any, tokens: Any) -> Any:
-        x = params["embedding"][tokens]
-        for p in params["layers"]:
-            x = block(p, x, heads)
-        return x[:, -1] @ params["embedding"].T
-
     params = lm_params(4, width, hidden, vocab, BF16, False)
-    yield "prefill_2x1024", program(prefill, params, Arg((2, 1024), I32, below=vocab))
+    cache = [(Arg((16, 1024, heads, 64), BF16),) * 2] * 4
+
+    def step(cache: Any, params: Any, tokens: Any, position: Any) -> Any:
+        return decode(params, cache, tokens, position)
+
+    tokens, position = Arg((16,), I32, below=vocab), Arg((), I32, below=900)
+    yield "decode_16", program(step, cache, params, tokens, position, carried=True)
 
     def sample(key: Any, logits: Any) -> Any:
         top, index = lax.top_k(logits, 50)
@@ -249,48 +244,9 @@ def encoders() -> Zoo:
     images, labels = Arg((32, 224, 224, 3), BF16), Arg((32,), I32, below=1000)
     yield "vision_transformer", train_program(classify, params, images, labels)
 
-    def mixer(params: Any, x: Any, labels: Any) -> Any:
-        for p in params["layers"]:
-            y = layer_norm(x, p["n1"]).swapaxes(1, 2)
-            x = x + (jax.nn.gelu(y @ p["t1"]) @ p["t2"]).swapaxes(1, 2)
-            x = x + jax.nn.gelu(layer_norm(x, p["n2"]) @ p["c1"]) @ p["c2"]
-        return cross_entropy(x.mean(1) @ params["head"], labels)
-
-    layer = {
-        "n1": Arg((512,)),
-        "n2": Arg((512,)),
-        "t1": Arg((196, 256), scale=0.05),
-        "t2": Arg((256, 196), scale=0.05),
-        "c1": Arg((512, 2048), scale=0.05),
-        "c2": Arg((2048, 512), scale=0.05),
-    }
-    params = {"layers": [layer] * 4, "head": Arg((512, 100), scale=0.05)}
-    yield "mixer", train_program(mixer, params, Arg((32, 196, 512)), Arg((32,), I32, below=100))
-
-    def contrast(params: Any, images: Any, texts: Any) -> Any:
-        def encode(layers: Any, x: Any) -> Any:
-            for w in layers:
-                x = jax.nn.relu(x @ w)
-            return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-6)
-
-        scores = encode(params["a"], images) @ encode(params["b"], texts).T * 20
-        labels = jnp.arange(scores.shape[0])
-        return cross_entropy(scores, labels) + cross_entropy(scores.T, labels)
-
-    tower = [Arg((1024, 1024), scale=0.05)] * 3
-    pair = Arg((4096, 1024)), Arg((4096, 1024))
-    yield "contrastive", train_program(contrast, {"a": tower, "b": tower}, *pair)
-
 
 def mixtures_of_experts() -> Zoo:
     experts, width, hidden, tokens = 8, 512, 1408, 4096
-
-    def dense(params: Any, x: Any) -> Any:
-        weights = jax.nn.softmax((x @ params["router"]).astype(F32))
-        top, index = lax.top_k(weights, 2)
-        gates = (jax.nn.one_hot(index, experts) * top[..., None]).sum(1).astype(x.dtype)
-        y = jax.nn.silu(jnp.einsum("td,edh->teh", x, params["up"]))
-        return jnp.einsum("teh,ehd,te->td", y, params["down"], gates)
 
     def capacity(params: Any, x: Any) -> Any:
         room = tokens * 2 // experts
@@ -321,8 +277,6 @@ def mixtures_of_experts() -> Zoo:
         "down": Arg((experts, hidden, width), BF16, scale=0.04),
     }
     x = Arg((tokens, width), BF16)
-    yield "dense", program(dense, params, x)
-    yield "capacity", program(capacity, params, x)
     yield (
         "capacity_gradient",
         program(jax.grad(lambda p, x: capacity(p, x).astype(F32).sum()), params, x),
@@ -353,31 +307,10 @@ def attentions() -> Zoo:
     q = Arg((4, 2048, 8, 64), BF16)
     yield "chunked", program(chunked, q, q, q)
 
-    def grouped(q: Any, k: Any, v: Any) -> Any:
-        return attend(q, jnp.repeat(k, 4, 2), jnp.repeat(v, 4, 2))
-
-    yield "grouped_queries", program(grouped, q, *[Arg((4, 2048, 2, 64), BF16)] * 2)
-
-    def linear(q: Any, k: Any, v: Any) -> Any:
-        q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
-        states = jnp.cumsum(jnp.einsum("bclhd,bclhe->bchde", k, v), 1)
-        return jnp.einsum("bclhd,bchde->bclhe", q, states)
-
-    yield "linear", program(linear, *[Arg((2, 64, 64, 8, 64), BF16)] * 3)
-    yield (
-        "gradient_f32",
-        program(
-            jax.grad(lambda *x: attend(*x).sum(), (0, 1, 2)), *[Arg((4, 1024, 8, 64), F32)] * 3
-        ),
-    )
-
 
 def losses() -> Zoo:
     hidden, vocab = Arg((4096, 1024), BF16), Arg((1024, 50304), BF16, scale=0.03)
     labels = Arg((4096,), I32, below=50304)
-
-    def whole(x: Any, w: Any, y: Any) -> Any:
-        return cross_entropy(x @ w, y)
 
     def chunks(x: Any, w: Any, y: Any) -> Any:
         def step(total: Any, part: Any) -> Any:
@@ -386,7 +319,6 @@ def losses() -> Zoo:
         parts = x.reshape(8, -1, x.shape[1]), y.reshape(8, -1)
         return lax.scan(jax.checkpoint(step), jnp.float32(0), parts)[0]
 
-    yield "cross_entropy", program(jax.value_and_grad(whole, (0, 1)), hidden, vocab, labels)
     yield (
         "cross_entropy_chunks",
         program(jax.value_and_grad(chunks, (0, 1)), hidden, vocab, labels),
@@ -401,35 +333,8 @@ def losses() -> Zoo:
         program(jax.grad(ctc), Arg((16, 128, 64)), Arg((16, 24), I32, below=64)),
     )
 
-    def distances(x: Any, y: Any) -> Any:
-        difference = x[:, None] - y[None]
-        return jnp.sqrt((difference * difference).sum(-1) + 1e-6).min(1).mean()
-
-    yield "chamfer", program(jax.grad(distances, (0, 1)), Arg((4096, 3)), Arg((4096, 3)))
-
 
 def optimizers() -> Zoo:
-    params = {
-        **{f"w{i}": Arg((1024, 4096), scale=0.02) for i in range(8)},
-        **{f"b{i}": Arg((4096,), scale=0.02) for i in range(24)},
-    }
-    for name, optimizer in {
-        "adamw_clipped": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3)),
-        "adafactor": optax.adafactor(1e-3),
-        "lion": optax.lion(1e-4),
-        "sgd_momentum": optax.sgd(1e-3, momentum=0.9),
-        "lamb": optax.lamb(1e-3),
-    }.items():
-        state = jax.eval_shape(optimizer.init, jax.tree.map(Arg.struct, params))
-        as_args = jax.tree.map(lambda leaf: Arg(leaf.shape, leaf.dtype, scale=0.0), state)
-
-        def step(carry: Any, gradients: Any, optimizer: Any = optimizer) -> Any:
-            params, state = carry
-            updates, state = optimizer.update(gradients, state, params)
-            return (optax.apply_updates(params, updates), state), None
-
-        yield name, program(step, (params, as_args), params, carried=True)
-
     def muon(momentum: Any, gradient: Any) -> Any:
         momentum = jax.tree.map(lambda m, g: 0.95 * m + g, momentum, gradient)
 
@@ -478,24 +383,13 @@ def convolutional() -> Zoo:
                 x = jax.nn.relu(x + batch_norm(conv(y, second)))
         return cross_entropy(x.mean((1, 2)) @ params["head"], labels)
 
-    for dtype, tag in ((F32, "f32"), (BF16, "bf16")):
-        stages = [
-            {"down": kernel(3, c // 2, c, dtype), "blocks": [(kernel(3, c, c, dtype),) * 2] * 2}
-            for c in (32, 64, 128)
-        ]
-        params = {"stem": kernel(3, 3, 16, dtype), "stages": stages, "head": Arg((128, 10), dtype)}
-        images, labels = Arg((128, 32, 32, 3), dtype), Arg((128,), I32, below=10)
-        yield f"residual_{tag}", train_program(residual, params, images, labels)
-
-    def depthwise(params: Any, x: Any) -> Any:
-        for expand, middle, project in params:
-            y = jax.nn.relu6(conv(x, expand))
-            y = jax.nn.relu6(conv(y, middle, groups=middle.shape[-1]))
-            x = x + conv(y, project)
-        return x
-
-    layer = kernel(1, 32, 192, BF16), kernel(3, 1, 192, BF16), kernel(1, 192, 32, BF16)
-    yield "depthwise", program(depthwise, [layer] * 4, Arg((32, 56, 56, 32), BF16))
+    stages = [
+        {"down": kernel(3, c // 2, c, BF16), "blocks": [(kernel(3, c, c, BF16),) * 2] * 2}
+        for c in (32, 64, 128)
+    ]
+    params = {"stem": kernel(3, 3, 16, BF16), "stages": stages, "head": Arg((128, 10), BF16)}
+    images, labels = Arg((128, 32, 32, 3), BF16), Arg((128,), I32, below=10)
+    yield "residual_bf16", train_program(residual, params, images, labels)
 
     def unet(params: Any, x: Any) -> Any:
         x = conv(x, params["in"])
@@ -515,19 +409,10 @@ def convolutional() -> Zoo:
         "up": [kernel(3, 512, 128, BF16), kernel(3, 256, 64, BF16), kernel(3, 128, 32, BF16)],
     }
     image = Arg((8, 128, 128, 3), BF16)
-    yield "unet", program(unet, params, image)
     yield (
         "unet_gradient",
         program(jax.grad(lambda p, x: unet(p, x).astype(F32).mean()), params, image),
     )
-
-    def wave(params: Any, x: Any) -> Any:
-        for w, gate in params:
-            x = x + jnp.tanh(conv(x, w)) * jax.nn.sigmoid(conv(x, gate))
-        return x
-
-    pair = (Arg((3, 64, 64), scale=0.1),) * 2
-    yield "wave", program(wave, [pair] * 6, Arg((8, 4096, 64)))
 
 
 def recurrent() -> Zoo:
@@ -545,7 +430,6 @@ def recurrent() -> Zoo:
 
     params = {"x": Arg((256, 2048), scale=0.05), "h": Arg((512, 2048), scale=0.05)}
     xs = Arg((128, 64, 256))
-    yield "lstm", program(lstm, params, xs)
     yield "lstm_gradient", program(jax.grad(lambda p, x: lstm(p, x).sum()), params, xs)
 
     def selective(params: Any, x: Any) -> Any:
@@ -568,23 +452,6 @@ def recurrent() -> Zoo:
     }
     x = Arg((2, 1024, 256))
     yield "state_space", program(selective, params, x)
-    yield "state_space_gradient", program(jax.grad(lambda p, x: selective(p, x).sum()), params, x)
-
-    def gru(params: Any, xs: Any) -> Any:
-        def step(h: Any, x: Any) -> Any:
-            z, r = jnp.split(jax.nn.sigmoid(x @ params["zr"] + h @ params["uzr"]), 2, -1)
-            n = jnp.tanh(x @ params["n"] + r * (h @ params["un"]))
-            return (1 - z) * n + z * h, None
-
-        return lax.scan(step, jnp.zeros((xs.shape[1], 256), xs.dtype), xs)[0]
-
-    params = {
-        "zr": Arg((128, 512), BF16, scale=0.1),
-        "uzr": Arg((256, 512), BF16, scale=0.1),
-        "n": Arg((128, 256), BF16, scale=0.1),
-        "un": Arg((256, 256), BF16, scale=0.1),
-    }
-    yield "gru", program(gru, params, Arg((256, 32, 128), BF16))
 
 
 def spectral() -> Zoo:
@@ -598,25 +465,10 @@ def spectral() -> Zoo:
 
     layer = Arg((16, 16, 32, 32), scale=0.05), Arg((32, 32), scale=0.1)
     x = Arg((8, 128, 128, 32))
-    yield "fourier_operator", program(fourier_operator, [layer] * 3, x)
     yield (
         "fourier_operator_gradient",
         program(jax.grad(lambda p, x: fourier_operator(p, x).sum()), [layer] * 3, x),
     )
-
-    def spectrogram(signal: Any, window: Any) -> Any:
-        starts = jnp.arange(0, signal.shape[1] - 1024, 256)
-        frames = signal[:, starts[:, None] + jnp.arange(1024)] * window
-        return jnp.log(jnp.abs(jnp.fft.rfft(frames)) ** 2 + 1e-6)
-
-    yield "spectrogram", program(spectrogram, Arg((16, 65536)), Arg((1024,)))
-
-    def long_convolution(x: Any, kernel: Any) -> Any:
-        n = 2 * x.shape[1]
-        product = jnp.fft.rfft(x, n, 1) * jnp.fft.rfft(kernel, n, 0)
-        return jnp.fft.irfft(product, n, 1)[:, : x.shape[1]]
-
-    yield "long_convolution", program(long_convolution, Arg((8, 4096, 128)), Arg((4096, 128)))
 
 
 def linear_algebra() -> Zoo:
@@ -630,9 +482,8 @@ def linear_algebra() -> Zoo:
         half = jax.scipy.linalg.solve_triangular(factor, kernel(x, new), lower=True)
         return kernel(new, x) @ weights, 1 - (half * half).sum(0), jnp.log(jnp.diag(factor)).sum()
 
-    for n in (768, 3072):
-        args = Arg((n, 8)), Arg((n,)), Arg((256, 8))
-        yield f"gaussian_process_{n}", program(gaussian_process, *args)
+    args = Arg((768, 8)), Arg((768,)), Arg((256, 8))
+    yield "gaussian_process_768", program(gaussian_process, *args)
 
     def kalman(transition: Any, noise: Any, observed: Any) -> Any:
         def step(state: Any, y: Any) -> Any:
@@ -647,28 +498,6 @@ def linear_algebra() -> Zoo:
 
     system = Arg((32, 32), scale=0.05), Arg((32, 32), scale=0.001, identity=1.0)
     yield "kalman", program(kalman, *system, Arg((100, 32)))
-    yield (
-        "least_squares",
-        program(
-            lambda a, b: jax.scipy.linalg.solve_triangular(
-                jnp.linalg.qr(a)[1], jnp.linalg.qr(a)[0].T @ b
-            ),
-            Arg((2048, 128)),
-            Arg((2048, 4)),
-        ),
-    )
-    batch = Arg((512, 48, 48), identity=10.0)
-    yield "batched_solve", program(jnp.linalg.solve, batch, Arg((512, 48, 1)))
-    yield (
-        "batched_normal_equations",
-        program(
-            lambda a, b: jax.scipy.linalg.cho_solve(
-                (jnp.linalg.cholesky(a.mT @ a + jnp.eye(24)), True), a.mT @ b
-            ),
-            Arg((1024, 64, 24)),
-            Arg((1024, 64, 1)),
-        ),
-    )
 
 
 def sorting() -> Zoo:
@@ -683,26 +512,6 @@ def sorting() -> Zoo:
         return lax.scan(step, centres, length=5)[0]
 
     yield "k_means", program(k_means, Arg((65536, 32)), Arg((256, 32)))
-
-    def suppress(boxes: Any, scores: Any) -> Any:
-        order = jnp.argsort(-scores)[:1024]
-        x = jnp.abs(boxes[order])
-        low, high = x[:, :2], x[:, :2] + x[:, 2:]
-        overlap = jnp.clip(
-            jnp.minimum(high[:, None], high) - jnp.maximum(low[:, None], low), 0
-        ).prod(-1)
-        area = x[:, 2:].prod(-1)
-        ratio = overlap / (area[:, None] + area - overlap + 1e-6)
-        earlier = jnp.tril(ratio > 0.5, -1)
-        return order, ~earlier.any(1)
-
-    yield "suppression", program(suppress, Arg((20000, 4)), Arg((20000,)))
-
-    def median_filter(image: Any) -> Any:
-        shifted = [jnp.roll(image, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)]
-        return jnp.median(jnp.stack(shifted), 0)
-
-    yield "median_filter", program(median_filter, Arg((1024, 1024)))
 
     def histogram(values: Any) -> Any:
         index = jnp.clip((values * 64 + 128).astype(I32), 0, 255)
@@ -732,45 +541,9 @@ def graphs() -> Zoo:
     layer = Arg((2 * width, width), scale=0.1), Arg((width, width), scale=0.01)
     graph = Arg((edges,), I32, below=nodes), Arg((edges,), I32, below=nodes)
     x = Arg((nodes, width))
-    yield "message_passing", program(messages, [layer] * 2, x, *graph)
     yield (
         "message_passing_gradient",
         program(jax.grad(lambda p, *a: messages(p, *a).sum()), [layer] * 2, x, *graph),
-    )
-
-    def attention(params: Any, x: Any, sources: Any, targets: Any) -> Any:
-        y = x @ params["w"]
-        scores = jax.nn.leaky_relu((y @ params["a"])[sources] + (y @ params["b"])[targets])
-        most = jax.ops.segment_max(scores, targets, nodes)
-        weights = jnp.exp(scores - most[targets])
-        total = jax.ops.segment_sum(weights, targets, nodes)
-        weights = weights / (total[targets] + 1e-6)
-        return jax.ops.segment_sum(weights[:, None] * y[sources], targets, nodes)
-
-    params = {"w": Arg((width, width)), "a": Arg((width,)), "b": Arg((width,))}
-    yield "graph_attention", program(attention, params, x, *graph)
-
-    def recommend(tables: Any, mlp: Any, index: Any, dense: Any) -> Any:
-        features = [table[index[:, i]].mean(1) for i, table in enumerate(tables)]
-        stacked = jnp.stack([*features, dense @ mlp[0]], 1)
-        crossed = jnp.einsum("bid,bjd->bij", stacked, stacked)
-        rows, columns = jnp.triu_indices(stacked.shape[1], 1)
-        x = jnp.concatenate([crossed[:, rows, columns], dense], -1)
-        return jax.nn.relu(x @ mlp[1]) @ mlp[2]
-
-    tables = [Arg((200000, 64))] * 8
-    mlp = Arg((13, 64)), Arg((36 + 13, 512)), Arg((512, 1))
-    index = Arg((4096, 8, 4), I32, below=200000)
-    yield "recommendation", program(recommend, tables, mlp, index, Arg((4096, 13)))
-    yield (
-        "recommendation_gradient",
-        program(
-            jax.grad(lambda t, m, i, d: recommend(t, m, i, d).sum()),
-            tables,
-            mlp,
-            index,
-            Arg((4096, 13)),
-        ),
     )
 
 
@@ -794,28 +567,6 @@ def simulations() -> Zoo:
 
     yield "lattice_boltzmann", program(lattice, Arg((9, 512, 512), scale=0.01))
 
-    def bodies(x: Any, v: Any) -> Any:
-        def step(state: Any, _: Any) -> Any:
-            x, v = state
-            difference = x[:, None] - x[None]
-            inverse = ((difference * difference).sum(-1) + 0.01) ** -1.5
-            v = v - 0.001 * (difference * inverse[..., None]).sum(1)
-            return (x + 0.001 * v, v), None
-
-        return lax.scan(step, (x, v), length=10)[0]
-
-    yield "bodies", program(bodies, Arg((4096, 3)), Arg((4096, 3)))
-
-    def waves(field: Any, speed: Any) -> Any:
-        def step(state: Any, _: Any) -> Any:
-            now, before = state
-            neighbours = sum(jnp.roll(now, s, a) for s in (1, -1) for a in (0, 1, 2))
-            return (2 * now - before + speed * (neighbours - 6 * now), now), None
-
-        return lax.scan(step, (field, field), length=30)[0]
-
-    yield "waves_3d", program(waves, Arg((160, 160, 160)), Arg((160, 160, 160), scale=0.01))
-
     def paths(key: Any, start: Any) -> Any:
         def step(x: Any, key: Any) -> Any:
             return x * jnp.exp(0.01 * jax.random.normal(key, x.shape)), None
@@ -824,29 +575,6 @@ def simulations() -> Zoo:
         return jnp.maximum(x - 1, 0).mean()
 
     yield "monte_carlo", program(paths, Arg((2,), jnp.uint32, below=1 << 30), Arg((1 << 20,)))
-
-    def render(params: Any, rays: Any) -> Any:
-        x = rays[:, None] * jnp.linspace(0, 1, 64)[:, None]
-        encoded = jnp.concatenate(
-            [fn(x * 2.0**k) for k in range(6) for fn in (jnp.sin, jnp.cos)], -1
-        )
-        for w in params[:-1]:
-            encoded = jax.nn.relu(encoded @ w)
-        out = encoded @ params[-1]
-        alpha = 1 - jnp.exp(-jax.nn.relu(out[..., 3]))
-        seen = jnp.cumprod(1 - alpha + 1e-6, -1)
-        return ((alpha * seen)[..., None] * jax.nn.sigmoid(out[..., :3])).sum(1)
-
-    layers = [
-        Arg((36, 128), scale=0.1),
-        *[Arg((128, 128), scale=0.1)] * 3,
-        Arg((128, 4), scale=0.1),
-    ]
-    yield "radiance_field", program(render, layers, Arg((2048, 3)))
-    yield (
-        "radiance_field_gradient",
-        program(jax.grad(lambda p, r: render(p, r).sum()), layers, Arg((2048, 3))),
-    )
 
 
 def host_loops() -> Zoo:
@@ -861,35 +589,8 @@ def host_loops() -> Zoo:
 
     yield "relaxation", program(relax, Arg((1024, 1024)))
 
-    def conjugate(a: Any, b: Any) -> Any:
-        matrix = a @ a.T + 100 * jnp.eye(a.shape[0])
-        return jax.scipy.sparse.linalg.cg(lambda x: matrix @ x, b, tol=0.0, maxiter=40)[0]
-
-    yield "conjugate_gradients", program(conjugate, Arg((1024, 1024)), Arg((1024,)))
-
-    def newton(x: Any) -> Any:
-        def step(state: Any) -> Any:
-            x, _error, count = state
-            value = x**3 - 2 * x - 5
-            new = x - value / (3 * x * x - 2 + 1e-3)
-            return new, jnp.abs(value).sum(), count + 1
-
-        start = x, jnp.float32(1.0), 0
-        return lax.while_loop(lambda s: (s[1] > -1) & (s[2] < 50), step, start)[0]
-
-    yield "newton", program(newton, Arg((1 << 16,)))
-
 
 def products() -> Zoo:
-    def mlp(params: Any, x: Any) -> Any:
-        for w in params:
-            x = jax.nn.relu(x @ w)
-        return x
-
-    for batch in (1, 4, 64, 2048):
-        weights = [Arg((2048, 2048), BF16, scale=0.03)] * 6
-        yield f"mlp_{batch}", program(mlp, weights, Arg((batch, 2048), BF16))
-
     def quantised(x: Any, weights: Any, scales: Any) -> Any:
         for w, scale in zip(weights, scales, strict=True):
             step = jnp.abs(x).max(-1, keepdims=True) / 127
@@ -900,24 +601,6 @@ def products() -> Zoo:
 
     weights = [Arg((2048, 2048), jnp.int8, below=100)] * 4
     yield "int8", program(quantised, Arg((512, 2048)), weights, [Arg((2048,), scale=1e-3)] * 4)
-
-    def adapted(base: Any, adapters: Any, x: Any) -> Any:
-        for w, (a, b) in zip(base, adapters, strict=True):
-            x = jax.nn.gelu(x @ w + (x @ a) @ b)
-        return x.astype(F32).sum()
-
-    base = [Arg((1024, 1024), BF16, scale=0.03)] * 4
-    adapters = [(Arg((1024, 16), BF16, scale=0.03), Arg((16, 1024), BF16, scale=0.03))] * 4
-    yield "low_rank", program(jax.grad(adapted, 1), base, adapters, Arg((4096, 1024), BF16))
-    yield (
-        "tensor_contraction",
-        program(
-            lambda a, b, c: jnp.einsum("ijk,klm,mn->ijln", a, b, c),
-            Arg((64, 64, 128)),
-            Arg((128, 32, 64)),
-            Arg((64, 64)),
-        ),
-    )
 
 
 def learning() -> Zoo:
@@ -951,57 +634,8 @@ def learning() -> Zoo:
     batch = Arg((128, 256, 32)), Arg((128, 256), I32, below=8), Arg((128, 256))
     yield "policy_gradient", train_program(clipped, params, *batch)
 
-    def variational(params: Any, x: Any, noise: Any) -> Any:
-        h = jax.nn.relu(x @ params["a"])
-        mean, log_var = jnp.split(h @ params["b"], 2, -1)
-        z = mean + jnp.exp(0.5 * log_var) * noise
-        out = jax.nn.relu(z @ params["c"]) @ params["d"]
-        divergence = -0.5 * (1 + log_var - mean**2 - jnp.exp(log_var)).sum(-1)
-        return (optax.sigmoid_binary_cross_entropy(out, x).sum(-1) + divergence).mean()
-
-    params = {
-        "a": Arg((784, 512), scale=0.03),
-        "b": Arg((512, 64), scale=0.03),
-        "c": Arg((32, 512), scale=0.03),
-        "d": Arg((512, 784), scale=0.03),
-    }
-    yield "variational", train_program(variational, params, Arg((1024, 784)), Arg((1024, 32)))
-
-    def coupling(params: Any, x: Any) -> Any:
-        total = 0.0
-        for first, second in params:
-            a, b = jnp.split(x, 2, -1)
-            shift, scale = jnp.split(jax.nn.relu(a @ first) @ second, 2, -1)
-            b = b * jnp.exp(jnp.tanh(scale)) + shift
-            total += jnp.tanh(scale).sum(-1)
-            x = jnp.concatenate([b, a], -1)
-        return (0.5 * (x * x).sum(-1) - total).mean()
-
-    layer = Arg((32, 256), scale=0.1), Arg((256, 64), scale=0.01)
-    yield "normalising_flow", train_program(coupling, [layer] * 8, Arg((8192, 64)))
-
-    def perturbed(params: Any, x: Any, y: Any) -> Any:
-        def loss(params: Any, x: Any, y: Any) -> Any:
-            return ((jnp.tanh(x @ params[0]) @ params[1] - y) ** 2).mean()
-
-        gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x[:, None], y[:, None])
-        norms = jnp.sqrt(sum((g * g).sum((1, 2)) for g in gradients))
-        scale = jnp.minimum(1, 1 / (norms + 1e-6))
-        return [jnp.einsum("b,bij->ij", scale, g) for g in gradients]
-
-    params = Arg((64, 256), scale=0.1), Arg((256, 8), scale=0.1)
-    yield "private_gradients", program(perturbed, params, Arg((512, 64)), Arg((512, 8)))
-
 
 def statistics() -> Zoo:
-    def bootstrap(key: Any, x: Any) -> Any:
-        index = jax.random.randint(key, (256, x.shape[0]), 0, x.shape[0])
-        means = x[index].mean(1)
-        return means.mean(), means.std(), jnp.sort(means)[jnp.array([6, 249])]
-
-    key = Arg((2,), jnp.uint32, below=1 << 30)
-    yield "bootstrap", program(bootstrap, key, Arg((16384,)))
-
     def forward(transition: Any, emission: Any, observed: Any) -> Any:
         logs = jax.nn.log_softmax(transition)
 
@@ -1015,25 +649,22 @@ def statistics() -> Zoo:
     observed = Arg((64, 32), I32, below=50)
     yield "hidden_markov", program(forward, Arg((128, 128)), Arg((128, 50)), observed)
 
-    def correlate(x: Any) -> Any:
-        z = (x - x.mean(0)) / (x.std(0) + 1e-6)
-        return z.T @ z / x.shape[0], jnp.percentile(x, 50.0, axis=0)
 
-    yield "correlation", program(correlate, Arg((8192, 256)))
+def sharded() -> Zoo:
+    """A data-parallel step over the GPUs of one host, if there are several."""
+    count = len(jax.devices())
+    if count < 2:
+        return
+    mesh = Mesh(np.array(jax.devices()), ("gpus",))
+    whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("gpus"))
 
-    def langevin(key: Any, x: Any, data: Any) -> Any:
-        def energy(x: Any) -> Any:
-            return jax.nn.softplus(-(data @ x.T)).sum(0).sum() + 0.5 * (x * x).sum()
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jax.nn.relu(x @ w)
+        return x.astype(F32).sum()
 
-        def step(x: Any, key: Any) -> Any:
-            return x - 1e-4 * jax.grad(energy)(x) + 0.01 * jax.random.normal(key, x.shape), None
-
-        return lax.scan(step, x, jax.random.split(key, 20))[0]
-
-    yield "langevin", program(langevin, key, Arg((256, 64)), Arg((16384, 64)))
-
-
-def count_by_family() -> dict[str, int]:
-    """Programs of each family."""
-    names = (name.partition("/")[0] for name in zoo_programs())
-    return {family: len(list(group)) for family, group in itertools.groupby(names)}
+    weights = [Arg((1024, 1024), BF16, scale=0.03, sharding=whole)] * 4
+    yield (
+        "data_parallel",
+        program(jax.grad(loss), weights, Arg((4096, 1024), BF16, sharding=split)),
+    )
