@@ -12,7 +12,7 @@ from xlapipe.cli import main
 from xlapipe.errors import TargetError
 from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets import catalogue as catalogue_module
-from xlapipe.targets.catalogue import catalogue, target_named
+from xlapipe.targets.catalogue import catalogue, resolved_name, target_named
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached, target_from_file
 
@@ -84,18 +84,54 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "offered"),
     [
-        ("H200", "h200"),
-        ("h100", "h100_pcie or h100_sxm"),
-        ("a100-sxm-80", "a100_sxm_80"),
         ("gb20", "gb200"),
         ("", "use one of a100_pcie_80"),
-        ("tpu v5", "v5e or v5p"),
+        ("tpu v5", r"v5e \(Google TPU v5e\) or v5p"),
         ("quadro", "use one of a100_pcie_80"),
+        ("l4", "use a6000 "),
+        ("RTX 4090", "use a6000 "),
+        ("h20", r"h100_pcie .* or h100_sxm .* or h200 "),
+        ("h100-nvl", "h100_sxm"),
+        ("5090", "rtx6000pro"),
     ],
 )
 def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:
-    with pytest.raises(TargetError, match=f"unknown target '{name}'.*{offered}"):
+    with pytest.raises(TargetError, match=f"unknown target '{name}'.*{offered}") as raised:
         target_named(name)
+    assert "xlapipe target capture --out FILE" in str(raised.value)
+    assert "TPU" not in str(raised.value) or "v5" in name
+
+
+@pytest.mark.parametrize(
+    ("name", "meant", "others"),
+    [
+        ("H200", "h200", ()),
+        ("NVIDIA H200", "h200", ()),
+        ("h100", "h100_sxm", ("h100_pcie",)),
+        ("H100-80GB", "h100_sxm", ("h100_pcie",)),
+        ("h100sxm5", "h100_sxm", ()),
+        ("h100 pcie", "h100_pcie", ()),
+        ("a100", "a100_sxm_80", ("a100_pcie_80", "a100_sxm_40")),
+        ("A100-SXM4-40GB", "a100_sxm_40", ()),
+        ("a100-pcie", "a100_pcie_80", ()),
+        ("RTX A6000", "a6000", ()),
+        ("rtx pro 6000", "rtx6000pro", ()),
+        ("TPU v5e", "v5e", ()),
+        ("v5litepod", "v5e", ()),
+        ("trillium", "v6e", ()),
+    ],
+)
+def test_names_as_people_write_them(name: str, meant: str, others: tuple[str, ...]) -> None:
+    target = resolved_name(name)
+    assert (target.name, target.others) == (meant, others)
+    assert target_named(name).name == meant
+
+
+def test_a_command_states_which_target_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    dump = next((HERE.parents[1] / "hlo_dumps/fsdp-mlp").glob("h200-*"))
+    assert main(["show", str(dump), "--time", "--target", "H100"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "xlapipe: target H100 is h100_sxm; others: h100_pcie\n"
 
 
 def test_file_of_a_device() -> None:

@@ -125,6 +125,42 @@ def test_patterns() -> None:
     assert pattern_of("float8_e4m3fn") == "float8_e4m3fn"
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("16GB", 16 * 10**9),
+        ("16gib", 16 * 2**30),
+        ("1.5 GiB", 3 * 2**29),
+        ("512MB", 512 * 10**6),
+        ("2TiB", 2**41),
+        ("100kB", 100_000),
+        ("4Gi", 2**32),
+        ("17179869184", 2**34),
+        ("17_179_869_184 B", 2**34),
+        ("17,179,869,184 bytes", 2**34),
+        ("9007199254740993", 2**53 + 1),
+    ],
+)
+def test_a_size_as_people_write_it(text: str, size_bytes: int) -> None:
+    assert units.parse_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("16G", r"fix: write 16GB \(powers of 1000\) or 16GiB \(powers of 1024\)"),
+        ("-1", "expected a size such as 16GB"),
+        ("16 giga", "found '16 giga'"),
+        ("1e9", "expected a size"),
+        ("", "found ''"),
+        ("nan", "expected a size"),
+    ],
+)
+def test_a_text_that_is_no_size(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        units.parse_bytes(text)
+
+
 def test_units() -> None:
     assert units.rounded(0) == "0 B"
     assert units.rounded(1023) == "1,023 B"

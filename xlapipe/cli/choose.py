@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
+    SIZE_HELP,
     WORKLOAD_HELP,
     Commands,
     add_fitting_options,
     add_target_options,
     add_vary_option,
     at_least_one,
+    positive_size,
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
@@ -27,7 +29,7 @@ def add(commands: Commands) -> None:
     """Adds the command."""
     text = (
         "Compile forms of a step, predict their times, and print the fastest one that fits. "
-        "--target may list several targets: h100_sxm,h200."
+        "--target may list several targets: h100,h200."
     )
     parser = commands.add("choose", _choose, text)
     parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
@@ -52,9 +54,9 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=at_least_one,
-        metavar="BYTES",
-        help="bytes that a plan may need, instead of the device's usable memory",
+        type=positive_size,
+        metavar="SIZE",
+        help="what a plan may need, instead of the device's usable memory: " + SIZE_HELP,
     )
     parser.add_argument(
         "--budget", type=float, metavar="MINUTES", help="start no compile after so many minutes"

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.examples import EXAMPLES
-from xlapipe.cli.output import print_error
+from xlapipe.cli.output import print_error, print_note
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
+from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlapipe.compiling.make_jobs import CompileOptions
 
+SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
 GEMM_HELP = "which GEMM backends XLA may use"
 _HELP_WIDTH = 79
@@ -132,7 +134,9 @@ def add_estimate_option(parser: argparse.ArgumentParser) -> None:
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose a target."""
     parser.add_argument(
-        "--target", help=f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}"
+        "--target",
+        type=target_names,
+        help=f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}",
     )
     parser.add_argument(
         "--target-config", type=Path, metavar="FILE", help="a GpuTargetConfigProto in text format"
@@ -223,10 +227,11 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reserve",
-        type=int,
+        type=size,
         default=0,
-        metavar="BYTES",
-        help="memory that must stay free for other live arrays and programs of the process",
+        metavar="SIZE",
+        help="memory that must stay free for other live arrays and programs of the process: "
+        + SIZE_HELP,
     )
     add_scheduler_option(parser)
     parser.add_argument(
@@ -255,6 +260,39 @@ def read_compile_options(
         use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )
+
+
+def target_names(text: str) -> str:
+    """The type of an argument that is a target, or several with commas, as people write them.
+
+    Prints which one is meant if the catalogue has several of that name.
+    """
+    from xlapipe.compiling.make_jobs import ATTACHED
+    from xlapipe.targets.catalogue import resolved_name
+
+    names = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        target = resolved_name(name) if name != ATTACHED else None
+        names.append(name if target is None else target.name or name)
+        if target is not None and target.others:
+            print_note(f"target {name} is {target.name}; others: {', '.join(target.others)}")
+    return ",".join(names)
+
+
+def size(text: str) -> int:
+    """The type of an argument that is a number of bytes, e.g. 16GB, 16GiB or 17179869184."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive_size(text: str) -> int:
+    """The type of an argument that is a number of bytes above 0."""
+    size_bytes = size(text)
+    if size_bytes == 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 bytes, found {text!r}")
+    return size_bytes
 
 
 def at_least_one(text: str) -> int:

@@ -103,6 +103,11 @@ def print_error(message: object, *, program: str = "xlapipe") -> None:
     _print_to_stderr(visible_lines(f"{program}: error: {message}"))
 
 
+def print_note(message: object) -> None:
+    """Prints on stderr what is no error, e.g. which of several targets is meant."""
+    _print_to_stderr(visible_lines(f"xlapipe: {message}"))
+
+
 def _print_to_stderr(text: str) -> None:
     """Prints lines on stderr; a terminal gets them folded."""
     if sys.stderr.isatty():
@@ -119,7 +124,7 @@ def print_reused_compiles() -> None:
     note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
     if note is not None:
         sys.stdout.flush()
-        _print_to_stderr(f"xlapipe: {note}")
+        print_note(note)
 
 
 def named_error(job: "Job", error: XlapipeError) -> str:

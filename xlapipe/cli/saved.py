@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
+    SIZE_HELP,
     WORKLOAD_HELP,
     Commands,
     add_target_options,
-    at_least_one,
+    positive_size,
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
@@ -38,9 +39,9 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--free",
-        type=at_least_one,
-        metavar="BYTES",
-        help="compile the policy that computes least again and keeps so many bytes less",
+        type=positive_size,
+        metavar="SIZE",
+        help="compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
     )
     add_target_options(parser)
 

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
+from xlapipe.cli.options import PATH_HELP, Commands, at_least_one, target_names
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
 from xlapipe.errors import XlapipeError
 
@@ -66,6 +66,7 @@ def add(commands: Commands) -> None:
     )
     show.add_argument(
         "--target",
+        type=target_names,
         metavar="NAME",
         help="with --time: a GPU of `xlapipe targets`; default: the dump's",
     )

@@ -1,6 +1,13 @@
 """Bytes as text with units. All other modules use bytes as ints."""
 
+import re
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_WRITTEN = re.compile(
+    r"(?P<number>\d[\d_,]{0,24}(?:\.\d{1,9})?) ?"
+    r"(?P<prefix>[KMGT]?)(?P<binary>i?)(?P<unit>B|bytes)?",
+    re.IGNORECASE,
+)
 
 
 # Of a size. A smaller error changes nothing that a reader decides.
@@ -26,6 +33,29 @@ def with_error(size_bytes: int, error_bytes: int) -> str:
 def exact(size_bytes: int) -> str:
     """Every digit, e.g. `4,194,304 B`."""
     return f"{size_bytes:,} B"
+
+
+def parse_bytes(text: str) -> int:
+    """The bytes of a size that a person writes.
+
+    >>> parse_bytes("16GB"), parse_bytes("1.5 GiB"), parse_bytes("17179869184")
+    (16000000000, 1610612736, 17179869184)
+
+    Raises:
+      ValueError: it is no size, or has a unit that can be of 1000 or of 1024.
+    """
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected a size such as 16GB, 16GiB or 17179869184, found {text!r}")
+    number, prefix = match["number"].replace("_", "").replace(",", ""), match["prefix"].upper()
+    if prefix and not match["unit"] and not match["binary"]:
+        raise ValueError(
+            f"expected a unit such as GB or GiB, found {text!r}; fix: write {number}{prefix}B "
+            f"(powers of 1000) or {number}{prefix}iB (powers of 1024)"
+        )
+    power = "KMGT".index(prefix) + 1 if prefix else 0
+    unit: int = (1024 if match["binary"] else 1000) ** power
+    return round(float(number) * unit) if "." in number else int(number) * unit
 
 
 def rounded(size_bytes: int) -> str:

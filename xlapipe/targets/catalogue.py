@@ -3,12 +3,12 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
 from xlapipe.errors import TargetError
 from xlapipe.targets.target import Target
+from xlapipe.targets.target_names import Meant, Named, meant
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 # The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
@@ -115,27 +115,45 @@ def catalogue() -> tuple[CatalogueRow, ...]:
 
 
 def target_named(name: str) -> Target:
-    """The target with this name in the catalogue.
+    """The target that a name means: that of the catalogue, or as people write it.
 
     Raises:
-      TargetError: the catalogue has no such name, or the GPU is not supported.
+      TargetError: the catalogue has no such target, or the GPU is not supported.
     """
-    tpus = tpu_catalogue()
-    if name in tpus:
-        return tpus[name].target()
-    rows = {row.name: row for row in catalogue()}
-    if name in rows:
-        return rows[name].target()
-    normalized = name.lower().replace("-", "_").removeprefix("tpu ").removeprefix("tpu_")
-    names = [*rows, *tpus]
-    similar = [known for known in names if known.startswith(normalized) and normalized]
-    supported = [*_supported_names(), *tpus]
-    similar = similar or get_close_matches(normalized, supported, n=3, cutoff=0.5)
-    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(names)}"
+    name = resolved_name(name).name or ""
+    row = next((row for row in catalogue() if row.name == name), None)
+    return row.target() if row is not None else tpu_catalogue()[name].target()
+
+
+def resolved_name(name: str) -> Meant:
+    """The name in the catalogue of what people write, e.g. h100_sxm of `H100`; never without one.
+
+    Raises:
+      TargetError: the catalogue has no such target.
+    """
+    rows = _named_rows()
+    target = meant(name, rows)
+    if target.name is not None:
+        return target
+    similar = [f"{other} ({rows[other].description})" for other in target.others]
+    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(rows)}"
     raise TargetError(
-        f"unknown target {name!r}: expected a name that `xlapipe targets` lists; "
-        f"fix: {hint}, or pass another GPU's configuration with --target-config FILE"
+        f"unknown target {name!r}: expected a name that `xlapipe targets` lists; fix: {hint}, or "
+        "add that GPU: write its configuration on a machine that has it (`xlapipe target capture "
+        "--out FILE`), and pass it with --target-config FILE"
     )
+
+
+@cache
+def _named_rows() -> dict[str, Named]:
+    gpus = {
+        row.name: Named(row.name, row.description, row.device_memory_size, row.compute_capability)
+        for row in catalogue()
+    }
+    tpus = {
+        name: Named(name, row.description, row.hbm_bytes) for name, row in tpu_catalogue().items()
+    }
+    return gpus | tpus
 
 
 def _supported_names() -> list[str]:

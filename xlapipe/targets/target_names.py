@@ -1,0 +1,132 @@
+"""Names of targets as people write them: `H100`, `a100-40gb`, `RTX A6000`, `tpu v5e`.
+
+A text names a row of the catalogue if it has the letters and numbers of the row's family (`h100`),
+and nothing that the row's name, description and memory do not have.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+_PARTS = re.compile(r"[a-z]+|\d+")
+_SOCKET = re.compile(r"sxm\d?(?!\d)")
+# Cloud's name of the chips whose name ends with e.
+_LITE = re.compile(r"\b(v\d)lite(?:pod)?")
+# Which one people mean that write only the family.
+_USUAL = ("h100_sxm", "a100_sxm_80")
+# How far a number of gigabytes, of either kind, may be from the device's memory.
+_MEMORY_ERROR = 0.06
+# Words before a GPU's name, and the unit of its memory.
+_FILLERS = {"nvidia", "tesla", "geforce", "quadro", "gb", "g"}
+_OLDEST = 7.5
+# Compute capabilities of GPUs that the catalogue may lack, to name the nearest that it has.
+_CAPABILITIES = {
+    "7.5": "t4 rtx2080 2080 2080ti rtx2080ti",
+    "8.0": "a30 a800",
+    "8.6": "a2 a10 a10g a16 a40 a5000 rtx3080 3080 rtx3090 3090 3090ti rtx3090ti",
+    "8.9": "l4 l20 l40 l40s rtx4060 4060 rtx4070 4070 rtx4080 4080 rtx4090 4090 4090d rtx6000ada",
+    "9.0": "h20 h800 h100nvl gh200",
+    "10.0": "b100 b200nvl",
+    "12.0": "rtx5070 5070 rtx5080 5080 rtx5090 5090 rtx5000pro",
+    "12.1": "gb10 dgxspark spark",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a text can name.
+
+    Attributes:
+      description: the device's own name.
+      memory_bytes: of the device.
+      compute_capability: of a GPU; empty for a TPU.
+    """
+
+    name: str
+    description: str
+    memory_bytes: int
+    compute_capability: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a text names.
+
+    Attributes:
+      name: in the catalogue; None if it is unknown, or several without a usual one.
+      others: other names that the text fits, or, without a name, those that are nearest.
+    """
+
+    name: str | None
+    others: tuple[str, ...] = ()
+
+
+def meant(text: str, rows: Mapping[str, Named]) -> Meant:
+    """The row that `text` names.
+
+    Args:
+      rows: the catalogue, by name.
+    """
+    if text in rows:
+        return Meant(text)
+    plain = _LITE.sub(r"\1e", _SOCKET.sub("sxm ", text.lower()))
+    parts = set(_PARTS.findall(plain)) - _FILLERS
+    matches = [name for name, row in rows.items() if parts and _fits(parts, row)]
+    usual = [name for name in matches if name in _USUAL] or matches
+    if len(usual) == 1:
+        return Meant(usual[0], tuple(name for name in matches if name != usual[0]))
+    return Meant(None, tuple(matches) or _nearest(text, rows))
+
+
+def _fits(parts: set[str], row: Named) -> bool:
+    family = set(_PARTS.findall(row.name.split("_")[0])) - {"tpu"}
+    if not row.compute_capability and parts & {"trillium", "ironwood"}:
+        family = parts
+    own = set(_PARTS.findall(f"{row.name} {row.description}".lower()))
+    if "pcie" not in own:
+        own.add("sxm")
+    return family <= parts and all(
+        part in own or (part.isdigit() and _is_memory(int(part), row.memory_bytes))
+        for part in parts
+    )
+
+
+def _is_memory(gigabytes: int, memory_bytes: int) -> bool:
+    return any(
+        abs(gigabytes * unit - memory_bytes) <= _MEMORY_ERROR * memory_bytes
+        for unit in (10**9, 2**30)
+    )
+
+
+def _nearest(text: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
+    """Names that begin alike, that are of the nearest generation, or that are spelt alike."""
+    compact = re.sub(r"[^a-z0-9]", "", text.lower()).removeprefix("nvidia").removeprefix("geforce")
+    is_tpu = re.match(r"(?:google)?tpu|v\d", compact) is not None
+    of_kind = {
+        name: row
+        for name, row in rows.items()
+        if is_tpu == (not row.compute_capability)
+        and (is_tpu or float(row.compute_capability) >= _OLDEST)
+    }
+    plain = compact.removeprefix("google").removeprefix("tpu")
+    for capability, names in _CAPABILITIES.items():
+        if compact in names.split():
+            return _of_generation(capability, of_kind)
+    begin = [name for name in of_kind if plain and name.replace("_", "").startswith(plain)]
+    cutoff = 0.5 if is_tpu else 0.65
+    return tuple(begin or get_close_matches(plain, of_kind, n=3, cutoff=cutoff))
+
+
+def _of_generation(capability: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
+    """The GPUs whose compute capability is nearest, those with the same major number first."""
+    major = capability.split(".", maxsplit=1)[0]
+    distances = {
+        name: (
+            row.compute_capability.split(".")[0] != major,
+            abs(float(row.compute_capability) - float(capability)),
+        )
+        for name, row in rows.items()
+    }
+    least = min(distances.values())
+    return tuple(name for name, distance in distances.items() if distance == least)
