@@ -33,3 +33,7 @@ class ParameterError(WorkloadError):
 
 class CompileError(XlapipeError):
     """A compile that failed, crashed, was killed or timed out."""
+
+
+class EndedBySignalError(CompileError):
+    """A compile that a signal ended, such as the kernel's where memory is short."""

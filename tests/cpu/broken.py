@@ -78,6 +78,21 @@ def crashes() -> Workload:
     return _workload("crashes", abort)
 
 
+def ended_once() -> Workload:
+    """A product whose first trace is ended by the signal in ENDED_ONCE, whose folder counts."""
+
+    def end(x: jax.Array, y: jax.Array) -> jax.Array:
+        folder, number = os.environ["ENDED_ONCE"].split(":")
+        traced = Path(folder, "traced")
+        if not traced.exists():
+            traced.touch()
+            os.kill(os.getpid(), int(number))
+        return x @ y
+
+    left, right = (ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((512, 1024), (1024, 4096)))
+    return Workload(name="ended-once", fn=end, args=(left, right))
+
+
 def exits() -> Workload:
     def leave(cache: dict[str, Any], row: jax.Array) -> jax.Array:
         os._exit(3)

@@ -1,6 +1,7 @@
 """Steps that never finish to trace, for tests of interrupts."""
 
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from xlapipe import Workload
 
 def _hang(x: Any) -> Any:
     folder = Path(os.environ["HANGING_STEPS"])
+    tempfile.mkdtemp()  # as XLA makes while it compiles
     (folder / f"{os.getpid()}.new").write_text("")
     (folder / f"{os.getpid()}.new").rename(folder / str(os.getpid()))
     while True:

@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 _PATIENCE_SECONDS = 30.0
 ONE = ("dump", "hanging_step:hang")
 SEVERAL = ("fit", "hanging_step:hang", "--vary", "batch=1,2,3,4")
+CHOOSE = ("choose", "hanging_step:hang", "--vary", "batch=1,2")
 
 
 def _until(condition: object, what: str) -> None:
@@ -86,7 +87,7 @@ def children(folder: Path) -> list[int]:
     return [int(path.name) for path in (folder / "steps").iterdir() if path.name.isdecimal()]
 
 
-@pytest.mark.parametrize("arguments", [ONE, SEVERAL])
+@pytest.mark.parametrize("arguments", [ONE, SEVERAL, CHOOSE])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command_and_its_children(
     folder: Path, arguments: tuple[str, ...], number: signal.Signals
@@ -98,7 +99,7 @@ def test_a_signal_ends_the_command_and_its_children(
     assert "Traceback" not in errors
     assert "xlapipe: interrupted" in errors
     _until(lambda: not any(map(_alive, children(folder))), "a child compiles on")
-    assert list((folder / "tmp").glob("xlapipe-*")) == []
+    assert list((folder / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [ONE, SEVERAL])
@@ -116,7 +117,7 @@ def test_children_of_a_killed_command_end_too(folder: Path, arguments: tuple[str
         env={**os.environ, "TMPDIR": str(folder / "tmp")},
         check=True,
     )
-    _until(lambda: list((folder / "tmp").glob("xlapipe-*")) == [], "stale folders stay")
+    _until(lambda: list((folder / "tmp").iterdir()) == [], "stale folders stay")
 
 
 def test_folders_in_use_and_kept_ones_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Plans with a predicted lock: what they say, what is refused, and what XLA refuses."""
 
+import signal
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +21,7 @@ from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.dumps.dump import open_dump, read_manifest
-from xlapipe.errors import CompileError
+from xlapipe.errors import CompileError, EndedBySignalError
 from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES
 from xlapipe.predicted_locks.predict import Basis
 from xlapipe.testing.goldens import Goldens
@@ -93,6 +95,71 @@ def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
     with pytest.raises(CompileError, match="without it"):
         compile_dump(job, None)
     assert [item.known_results is None for item in tried] == [False, True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_signal_from_outside_does_not_change_the_plan(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel kills a process where memory is short: XLA has not refused the lock."""
+    monkeypatch.setenv("ENDED_ONCE", f"{tmp_path}:{int(number)}")
+    monkeypatch.chdir(Path(__file__).parent)
+    (job,) = jobs_of(["broken:ended_once"], CompileOptions(lock="predicted", use_cache=False))
+    with pytest.raises(EndedBySignalError, match=f"was ended by {number.name}"):
+        compile_dump(job, None)
+    assert compile_dump(job, None).dump.manifest.predicted_lock is not None
+
+
+ABSL = "F1123 10:11:12.345678 1234 triton.cc:5] Check failed: tiles.ok()"
+TSL = "2026-11-23 10:11:12.345678: F external/xla/triton.cc:5] Non-OK-status: tiles"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "is_refusal"),
+    [
+        (ABSL, -signal.SIGABRT, True),
+        (TSL, -signal.SIGABRT, True),
+        ("E1123 1 2 xtile.cc:576] LLVM Fatal Error while compiling Triton kernel", 1, True),
+        ("LLVM ERROR: operation destroyed but still has uses", -signal.SIGABRT, True),
+        (ABSL, -signal.SIGKILL, False),
+        (ABSL, -signal.SIGSEGV, False),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", -6, False),
+        ("Failed to allocate", -signal.SIGABRT, False),
+        ("", -signal.SIGABRT, False),
+        ("", 3, False),
+    ],
+)
+def test_what_shows_that_xla_refused_a_lock(
+    job: Job, tmp_path: Path, log: str, code: int, is_refusal: bool
+) -> None:
+    path = tmp_path / "child.log"
+    path.write_text(f"{log}\n")
+    error = child_process._crash(job, code, path)
+    assert isinstance(error, child_process._LockRefusedError) is is_refusal
+    unlocked = child_process._crash(replace(job, known_results=None), code, path)
+    assert not isinstance(unlocked, child_process._LockRefusedError)
+
+
+@pytest.mark.parametrize(("status", "is_refusal"), [(9, False), (11, False), (65280, True)])
+def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
+    status: int, is_refusal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError(f"INTERNAL: ptxas exited with non-zero error code {status}, output: ")
+
+    monkeypatch.setattr(compile_program, "_compiled", refuse)
+    monkeypatch.setattr(compile_program, "_executable", lambda *_, **__: None)
+    monkeypatch.setattr(compile_program, "_module_of_a_client", lambda *_: None)
+    monkeypatch.setattr(compile_program, "tuned_instructions", lambda _: ())
+    monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
+    lock = SimpleNamespace(results="entries {}", basis={})
+    monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
+    request = SimpleNamespace(platform="cuda", known_results="", leave_out="nothing")
+    monkeypatch.setattr(compile_program, "LeaveOut", lambda _: None)
+    error = compile_program.LockRefusedError if is_refusal else RuntimeError
+    with pytest.raises(error, match="ptxas") as raised:
+        compile_program._with_predicted_lock(request, None, [], {})  # type: ignore[arg-type]
+    assert raised.type is error
 
 
 def test_a_golden_is_of_the_untuned_plan(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The compile cache: a result comes back as it was kept, or not at all."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.reading.fuzz_readers import compile_cache, contents, request_into
+from xlapipe.compiling import compile_cache as compile_cache_module
 from xlapipe.compiling.compile_cache import CompileCache
+from xlapipe.compiling.dump_cache import DumpCache, _binding
 
 
 @pytest.fixture
@@ -68,6 +72,62 @@ def test_what_is_no_result(cache: Path, tmp_path: Path, kind: str) -> None:
     assert not is_restored(cache, tmp_path / "out")
 
 
+def test_members_of_another_program_below_the_key_of_this_one(cache: Path, tmp_path: Path) -> None:
+    """The archive's comment is that of the key, its members are of another compile."""
+    path = cache / "key.zip"
+    with zipfile.ZipFile(path) as archive:
+        comment = archive.comment
+        files = {name: archive.read(name) for name in archive.namelist()}
+    record = json.loads(files["record.json"])
+    others = {**files, "record.json": json.dumps({**record, "workload": "other"}).encode()}
+    for members, sound in ((files, True), (others, False)):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.comment = comment
+            for name, data in members.items():
+                archive.writestr(name, data)
+        assert is_restored(cache, tmp_path / f"out-{sound}") is sound
+
+
+def test_a_dump_of_another_key(tmp_path: Path) -> None:
+    """A folder that was copied to another key used to be taken for that key's plan."""
+    cache, dumps = DumpCache(tmp_path, "…"), ROOT / "hlo_dumps"
+    for key, name in (("1", "torch-mlp"), ("2", "qwen3-step")):
+        (dump,) = (dumps / name).glob("h200-auto-tuned-*")
+        shutil.copytree(dump, tmp_path / key)
+        cache._lock_of(key).parent.mkdir(exist_ok=True)
+        cache._lock_of(key).write_bytes(_binding(tmp_path / key))
+        assert cache._read(tmp_path / key) is not None
+    shutil.rmtree(tmp_path / "1")
+    shutil.copytree(tmp_path / "2", tmp_path / "1")
+    assert cache._read(tmp_path / "1") is None
+    shutil.copy(cache._lock_of("2"), cache._lock_of("1"))
+    assert cache._read(tmp_path / "1") is None
+
+
+def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> None:
+    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"))
+    assert record is not None
+    left = cache / f".other.zip.partial-{'0' * 16}"
+    left.write_bytes(b"half")
+    CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
+    assert [path.name for path in cache.iterdir()] == ["key.zip"]
+
+
+def test_what_is_being_written_counts_in_the_limit(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"))
+    assert record is not None
+    written = cache / f".other.zip.partial-{'0' * 16}"
+    written.write_bytes(bytes(1000))
+    size_bytes = (cache / "key.zip").stat().st_size
+    monkeypatch.setattr("xlapipe.compiling.compile_cache._LARGEST_CACHE_BYTES", size_bytes + 999)
+    with written.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
+        assert [path.name for path in cache.iterdir()] == [written.name]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -93,10 +153,11 @@ def test_a_record_of_other_types(cache: Path, tmp_path: Path) -> None:
     record = json.loads(files["record.json"])
     for name, value in (("workload", 3), ("memory_analysis", {"temp_bytes": "7"})):
         with zipfile.ZipFile(path, "w") as archive:
-            archive.comment = b"key"
-            for entry, data in files.items():
-                changed = json.dumps({**record, name: value}).encode()
-                archive.writestr(entry, changed if entry == "record.json" else data)
+            changed = json.dumps({**record, name: value}).encode()
+            members = {**files, "record.json": changed}
+            archive.comment = compile_cache_module._binding("key", members)
+            for entry, data in members.items():
+                archive.writestr(entry, data)
         assert not is_restored(cache, tmp_path / "out")
 
 

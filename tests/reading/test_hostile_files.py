@@ -192,6 +192,57 @@ def test_a_folder_is_old_or_new_after_a_kill(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 
+FILE_WRITER = """
+import os, sys
+from pathlib import Path
+from xlapipe.files import writing
+
+def stop(path, content, flags):
+    print("writing", flush=True)
+    sys.stdin.read()
+
+writing._write = stop
+writing.write_files({Path(sys.argv[1]): b"killed"})
+"""
+
+
+def test_a_file_is_old_or_new_after_a_kill(tmp_path: Path) -> None:
+    """The partial file of a killed process stayed for ever."""
+    page = tmp_path / "page.html"
+    page.write_bytes(b"old")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", FILE_WRITER, str(page)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None and writer.stdin is not None
+    assert writer.stdout.readline() == "writing\n"
+    write_files({page: b"other"})  # beside a writer that lives
+    assert len(list(tmp_path.iterdir())) == 2
+    writer.kill()
+    writer.wait()
+    writer.stdout.close()
+    writer.stdin.close()
+    assert page.read_bytes() == b"other"
+    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
+    write_files({page: b"new"})
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_gzip_bomb_takes_little_memory(tmp_path: Path, members: int) -> None:
+    bomb = tmp_path / "module.hlo.pb.gz"
+    bomb.write_bytes(gzip.compress(bytes(100 << 20)) * members)
+    tracemalloc.start()
+    with pytest.raises(DumpError, match="at most 1024000 bytes unpacked"):
+        read_packed(bomb, limit_bytes=1000 << 10)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 16 << 20
+
+
 def test_a_dump_that_was_moved_aside_is_put_back(dump: Path) -> None:
     """Where folders cannot be exchanged, a kill between two renames leaves only the former one."""
     dump.rename(dump.with_name(".dump.former-0123"))

@@ -37,7 +37,8 @@ def free_port() -> int:
 
 
 def member(process: int, count: int, port: int, wait: float = 10) -> Member:
-    return Member(process=process, count=count, coordinator=f"127.0.0.1:{port}", wait_seconds=wait)
+    address = f"127.0.0.1:{port}"
+    return Member(process=process, count=count, coordinator=address, wait_seconds=wait, token="t")
 
 
 def meet_all(members: list[Member], programs: list[str] | None = None) -> list[str | None]:
@@ -129,7 +130,12 @@ def test_a_connection_of_another_program_is_ignored() -> None:
 
 def test_a_member_round_trips_through_the_environment() -> None:
     original = Member(
-        process=3, count=8, coordinator="[::1]:5000", local_devices=(3,), wait_seconds=7.5
+        process=3,
+        count=8,
+        coordinator="[::1]:5000",
+        local_devices=(3,),
+        wait_seconds=7.5,
+        token="t",
     )
     assert member_from(original.environment()) == original
     assert original.address == ("::1", 5000)
@@ -141,6 +147,7 @@ def test_a_member_round_trips_through_the_environment() -> None:
     ("changed", "expected"),
     [
         ({"JAX_PROCESS_ID": ""}, "JAX_PROCESS_ID not set"),
+        ({"XLAPIPE_TOKEN": ""}, "XLAPIPE_TOKEN not set"),
         ({"JAX_COORDINATOR_ADDRESS": "host"}, "expected HOST:PORT"),
         ({"JAX_NUM_PROCESSES": "two"}, "expected HOST:PORT and numbers"),
         ({"JAX_PROCESS_ID": "2"}, "process 2 of 2"),
@@ -159,6 +166,7 @@ def test_an_invalid_environment(changed: dict[str, str], expected: str) -> None:
     [
         (["--host-index", "1"], "--host-index 1: expected 0 to 0"),
         (["--hosts", "2"], "fix: give the address of host 0 and a free port"),
+        (["--hosts", "2", "--coordinator", "host:1"], "fix: export XLAPIPE_TOKEN=TEXT"),
         (["--coordinator", "host"], "--coordinator host: expected HOST:PORT"),
         (["--coordinator", "host:0"], "--coordinator host:0: expected HOST:PORT"),
         (["--wait", "0"], "--wait 0: expected seconds above 0"),
@@ -176,13 +184,15 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
     assert "no-such-command-here: no such command" in capsys.readouterr().err
 
 
-def test_processes_are_numbered_over_all_hosts() -> None:
+def test_processes_are_numbered_over_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLAPIPE_TOKEN", "known to both hosts")
     second_host = LaunchSettings(
         command=("true",), processes=4, hosts=2, host_index=1, coordinator="first:5000"
     )
     members = second_host.members()
     assert [member.process for member in members] == [4, 5, 6, 7]
     assert {member.count for member in members} == {8}
+    assert {member.token for member in members} == {"known to both hosts"}
     assert [member.local_devices for member in members] == [(0,), (1,), (2,), (3,)]
 
 

@@ -1,6 +1,9 @@
 """Predicted locks: XLA's fingerprints, nearest instructions, tables, and the user's locks."""
 
 import json
+import os
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -35,6 +38,7 @@ from xlapipe.registry import WorkloadReference
 
 REFERENCE = WorkloadReference("step", "step:workload")
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
+ENTRY = re.compile(r"^entries \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 # As jaxlib prints it before XLA assigns configs. XLA's own keys of it, from an H200's tuning log.
 MODULE = """HloModule , entry_computation_layout={(bf16[4096,2048]{1,0})->bf16[4096,8192]{1,0}}
 
@@ -239,6 +243,55 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path.write_text('{"device":"a"}\n')
     with pytest.raises(TargetError, match="not a table of known results"):
         KnownResults.read(path)
+
+
+@pytest.mark.parametrize("name", ["/etc/evil", "../../evil", "a/b", "n" * 300, "x\n\x1b[2J"])
+@pytest.mark.parametrize("field", ["workload", "target"])
+def test_a_lock_names_no_path(users_folder: Path, tmp_path: Path, field: str, name: str) -> None:
+    """Names in a lock were part of the path of its copy."""
+    lock = tmp_path / "given.json"
+    lock.write_bytes(replace(read_lock(LOCK), **{field: name}).to_bytes())
+    before = set(tmp_path.rglob("*"))
+    assert main(["lock", "add", str(lock)]) == 0
+    (copy,) = users_folder.iterdir()
+    assert set(tmp_path.rglob("*")) - before - {copy} == {tmp_path / "xlapipe", users_folder}
+
+
+def test_results_of_a_lock_are_read_in_linear_time() -> None:
+    """Three lazy patterns over all lines took minutes for 100 KB."""
+    (entry,) = ENTRY.findall(read_lock(LOCK).results)[:1]
+    device = 'device: "a" hlo_fingerprint: "b" codegen_version: "c" optimal_config { '
+    for text in (device * 20_000, "optimal_backend_version " * 50_000, "entries {\n" * 50_000):
+        start = time.process_time()
+        _, results = results_of_lock(f"{entry}entries {{\n{text}\n}}\n", program="p")
+        assert len(results) == 1
+        assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("kind", ["dangling", "folder", "loop", "pipe", "damaged", "no results"])
+def test_a_file_that_is_no_lock_stops_no_compile(
+    users_folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lock", "add", str(LOCK)]) == 0
+    sound = known_results("h200", "auto")
+    bad = users_folder / "0bad.json"
+    if kind == "folder":
+        bad.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(bad)
+    elif kind in ("dangling", "loop"):
+        bad.symlink_to(bad if kind == "loop" else users_folder / "nothing")
+    else:
+        lock = replace(read_lock(LOCK), results="")
+        bad.write_bytes(lock.to_bytes() if kind == "no results" else b"{")
+    _ = capsys.readouterr()
+    assert known_results("h200", "auto") == sound
+    assert main(["lock", "known"]) == 0
+    output = capsys.readouterr()
+    assert "of scan_gradient" in output.out
+    (line,) = output.err.splitlines()
+    assert line.startswith("xlapipe: skipped: ") and str(bad) in line
+    assert line.endswith("fix: remove it from this folder")
 
 
 def test_a_users_lock_is_used_for_its_device(

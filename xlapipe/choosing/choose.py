@@ -52,7 +52,7 @@ class Choice:
     Attributes:
       failed: candidates that do not compile, with the error.
       left_out: candidates that the budget did not allow, or that an interrupt left.
-      interrupted: whether the user ended the search.
+      interrupt: what ended the search before its end, such as Ctrl-C; None if it came to its end.
       notes: advice in words.
     """
 
@@ -61,8 +61,13 @@ class Choice:
     rows: tuple[ChoiceRow, ...]
     failed: tuple[tuple[Candidate, XlapipeError], ...] = ()
     left_out: int = 0
-    interrupted: bool = False
+    interrupt: KeyboardInterrupt | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended the search."""
+        return self.interrupt is not None
 
     @property
     def chosen(self) -> tuple[ChoiceRow, ...]:
@@ -143,11 +148,11 @@ def choose(
     )
     compiled = Compiles(workload, limits, maximise, on_done)
     search = _Search(compiled, changes, [point.values for point in points], targets)
-    interrupted = False
+    interrupt: KeyboardInterrupt | None = None
     try:
         search.run()
-    except KeyboardInterrupt:
-        interrupted = True
+    except KeyboardInterrupt as error:
+        interrupt = error
     if not compiled.rows and compiled.failed:
         raise compiled.failed[0][1]
     return Choice(
@@ -156,7 +161,7 @@ def choose(
         rows=with_chosen(compiled.rows),
         failed=tuple(compiled.failed),
         left_out=compiled.left_out,
-        interrupted=interrupted,
+        interrupt=interrupt,
         notes=tuple(dict.fromkeys(search.notes)),
     )
 

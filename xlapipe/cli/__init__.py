@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from xlapipe.cli.output import print_reused_compiles, run_command, usable_streams
+from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
 from xlapipe.environment.process_end import end_process, signals_interrupt
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(arguments).parse_args(arguments)
         command: Command = options.command
         code = command(options)
-        print_reused_compiles()
+        print_notes_on_compiles()
         return code
 
     with usable_streams(), no_garbage_collection(), signals_interrupt():

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from xlapipe.cli.options import Commands
 from xlapipe.cli.output import print_json
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import TargetError
 
 
@@ -108,5 +108,5 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         kept.mkdir(parents=True, exist_ok=True)
         yield kept
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+    with scratch_folder() as folder:
+        yield folder

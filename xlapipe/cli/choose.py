@@ -17,7 +17,7 @@ from xlapipe.cli.options import (
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import EndedBySignalError, XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.choosing.candidate import Candidate
@@ -95,8 +95,10 @@ def _choose(options: argparse.Namespace) -> int:
         print_error(f"{candidate}: {error}")
     for message in _nothing_fits(choice):
         print_error(message)
-    if choice.interrupted:
-        raise KeyboardInterrupt
+    if choice.interrupt is not None:
+        raise choice.interrupt
+    if any(isinstance(error, EndedBySignalError) for _, error in choice.failed):
+        return 2  # one of them may be faster
     return 0 if choice.chosen else 1
 
 

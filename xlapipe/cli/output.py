@@ -100,7 +100,7 @@ def _folded(line: "Text", width: int) -> "Iterator[Text]":
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:
     """Prints an error on stderr; a terminal gets it folded."""
-    _print_to_stderr(visible_lines(f"{program}: error: {message}"))
+    _print_to_stderr(f"{program}: error: {message}")
 
 
 def print_note(message: object) -> None:
@@ -109,7 +109,8 @@ def print_note(message: object) -> None:
 
 
 def _print_to_stderr(text: str) -> None:
-    """Prints lines on stderr; a terminal gets them folded."""
+    """Prints lines on stderr, whatever characters a file put into them; a terminal: folded."""
+    text = visible_lines(text)
     if sys.stderr.isatty():
         from xlapipe.report.wrapped_text import folded
 
@@ -118,8 +119,11 @@ def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def print_reused_compiles() -> None:
-    """Prints on stderr how many of this command's plans came from the cache, if any did."""
+def print_notes_on_compiles() -> None:
+    """Prints on stderr which files were skipped, and how many plans came from the cache."""
+    locks = sys.modules.get("xlapipe.compiling.known_locks")  # not imported: none read
+    for note in locks.take_skipped() if locks is not None else ():
+        _print_to_stderr(f"xlapipe: {note}")
     compiles = sys.modules.get("xlapipe.compiling.reused_compiles")  # not imported: none compiled
     note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
     if note is not None:

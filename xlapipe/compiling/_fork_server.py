@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -139,6 +140,7 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update({**variables, **request["environment"]})
+        tempfile.tempdir = None  # the server's, if a module has used it
         # jax reads this variable when it is imported, which was in the server.
         count = int(os.environ.get("JAX_NUM_CPU_DEVICES", "-1"))
         sys.modules["jax"].config.update("jax_num_cpu_devices", count)

@@ -31,11 +31,13 @@ from xlapipe.environment.scratch import Scratch
 from xlapipe.errors import (
     CompileError,
     DumpError,
+    EndedBySignalError,
     ParameterError,
     TargetError,
     WorkloadError,
     XlapipeError,
 )
+from xlapipe.files.writing import remove_left
 from xlapipe.platforms import platform_named
 from xlapipe.predicted_locks.predict import LeaveOut
 from xlapipe.registry import WorkloadReference
@@ -45,10 +47,12 @@ from xlapipe.targets.target import Target
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _TUNING_LOGS = "autotune_logs.textproto"
 _KNOWN = "known_results.jsonl"
-_DUMP, _RESULT = "dump", "result.json"
+_DUMP, _RESULT, _TEMPORARY = "dump", "result.json", "tmp"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
+# In a log of XLA (of either form) and of LLVM.
+_FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
 _XLA_FIX = (
@@ -99,6 +103,7 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     scratch = Scratch()
     path = scratch.path
     try:
+        (path / _TEMPORARY).mkdir()
         record = _record(job, folder or Path.cwd(), path)
         tuned, logs = (
             file.read_text(encoding="utf-8") if file.exists() else None
@@ -141,27 +146,21 @@ def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
 
 
 def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
-    """The record of a compile with a predicted lock; None, and no dump, if the lock may be wrong.
+    """The record of a compile with a predicted lock; None, and no dump, if XLA refused the lock.
 
     Raises:
       XlapipeError: the compile failed for another reason.
     """
     try:
         return _run_child(job, folder, scratch)
-    except (_LockRefusedError, _CrashError):
-        if _CHILDREN.is_stopping():
-            raise
+    except _LockRefusedError:
         rmtree(scratch / _DUMP, ignore_errors=True)
         (scratch / _RESULT).unlink(missing_ok=True)
         return None
 
 
-class _CrashError(CompileError):
-    """The compiling process left no result."""
-
-
 class _LockRefusedError(CompileError):
-    """XLA did not compile with a predicted lock, and was not asked to without it."""
+    """XLA raised an error, or a check of its own failed, in a compile with a predicted lock."""
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
@@ -175,11 +174,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
     result_path = Path(request.result_path)
     if code != 0 or not result_path.exists():
-        raise _CrashError(
-            f"{job.reference.name}: the compiling process {_ending(code)}; the child's log is "
-            f"{log_path}{_last_log_line(log_path)}; fix: where the log shows no mistake of "
-            "the step, please report it"
-        )
+        raise _crash(job, code, log_path)
     result = json.loads(result_path.read_text(encoding="utf-8"))
     if "error" in result:
         raise _error(job.reference, job.target, ChildError(**result["error"]), log_path)
@@ -248,6 +243,8 @@ def _wait_for_child(
             ) from None
         finally:
             _CHILDREN.ended(child)
+            if job.cache_folder is not None:
+                remove_left(job.cache_folder)
 
 
 class Children:
@@ -331,7 +328,7 @@ def _start(
 
 def _environment(job: Job, scratch: Path) -> dict[str, str]:
     """The parent's environment without variables that would change a plan unnoticed."""
-    kept = kept_variables(os.environ)
+    kept = {**kept_variables(os.environ), "TMPDIR": str(scratch / _TEMPORARY)}
     if job.python is not None:
         # Variables that lead this interpreter to its packages must not affect the other one.
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
@@ -371,21 +368,34 @@ _CHILDREN = Children()
 children_stopped = _CHILDREN.stopped
 
 
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code} and without a result"
+def _crash(job: Job, code: int, log_path: Path) -> CompileError:
+    """The error of a compiling process that left no result.
 
-
-def _last_log_line(log_path: Path) -> str:
-    """XLA's fatal message, or else the log's last line with text, after a colon."""
+    XLA and LLVM log a message and abort, or exit, where a check of theirs fails. Any other signal
+    may be from outside, such as that of the kernel where memory is short, and shows nothing about
+    the lock.
+    """
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
     # LLVM's fatal errors are logged before a stack trace that starts with a fatal line of its own.
     fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
-        line for line in lines if "Check failed" in line or line.startswith("F")
+        line for line in lines if _FATAL_MESSAGE.search(line)
     ]
     last = (fatal or [line for line in lines if line])[-1:]
-    return f": {last[0]:.300}" if last else ""
+    shown = f": {last[0]:.300}" if last else ""
+    fix = "where the log shows no mistake of the step, please report it"
+    ending = f"ended with exit code {code} and without a result"
+    if code < 0:
+        ending = f"was ended by {signal.Signals(-code).name}"
+        if -code != signal.SIGABRT:
+            fix = "compile again, with fewer --jobs where memory is short; "
+            fix += "if it ends so each time, please report it with the log"
+    ended_itself = code > 0 or -code == signal.SIGABRT
+    is_refusal = job.known_results is not None and fatal and ended_itself
+    error = EndedBySignalError if code < 0 else CompileError
+    return (_LockRefusedError if is_refusal else error)(
+        f"{job.reference.name}: the compiling process {ending}; the child's log is "
+        f"{log_path}{shown}; fix: {fix}"
+    )
 
 
 def _import_fix(error: ChildError, module: str) -> str:

@@ -24,7 +24,7 @@ from xlapipe.compiling.messages import CompileRecord, CompileRequest
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
 from xlapipe.files.field_types import misfit
-from xlapipe.files.writing import write_files
+from xlapipe.files.writing import remove_left, write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import platform_named
 
@@ -66,11 +66,11 @@ class CompileCache:
         with suppress(Exception):  # zipfile raises errors of many classes for damaged data
             content = read_plain(path, limit_bytes=_LARGEST_RESULT_BYTES)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if archive.comment != key.encode():  # renamed, or of an earlier form
-                    return None
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST_RESULT_BYTES:
                     return None
                 files = {name: archive.read(name) for name in archive.namelist()}
+            if archive.comment != _binding(key, files):  # of another key, or of an earlier form
+                return None
             record = CompileRecord.from_json(parse_json(files.pop(_RECORD)))
             if misfit(record, CompileRecord, _RECORD) is not None:
                 return None
@@ -88,15 +88,16 @@ class CompileCache:
         with suppress(XlapipeError, OSError):
             if sum(path.stat().st_size for path in paths.values()) > _LARGEST_RESULT_BYTES:
                 return
+            kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
+            files = {name: path.read_bytes() for name, path in paths.items()}
+            files[_RECORD] = json.dumps(kept.to_json()).encode()
             packed = io.BytesIO()
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
             ) as archive:
-                archive.comment = key.encode()
-                kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
-                archive.writestr(_RECORD, json.dumps(kept.to_json()))
-                for name, path in paths.items():
-                    archive.write(path, name)
+                archive.comment = _binding(key, files)
+                for name, content in files.items():
+                    archive.writestr(name, content)
             write_files({self._path(key): packed.getvalue()})
             self._remove_unused()
 
@@ -109,11 +110,18 @@ class CompileCache:
             ((path.stat(), path) for path in self.folder.glob("*.zip")),
             key=lambda item: -item[0].st_mtime,
         )
-        oldest, total_bytes = time.time() - _UNUSED_SECONDS, 0
+        oldest, total_bytes = time.time() - _UNUSED_SECONDS, remove_left(self.folder)
         for state, path in states:
             total_bytes += state.st_size
             if state.st_mtime < oldest or total_bytes > _LARGEST_CACHE_BYTES:
                 path.unlink(missing_ok=True)
+
+
+def _binding(key: str, files: Mapping[str, bytes]) -> bytes:
+    """What an archive states of itself: the digest of its key and of all its members."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    text = json.dumps([key, sorted(digests.items())])
+    return hashlib.sha256(text.encode()).hexdigest().encode()
 
 
 def compile_key(

@@ -23,6 +23,8 @@ from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import KnownResults
 from xlapipe.predicted_locks.predict import LeaveOut, decides_tuning, predict_lock
 
+# A program that XLA started, with its status as `wait` returns it, whose low bits are a signal.
+_ENDED_PROGRAM = re.compile(r"\w+ exited with non-zero error code (\d+)")
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 # Operations that XLA may compute with a tuned product, convolution or library call.
 _TUNED = re.compile(rb"dot|convolution|einsum|custom_call|composite|triangular_solve|cholesky")
@@ -128,8 +130,16 @@ def _with_predicted_lock(
             options = {**options, load: str(results)}
             compiled = _compiled(request, program, devices, options, module=module)
         except RuntimeError as error:
+            if _was_ended_by_signal(error):
+                raise
             raise LockRefusedError(str(error)) from error
     return replace(compiled, predicted_lock=dict(lock.basis))
+
+
+def _was_ended_by_signal(error: RuntimeError) -> bool:
+    """Whether a program that XLA started, such as ptxas, was ended by a signal."""
+    match = _ENDED_PROGRAM.search(str(error))
+    return match is not None and int(match[1]) & 0x7F != 0
 
 
 def _compiled(

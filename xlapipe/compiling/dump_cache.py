@@ -21,10 +21,12 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.notebook_cells import cells_in
 from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.compiling.user_environment import kept_variables, left_out
-from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
-from xlapipe.dumps.manifest import SCHEMA_VERSION
+from xlapipe.dumps.dump import Dump, is_dump, open_dump, read_file, write_dump
+from xlapipe.dumps.manifest import MANIFEST, SCHEMA_VERSION
 from xlapipe.dumps.normal_form.plan import FORM_VERSION
-from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import read_plain
+from xlapipe.files.writing import remove_left
 from xlapipe.lowering.lowered_program import LoweredProgram
 
 # Unused dumps are removed after this time, so that the cache does not grow without limit.
@@ -70,29 +72,47 @@ class DumpCache:
         job = replace(job, program=program, cache_folder=None)
         key = cache_key(job, program, folder)
         path = self.folder / key
-        dump = _read(path)
+        dump = self._read(path)
         if dump is not None:
             with suppress(OSError):  # the cache may be read-only
                 os.utime(path)
             return CachedDump(_with_expectations(dump, program), key, compiled=False)
-        with self._locked(key):
-            dump = _read(path)
+        with self._locked(key) as binding:
+            dump = self._read(path)
             if dump is None:
                 compiled = compile_dump(job, folder)
                 write_dump(path, compiled.dump.manifest, compiled.files, fix=self.fix)
+                os.ftruncate(binding, 0)
+                os.pwrite(binding, _binding(path), 0)
                 self._remove_unused()
                 return CachedDump(open_dump(path), key, compiled=True)
         return CachedDump(_with_expectations(dump, program), key, compiled=False)
 
+    def _read(self, path: Path) -> Dump | None:
+        """The dump; None if there is none, or one that is damaged or of another key."""
+        if not is_dump(path):
+            return None
+        try:
+            if read_plain(self._lock_of(path.name)) != _binding(path):
+                return None
+            return open_dump(path)
+        except XlapipeError:
+            return None
+
+    def _lock_of(self, key: str) -> Path:
+        """The lock of a key, which holds what `_binding` returns of its dump."""
+        return self.folder / "locks" / key
+
     def _remove_unused(self) -> None:
+        remove_left(self.folder)
         oldest = time.time() - _UNUSED_SECONDS
         for path in self.folder.iterdir():
             if is_dump(path) and path.stat().st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        path = self.folder / "locks" / key
+    def _locked(self, key: str) -> Iterator[int]:
+        path = self._lock_of(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
@@ -102,7 +122,7 @@ class DumpCache:
             ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+            yield handle
         finally:
             os.close(handle)  # releases the lock
 
@@ -128,14 +148,10 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> Dump | None:
-    """The dump; None if there is none, or a damaged one, which is then compiled again."""
-    if not is_dump(path):
-        return None
-    try:
-        return open_dump(path)
-    except DumpError:
-        return None
+def _binding(path: Path) -> bytes:
+    """The digest of a dump's key and of its manifest, which has the digests of its files."""
+    content = path.name.encode() + read_file(path, MANIFEST)
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _with_expectations(dump: Dump, program: LoweredProgram) -> Dump:

@@ -46,7 +46,11 @@ class ForkServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             # One thread in BLAS: a process with threads cannot be forked safely.
-            env={**_shared(environment), "OPENBLAS_NUM_THREADS": "1"},
+            env={
+                **_shared(environment),
+                "OPENBLAS_NUM_THREADS": "1",
+                "TMPDIR": str(self._folder.path),
+            },
             start_new_session=True,
         )
 

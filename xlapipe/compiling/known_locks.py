@@ -10,9 +10,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 from xlapipe.dumps.autotune_lock import AutotuneLock, read_lock
+from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
-from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
+from xlapipe.predicted_locks.known_results import (
+    TABLES,
+    KnownResults,
+    LockResults,
+    results_of_lock,
+)
 from xlapipe.targets.target import Target
+
+_REMOVE = "fix: remove it from this folder"
+_SKIPPED: dict[Path, str] = {}
 
 
 def locks_folder() -> Path:
@@ -30,16 +39,47 @@ def add_lock(path: Path) -> Path:
     lock = read_lock(path)
     _ = results_of_lock(lock.results, program=lock.workload)
     content = lock.to_bytes()
-    name = f"{lock.workload}-{lock.target}-{hashlib.sha256(content).hexdigest()[:12]}.json"
-    copy = locks_folder() / name
+    copy = locks_folder() / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
     write_files({copy: content})
     return copy
 
 
 def added_locks() -> Iterator[tuple[Path, AutotuneLock]]:
-    """The user's locks, in the order of their names."""
+    """The user's locks, in the order of their names; a file that is no lock is skipped.
+
+    `take_skipped` returns what was skipped.
+    """
+    for path, _ in _files():
+        lock = _lock_at(path)
+        if lock is not None:
+            yield path, lock[0]
+
+
+def take_skipped() -> tuple[str, ...]:
+    """A sentence on each file in the user's folder that was skipped; forgets them."""
+    sentences = tuple(f"skipped: {_SKIPPED[path]}" for path in sorted(_SKIPPED))
+    _SKIPPED.clear()
+    return sentences
+
+
+def _files() -> Iterator[tuple[Path, int]]:
+    """The files in the user's folder, with the time of the last change in nanoseconds."""
     for path in sorted(locks_folder().glob("*.json")):
-        yield path, read_lock(path)
+        try:
+            yield path, path.stat().st_mtime_ns
+        except OSError as error:
+            _SKIPPED[path] = f"{path}: {error.strerror}; {_REMOVE}"
+
+
+def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults] | None:
+    """A lock and its results; None for a file that is no lock."""
+    try:
+        lock = read_lock(path)
+        return lock, results_of_lock(lock.results, program=lock.workload)
+    except XlapipeError as error:
+        message = str(error).partition("; fix: ")[0]
+        _SKIPPED[path] = f"{message if str(path) in message else f'{path}: {message}'}; {_REMOVE}"
+        return None
 
 
 def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | None:
@@ -48,13 +88,9 @@ def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | Non
     XLA names a device by its config, so that a plan is made with the config of that device.
 
     Returns:
-      None if nothing is known.
-
-    Raises:
-      TargetError: a lock that the user added cannot be read.
+      None if nothing is known. A file of the user's that is no lock is skipped; see `take_skipped`.
     """
-    paths = sorted(locks_folder().glob("*.json"))
-    return _known_results(target, policy, tuple((path, path.stat().st_mtime_ns) for path in paths))
+    return _known_results(target, policy, tuple(_files()))
 
 
 @cache
@@ -69,15 +105,13 @@ def _known_results(
         about = AutotuneLock(**known.about, results="")
         if about.versions["jaxlib"] != version("jaxlib") or about.gemm_policy != policy:
             about, known = None, None
-    for path, _ in added:
-        lock = read_lock(path)
+    for lock, (keys, results) in filter(None, (_lock_at(path) for path, _ in added)):
         if (lock.target, lock.gemm_policy, lock.versions.get("jaxlib")) != (
             target,
             policy,
             version("jaxlib"),
         ):
             continue
-        keys, results = results_of_lock(lock.results, program=lock.workload)
         if about is None or known is None:
             about, known = lock, KnownResults(*keys, about_lock(lock), ())
         if keys == (known.device, known.codegen):

@@ -5,6 +5,7 @@ process ends, however it ends, so that a later process knows which folders nobod
 whose lock file was removed is kept for the user, such as one with the log of a failed compile.
 """
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -32,9 +33,14 @@ class Scratch:
           purpose: part of its name, e.g. `server-`.
         """
         _remove_stale()
+        self._process, self._kept = os.getpid(), False
+        # Not inherited by child processes, which may end later than this one.
+        self._lock: int | None = None
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}"))
-        # Not inherited by child processes, which may end later than this one. The lock has its name
-        # only when it is held, so that no other process takes the folder for a stale one.
+        # A signal may come where no `finally` closes it.
+        atexit.register(self.close)
+        # The lock has its name only when it is held, so that no other process takes the folder for
+        # a stale one.
         unlocked = self.path / f"{_LOCK}.new"
         self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -42,14 +48,20 @@ class Scratch:
 
     def keep(self) -> None:
         """Leaves the folder to the user, whom a message names it to."""
+        self._kept = True
         (self.path / _LOCK).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Removes the folder unless it is kept."""
-        if (self.path / _LOCK).exists():
+        atexit.unregister(self.close)
+        if self._process != os.getpid():
+            return  # a fork of the process that made it
+        if not self._kept:
             shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
-            os.close(self._lock)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):
+                os.close(lock)
 
 
 @contextmanager

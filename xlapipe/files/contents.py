@@ -20,8 +20,8 @@ LIMIT_BYTES = 1 << 29
 
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
-# Unpacked at once: at most 66 MB of unpacked bytes, since deflate packs 1,032 bytes into one.
-_PACKED_BYTES = 1 << 16
+# Unpacked at once: at most so many bytes of at most so many packed ones.
+_PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
 # Files that others unpack in parts have a member for each 64 KiB.
 _MOST_MEMBERS = 100_000
 # Of xz's decoder, which reserves what a file asks for; `xz -9` needs 65 MiB.
@@ -201,19 +201,19 @@ def _unpack_gzip(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) ->
             refusal.fail(f"{path}: expected at most {_MOST_MEMBERS} members of gzip, found more")
         while not unpacker.eof:
             part = data[position : position + _PACKED_BYTES]
-            if not part:
-                refusal.fail(
-                    f"{path}: expected complete gzip data, found an early end",
-                    "copy the file again",
-                )
             try:
-                chunk = unpacker.decompress(part)
+                chunk = unpacker.decompress(part, _UNPACKED_BYTES)
             except zlib.error as error:
                 refusal.fail(
                     f"{path}: expected gzip data, found damaged data ({error})",
                     "copy or dump the file again",
                 )
-            position += len(part) - len(unpacker.unused_data)
+            if not part and not chunk and not unpacker.eof:
+                refusal.fail(
+                    f"{path}: expected complete gzip data, found an early end",
+                    "copy the file again",
+                )
+            position += len(part) - len(unpacker.unconsumed_tail) - len(unpacker.unused_data)
             size += len(chunk)
             if size > limit_bytes:
                 _fail_too_large(path, limit_bytes, refusal)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from xlapipe.errors import XlapipeError
 
+_RANDOM = "[0-9a-f]" * 16  # as of `_beside`
 # Of a hidden name, so that a label fits after it.
 _LONGEST_NAME = 200
 _CURRENT_FOLDER = -100  # AT_FDCWD
@@ -26,13 +27,14 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     """Writes all of `files`, making their folders; each gets its name when it is complete.
 
     A link is followed, and the file that it names is replaced. A device or a pipe, such as
-    `/dev/stdout`, is written into.
+    `/dev/stdout`, is written into. Files that a killed process left behind are removed.
 
     Raises:
       XlapipeError: one cannot be written. Existing files are then unchanged, unless the disk fails
         between two renames.
     """
     partials: dict[Path, Path] = {}
+    locks: list[int] = []
     path = next(iter(files), Path())
     try:
         for path, content in files.items():
@@ -43,8 +45,10 @@ def write_files(files: Mapping[Path, bytes]) -> None:
                 _write(target, content, os.O_WRONLY | os.O_NOCTTY)
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
+            remove_left(target.parent, of=target.name)
             partials[target] = _beside(target, "partial")
-            _write(partials[target], content, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+            locks.append(_new_and_locked(partials[target]))
+            _write(partials[target], content, os.O_WRONLY | os.O_NOFOLLOW)
         for target, partial in partials.items():
             partial.replace(target)
     except OSError as error:
@@ -55,6 +59,26 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         for partial in partials.values():
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+        for lock in locks:
+            os.close(lock)
+
+
+def remove_left(folder: Path, *, of: str | None = None) -> int:
+    """Removes the partial files and folders in `folder` that killed processes left.
+
+    Args:
+      of: only those that were to get this name.
+
+    Returns:
+      The bytes of the partial files that remain, which other processes write.
+    """
+    names = f"{escape(_hidden(folder / of)) if of is not None else '.*'}.partial-{_RANDOM}"
+    written_bytes = 0
+    for left in folder.glob(names):
+        with suppress(OSError):
+            written_bytes += left.stat().st_size if left.is_file() else 0
+            _remove_unless_locked(left)
+    return written_bytes
 
 
 def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
@@ -116,10 +140,7 @@ def recover_folder(path: Path) -> None:
                         _remove_unless_locked(left)
                     else:
                         left.rename(path)
-    for left in path.parent.glob(f"{escape(_hidden(path))}.partial-*"):
-        with suppress(OSError):
-            if left.is_dir():
-                _remove_unless_locked(left)
+    remove_left(path.parent, of=path.name)
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
@@ -201,11 +222,33 @@ def _made_and_locked(path: Path, partial: Path) -> int:
     return lock
 
 
-def _remove_unless_locked(folder: Path) -> None:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _new_and_locked(partial: Path) -> int:
+    """Makes an empty file with a lock, which the kernel releases when the process ends."""
+    while True:
+        lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_nlink:  # no other process has just removed it as one that is left
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _remove_unless_locked(left: Path) -> None:
+    """Removes a file or a folder that no process writes.
+
+    Raises:
+      OSError: a process writes it, or it cannot be removed.
+    """
+    lock = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        if stat.S_ISDIR(os.fstat(lock).st_mode):
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink()
     finally:
         os.close(lock)
 

@@ -64,6 +64,6 @@ def choose(
         scheduler=scheduler,
         jobs=jobs,
     )
-    if choice.interrupted and not choice.rows:
-        raise KeyboardInterrupt
+    if choice.interrupt is not None and not choice.rows:
+        raise choice.interrupt
     return Rows(row.to_json() for row in choice.rows)

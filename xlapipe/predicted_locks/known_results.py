@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from xlapipe.errors import TargetError
 from xlapipe.files.contents import Refusal, read_plain
@@ -14,13 +14,16 @@ from xlapipe.predicted_locks.form import Form
 
 TABLES = Path(__file__).with_name("tables")
 _LIMIT_BYTES = 64 << 20
-_ENTRY = re.compile(r"^entries \{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
-_PART = re.compile(
-    r'device: "(?P<device>\w+)".*?hlo_fingerprint: "(?P<fingerprint>\w+)".*?'
-    r'codegen_version: "(?P<codegen>\w+)".*?optimal_config \{(?P<config>.*)\}\s*'
-    r'optimal_backend_version: "(?P<version>[^"]*)"',
-    re.DOTALL,
+_PARTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r'device: "(\w+)"',
+        r'hlo_fingerprint: "(\w+)"',
+        r'codegen_version: "(\w+)"',
+        r"optimal_config \{",
+    )
 )
+_VERSION = re.compile(r'optimal_backend_version: "([^"]*)"')
 _BACKEND = re.compile(r"\bbackend: (\w+)")
 
 
@@ -165,9 +168,11 @@ def _result(row: Mapping[str, Any], header: Mapping[str, Any]) -> KnownResult:
     return replace(result, version=result.version or header["versions"][result.backend])
 
 
-def results_of_lock(
-    results: str, *, program: str
-) -> tuple[tuple[str, str], tuple[KnownResult, ...]]:
+# XLA's keys of the device and of its version, and the results.
+LockResults: TypeAlias = tuple[tuple[str, str], tuple[KnownResult, ...]]
+
+
+def results_of_lock(results: str, *, program: str) -> LockResults:
     """The results of XLA's AutotuneResults in text format, without forms.
 
     Returns:
@@ -176,23 +181,43 @@ def results_of_lock(
     Raises:
       TargetError: the text holds no entries, or those of several devices or versions.
     """
-    entries = [match for match in map(_PART.search, _entries(results)) if match is not None]
-    keys = {(entry["device"], entry["codegen"]) for entry in entries}
+    rows = [row for row in map(_row, _entries(results)) if row is not None]
+    keys = {key for key, _ in rows}
     if len(keys) != 1:
         raise TargetError(
             "autotune results: expected entries of one device and one version of XLA, found "
             f"{len(keys)}; fix: give a lock that jaxlib 0.11 or later made"
         )
-    return keys.pop(), tuple(
-        KnownResult(
-            entry["fingerprint"],
-            " ".join(entry["config"].split()),
-            entry["version"],
-            programs=(program,),
-        )
-        for entry in entries
-    )
+    return keys.pop(), tuple(replace(row, programs=(program,)) for _, row in rows)
+
+
+def _row(entry: str) -> tuple[tuple[str, str], KnownResult] | None:
+    """Keys and result of an entry, whose fields come in this order; None for other entries."""
+    position, parts = 0, []
+    for pattern in _PARTS:
+        match = pattern.search(entry, position)
+        if match is None:
+            return None
+        position = match.end()
+        parts.append(match)
+    device, fingerprint, codegen, _ = parts
+    end = entry.rfind("optimal_backend_version", position)
+    version = _VERSION.match(entry, max(end, 0))
+    config = entry[position : max(end, position)].rstrip()
+    if version is None or not config.endswith("}"):
+        return None
+    result = KnownResult(fingerprint[1], " ".join(config[:-1].split()), version[1])
+    return (device[1], codegen[1]), result
 
 
 def _entries(results: str) -> Iterator[str]:
-    return (match[1] for match in _ENTRY.finditer(results))
+    """The contents of the outermost messages `entries`, as XLA prints them."""
+    lines: list[str] = []
+    for line in results.splitlines(keepends=True):
+        if line == "entries {\n":
+            lines = []
+        elif line == "}\n":
+            yield "".join(lines)
+            lines = []
+        else:
+            lines.append(line)

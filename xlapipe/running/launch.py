@@ -67,6 +67,12 @@ class LaunchSettings:
                 f"--hosts {self.hosts}: expected --coordinator HOST:PORT, found none; fix: give "
                 "the address of host 0 and a free port there, the same on every host"
             )
+        if self.hosts > 1 and not os.environ.get(TOKEN):
+            raise TargetError(
+                f"--hosts {self.hosts}: expected a token that only these hosts know in {TOKEN}, "
+                f"found none; fix: export {TOKEN}=TEXT, the same on every host, such as the output "
+                "of `openssl rand -hex 16`"
+            )
         if self.coordinator is not None:
             _, _, port = self.coordinator.rpartition(":")
             if not port.isdecimal() or not 0 < int(port) < 65536:
@@ -80,8 +86,7 @@ class LaunchSettings:
     def members(self) -> list[Member]:
         """The processes of this host."""
         coordinator = self.coordinator or f"127.0.0.1:{_free_port()}"
-        # On several hosts it must be the same, which only the user can bring about.
-        token = os.environ.get(TOKEN) or ("" if self.hosts > 1 else secrets.token_hex(16))
+        token = os.environ.get(TOKEN) or secrets.token_hex(16)
         return [
             Member(
                 process=self.host_index * self.processes + local,

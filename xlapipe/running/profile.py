@@ -1,6 +1,5 @@
 """Profiles calls through jax's profiler, and reads from its trace the kernels of one device."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import jax
 
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.readers.profile_trace import call_intervals, kernel_events
@@ -71,5 +71,5 @@ def _folder(trace: Path | None) -> Iterator[Path]:
         trace.mkdir(parents=True, exist_ok=True)
         yield trace
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+    with scratch_folder() as folder:
+        yield folder

@@ -71,7 +71,7 @@ def member_from(environ: Mapping[str, str]) -> Member | None:
     """
     if COUNT not in environ and PROCESS not in environ:
         return None
-    missing = [name for name in (COORDINATOR, COUNT, PROCESS) if not environ.get(name)]
+    missing = [name for name in (COORDINATOR, COUNT, PROCESS, TOKEN) if not environ.get(name)]
     if missing:
         raise TargetError(
             f"{', '.join(missing)} not set, but {COUNT} or {PROCESS} is; fix: start with `xlapipe "
@@ -85,7 +85,7 @@ def member_from(environ: Mapping[str, str]) -> Member | None:
             coordinator=environ[COORDINATOR],
             local_devices=tuple(map(int, devices.split(","))) if devices else None,
             wait_seconds=float(environ.get(WAIT, DEFAULT_WAIT_SECONDS)),
-            token=environ.get(TOKEN, ""),
+            token=environ[TOKEN],
         )
         port = member.address[1]
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -12,6 +11,7 @@ from typing import Any
 
 import jax
 
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.lowering.kernel_codes import kernel_codes
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.readers.profile_trace import call_intervals, kernel_events
@@ -121,9 +121,9 @@ def _bytes_of_args(program: TimedProgram) -> int:
 def _compiled(program: TimedProgram, folder: Path) -> Any:
     """The executable. Keeps XLA's files of the plan."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         options = {
-            "xla_dump_to": scratch,
+            "xla_dump_to": str(scratch),
             "xla_dump_hlo_as_proto": True,
             "xla_dump_hlo_as_text": False,
             "xla_gpu_dump_autotune_logs_to": str(folder / "tuning_logs.textproto"),
@@ -134,7 +134,7 @@ def _compiled(program: TimedProgram, folder: Path) -> Any:
         executable = traced.lower().compile(compiler_options=options)
         if codes := kernel_codes(traced.jaxpr):
             write_kernel_codes(folder, codes)
-        for path in Path(scratch).iterdir():
+        for path in scratch.iterdir():
             if KEPT_FILES.search(path.name):
                 (folder / path.name).write_bytes(path.read_bytes())
     return executable
@@ -148,7 +148,7 @@ def _profiled(
     options.host_tracer_level = _ANNOTATIONS
     options.python_tracer_level = 0
     walls: dict[str, tuple[float, ...]] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         args_of: dict[str, list[Any]] = {}
         for name, (program, executable) in batch.items():
             try:
