@@ -1,5 +1,6 @@
 """Plans with a predicted lock: what they say, what is refused, and what XLA refuses."""
 
+import re
 import signal
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,13 +23,15 @@ from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError, EndedBySignalError
+from xlapipe.predicted_locks.known_results import TRITON_COMMITS
 from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES
 from xlapipe.predicted_locks.predict import Basis
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.session import PlansOfTest
 
+JAXLIB = version("jaxlib")
 pytestmark = pytest.mark.skipif(
-    version("jaxlib") != GOLDEN_JAXLIB, reason=f"the tables are of jaxlib {GOLDEN_JAXLIB}"
+    JAXLIB not in TRITON_COMMITS, reason=f"no results are used with jaxlib {JAXLIB}"
 )
 WORKLOAD = "qwen3-step-donated"
 DOT = (
@@ -61,11 +64,33 @@ def test_the_plan_of_a_program_whose_lock_is_left_out_has_the_devices_bytes(
 def test_the_dump_states_its_basis_and_is_no_lock(predicted: CompiledDump) -> None:
     manifest = predicted.dump.manifest
     assert manifest.predicted_lock is not None
-    assert manifest.predicted_lock[Basis.KNOWN] >= 8
+    of_tables = Basis.KNOWN if JAXLIB == GOLDEN_JAXLIB else Basis.OTHER_JAXLIB
+    assert manifest.predicted_lock[of_tables] >= 8
     assert not manifest.tuned
     assert manifest.autotuning.startswith("predicted lock (results of tuned instructions: ")
-    assert dump_folder(Path(), manifest).name == f"h200-auto-predicted-jax{GOLDEN_JAXLIB}"
+    assert dump_folder(Path(), manifest).name == f"h200-auto-predicted-jax{JAXLIB}"
     assert "autotune_lock.json" not in predicted.files
+
+
+def test_xla_takes_a_result_of_triton(job: Job) -> None:
+    """XLA ignores, without a message, a result that another Triton was tuned with."""
+    assert job.known_results is not None
+    rows = tuple(
+        replace(
+            row, config=re.sub(r"block_m: \d+ block_n: \d+", "block_m: 32 block_n: 32", row.config)
+        )
+        for row in job.known_results.results
+        if row.backend == "TRITON"
+    )
+    squares = replace(job, known_results=replace(job.known_results, results=rows))
+    plan = compile_dump(squares, None).dump.plan
+    tiles = [
+        re.findall(r'"sizes":\[("\d+"(?:,"\d+")*)', instruction.backend_config)
+        for instruction in plan.instructions.values()
+        if "nested_gemm_fusion" in instruction.backend_config
+    ]
+    assert len(tiles) >= 3
+    assert all('"32","32"' in tile[0] for tile in tiles), tiles
 
 
 def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
@@ -178,7 +203,7 @@ def test_a_golden_is_of_the_untuned_plan(tmp_path: Path) -> None:
     assert plan.dump.manifest.predicted_lock is not None
     assert plan.matches_golden()
     (golden,) = (tmp_path / "goldens").glob("*/*")
-    assert golden.name == f"h200-auto-jax{GOLDEN_JAXLIB}"
+    assert golden.name == f"h200-auto-jax{JAXLIB}"
     assert read_manifest(golden).predicted_lock is None
     assert compiled == [True, True]
 
@@ -194,6 +219,9 @@ def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.Monke
     assert repr(xlapipe.plan(jax.numpy.tanh, DOT[0])).startswith("<plan of tanh on h200, untuned: ")
 
 
+@pytest.mark.skipif(
+    not JAXLIB.startswith("0.11."), reason="later ones leave the reshape outside of the product"
+)
 def test_a_product_with_no_block_of_triton_that_xla_compiles_is_cublaslts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GOLDEN_JAXLIB, ROOT
+from tests.conftest import ROOT
 from tests.reading.predicted_lock_record import (
     error,
     error_bytes,
@@ -22,7 +22,7 @@ from tests.reading.predicted_lock_record import (
     time_errors,
 )
 from xlapipe.cli import main
-from xlapipe.compiling.known_locks import added_locks, known_results
+from xlapipe.compiling.known_locks import _known_results, added_locks, known_results
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of, jobs_to_compare
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.errors import TargetError, WorkloadError, XlapipeError
@@ -31,7 +31,12 @@ from xlapipe.predicted_locks.block_limits import block_limits
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import tuned_instructions
-from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
+from xlapipe.predicted_locks.known_results import (
+    TABLES,
+    TRITON_COMMITS,
+    KnownResults,
+    results_of_lock,
+)
 from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
 from xlapipe.predicted_locks.predict import Basis, LeaveOut, nearest, predict_lock
 from xlapipe.registry import WorkloadReference
@@ -107,6 +112,57 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     own = predict_lock(texts, known.with_results([tile]))
     assert own.basis[Basis.KNOWN] == 1
     assert own.chosen[FINGERPRINT].backend == "TRITON"
+
+
+def test_results_of_another_jaxlib_are_used_and_counted_as_such(
+    known: KnownResults, tmp_path: Path
+) -> None:
+    texts = tuned_instructions(MODULE.replace("4096", "128").replace("8192", "256"))
+    other = known.for_jaxlib("0.12.0.1")
+    assert other is not None
+    assert known.for_jaxlib("0.11.2") is known
+    (here,), (there,) = (predict_lock(texts, it).chosen.values() for it in (known, other))
+    # XLA takes a result of Triton's only with its own commit of Triton.
+    assert there == replace(here, other_jaxlib=True, version=TRITON_COMMITS["0.12.0.1"])
+    basis = predict_lock(texts, other).basis
+    assert basis[Basis.OTHER_JAXLIB] == 1
+    assert basis[Basis.NEAREST] == 0
+    assert stated_error_bytes(0, basis) == WORKSPACE_BYTES
+    path = tmp_path / "other.jsonl"
+    path.write_text(other.lines)
+    assert KnownResults.read(path).lines == other.lines
+    assert all(row.other_jaxlib for row in KnownResults.read(path).results)
+    assert known.for_jaxlib("0.13.0") is None
+
+
+def test_results_of_the_installed_jaxlib_come_first(known: KnownResults) -> None:
+    texts = tuned_instructions(MODULE)
+    other = known.for_jaxlib("0.12.0.1")
+    assert other is not None
+    (near,) = predict_lock(texts, other).chosen.values()
+    of_other = replace(near, fingerprint=FINGERPRINT, programs=("a", "b"))
+    assert predict_lock(texts, other.with_results([of_other])).basis[Basis.OTHER_JAXLIB] == 1
+    own = replace(of_other, config="backend: TRITON", programs=("a",), other_jaxlib=False)
+    both = predict_lock(texts, other.with_results([own, of_other]))
+    assert both.basis[Basis.KNOWN] == 1
+    assert both.chosen[FINGERPRINT] == own
+
+
+def test_a_lock_of_another_jaxlib_is_used_where_its_triton_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def jaxlib(found: str) -> None:
+        monkeypatch.setattr("xlapipe.compiling.known_locks.version", lambda name: found)
+        _known_results.cache_clear()
+
+    jaxlib("0.12.0.1")
+    (results, device) = known_results("h200", "auto") or pytest.fail("nothing is known")
+    assert {row.other_jaxlib for row in results.results} == {True}
+    assert {row.other_device for row in results.results} == {True, False}
+    assert device.name == "h200"
+    jaxlib("0.13.0")
+    assert known_results("h200", "auto") is None
+    _known_results.cache_clear()
 
 
 def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults) -> None:
@@ -412,7 +468,7 @@ def test_a_lock_is_predicted_where_results_are_known_unless_the_project_is_untun
         return [job.known_results is not None for job in jobs]
 
     monkeypatch.chdir(tmp_path)
-    is_known = version("jaxlib") == GOLDEN_JAXLIB
+    is_known = version("jaxlib") in TRITON_COMMITS
     assert known() == [is_known]
     assert known(policies=("auto", "cublas")) == [is_known, False]
     assert known(target="b200") == known(target="v6e") == known(untuned=True) == [False]
@@ -440,7 +496,7 @@ def test_two_compiles_that_are_compared_rest_on_the_same(
         assert len({job.target for job in jobs}) == 1
         return [job.known_results is not None for job in jobs]
 
-    is_known = version("jaxlib") == GOLDEN_JAXLIB
+    is_known = version("jaxlib") in TRITON_COMMITS
     other = replace(common, options={"xla_gpu_enable_latency_hiding_scheduler": True})
     assert known(common, other) == [is_known, is_known]
     assert known(common, replace(common, policies=("triton",))) == [False, False]

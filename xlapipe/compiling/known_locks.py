@@ -83,9 +83,10 @@ def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults] | None:
 
 
 def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | None:
-    """What is known of a target with the installed jaxlib, and the device that it is known of.
+    """What is known of a target, and the device that it is known of.
 
-    XLA names a device by its config, so that a plan is made with the config of that device.
+    XLA names a device by its config, so that a plan is made with the config of that device. Results
+    of the installed jaxlib come before those of others.
 
     Returns:
       None if nothing is known. A file of the user's that is no lock is skipped; see `take_skipped`.
@@ -98,32 +99,34 @@ def _known_results(
     target: str, policy: str, added: tuple[tuple[Path, int], ...]
 ) -> tuple[KnownResults, Target] | None:
     """As `known_results`, with the user's locks by path and time of the last change."""
-    about, known = None, None
-    table = TABLES / f"{target}.jsonl"
-    if table.exists():
-        known = KnownResults.read(table)
-        about = AutotuneLock(**known.about, results="")
-        if about.versions["jaxlib"] != version("jaxlib") or about.gemm_policy != policy:
-            about, known = None, None
-    for lock, (keys, results) in filter(None, (_lock_at(path) for path, _ in added)):
-        if (lock.target, lock.gemm_policy, lock.versions.get("jaxlib")) != (
-            target,
-            policy,
-            version("jaxlib"),
-        ):
-            continue
-        if about is None or known is None:
-            about, known = lock, KnownResults(*keys, about_lock(lock), ())
-        if keys == (known.device, known.codegen):
-            known = known.with_results(results)
-    if about is None or known is None:
+    tables = [KnownResults.read(path) for path in sorted(TABLES.glob("*.jsonl"))]
+    locks = filter(None, (_lock_at(path) for path, _ in added))
+    of_locks = (
+        KnownResults(*keys, about_lock(lock), results)
+        for lock, (keys, results) in locks
+        if lock.target == target
+    )
+    usable = [
+        known
+        for it in (*tables, *of_locks)
+        if it.about["gemm_policy"] == policy
+        and (known := it.for_jaxlib(version("jaxlib"))) is not None
+    ]
+    own = [it for it in usable if it.about["target"] == target]
+    # The order of the sources decides nothing else.
+    own.sort(key=lambda it: it.jaxlib != version("jaxlib"))
+    if not own:
         return None
-    for other in sorted(TABLES.glob("*.jsonl")):
-        others = KnownResults.read(other)
-        capability = others.about["compute_capability"]
-        same = (others.codegen, capability) == (known.codegen, about.compute_capability)
-        if other != table and same:
-            known = known.with_others(others)
+    known = own[0]
+    for other in own[1:]:
+        if other.device == known.device:
+            known = known.with_results(other.results)
+    about = AutotuneLock(**known.about, results="")
+    for other in usable:
+        if other.about["target"] != target and (
+            other.about["compute_capability"] == about.compute_capability
+        ):
+            known = known.with_other_device(other)
     return known, replace(about.as_target(), source="catalogue")
 
 

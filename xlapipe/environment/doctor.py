@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.environment.machine import Gpu, Machine
+from xlapipe.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
 from xlapipe.targets.catalogue import CUDA_MAJOR
 from xlapipe.targets.target import OLDEST_COMPUTE_CAPABILITY
 
@@ -107,7 +108,7 @@ def examine(machine: Machine | None = None) -> Report:
     """Examines everything. Runs nvidia-smi, which can take a second."""
     machine = machine or Machine.local()
     gpu = machine.gpu()
-    optional = (_cudnn(machine), _libtpu(machine, needed=False))
+    optional = (_cudnn(machine), _libtpu(machine, needed=False), _known_results(machine))
     checks = (*_to_compile(machine), *_packages(machine), *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
@@ -177,6 +178,24 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
         expected=f"{pin or 'any version'}, to compile for TPUs",
         remedy=None if as_pinned else _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
         missing=version is None,
+    )
+
+
+def _known_results(machine: Machine) -> Check:
+    """Whether autotune results are known that predicted locks can be made from."""
+    version = machine.version("jaxlib")
+    tables = jaxlibs_of_tables()
+    of = ", ".join(f"{target} (jaxlib {jaxlib})" for target, jaxlib in tables.items())
+    ok = version in TRITON_COMMITS
+    *others, last = TRITON_COMMITS
+    return Check(
+        name="autotune results",
+        ok=ok or None,
+        found=f"known for {of}"
+        if ok
+        else f"none known for jaxlib {version}, so its plans are untuned",
+        expected=f"jaxlib {', '.join(others)} or {last}, for predicted locks",
+        remedy=None if ok else _install(machine, f"jax[cuda13-local]=={last}"),
     )
 
 

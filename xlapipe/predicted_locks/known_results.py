@@ -25,6 +25,20 @@ _PARTS = tuple(
 )
 _VERSION = re.compile(r'optimal_backend_version: "([^"]*)"')
 _BACKEND = re.compile(r"\bbackend: (\w+)")
+TRITON_COMMITS = {
+    "0.11.2": "a77e7c793abc0d0c923a9afb275058e2fe57a198",
+    "0.12.0.1": "b575c0c38d428a609e25487db64051a5fa7bfab8",
+}
+"""The commit of Triton in each known jaxlib. XLA of jaxlib 0.12 ignores a result of another one."""
+
+
+def jaxlibs_of_tables() -> dict[str, str]:
+    """The jaxlib whose results this package has, by target."""
+    headers = {}
+    for path in sorted(TABLES.glob("*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            headers[path.stem] = json.loads(file.readline())
+    return {target: header["about"]["versions"]["jaxlib"] for target, header in headers.items()}
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,7 @@ class KnownResult:
       form: of the instruction; None if only its fingerprint is known, and for other fusions.
       programs: names of those in whose lock it is.
       other_device: whether it is of another device of the same architecture.
+      other_jaxlib: whether it is of another jaxlib than the installed one.
     """
 
     fingerprint: str
@@ -47,6 +62,7 @@ class KnownResult:
     form: Form | None = None
     programs: tuple[str, ...] = ()
     other_device: bool = False
+    other_jaxlib: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -75,6 +91,31 @@ class KnownResults:
     about: Mapping[str, Any]
     results: tuple[KnownResult, ...]
 
+    @property
+    def jaxlib(self) -> str:
+        """The version of jaxlib that they are of."""
+        return str(self.about["versions"].get("jaxlib"))
+
+    def for_jaxlib(self, jaxlib: str) -> "KnownResults | None":
+        """The results in the form in which XLA of a jaxlib takes them, marked if of another one.
+
+        Forms of instructions do not depend on jaxlib. Fingerprints do where XLA's canonical text
+        changed, and such a result is then used by its form alone.
+
+        Returns:
+          None if results of Triton cannot be carried over, since its commit is not known.
+        """
+        if jaxlib == self.jaxlib:
+            return self
+        earlier, own = (TRITON_COMMITS.get(it) for it in (self.jaxlib, jaxlib))
+        if earlier is None or own is None:
+            return None
+        rows = (
+            replace(row, version=own if row.version == earlier else row.version, other_jaxlib=True)
+            for row in self.results
+        )
+        return replace(self, results=tuple(rows))
+
     def without(self, program: str) -> "KnownResults":
         """Without what is known from this program alone."""
         rows = (
@@ -92,15 +133,20 @@ class KnownResults:
             rows[key] = replace(earlier, form=earlier.form or row.form, programs=programs)
         return replace(self, results=tuple(rows.values()))
 
-    def with_others(self, others: "KnownResults") -> "KnownResults":
+    def with_other_device(self, others: "KnownResults") -> "KnownResults":
         """With the results of another device of the same architecture."""
         rows = (replace(row, other_device=True) for row in others.results)
         return replace(self, results=(*self.results, *rows))
 
     def by_fingerprint(self) -> dict[str, KnownResult]:
-        """For each instruction the result of the most programs, the first among equals."""
+        """For each instruction the result of the most programs, the first among equals.
+
+        A result of another jaxlib is taken only where the installed one has none.
+        """
         own = (row for row in self.results if row.fingerprint and not row.other_device)
-        by_count = sorted(own, key=lambda row: (len(row.programs), row.config))
+        by_count = sorted(
+            own, key=lambda row: (not row.other_jaxlib, len(row.programs), row.config)
+        )
         return {row.fingerprint: row for row in by_count}
 
     @cached_property
@@ -124,6 +170,7 @@ class KnownResults:
                 **({"version": row.version} if row.version != versions[row.backend] else {}),
                 **({"form": vars(row.form)} if row.form is not None else {}),
                 **({"other_device": True} if row.other_device else {}),
+                **({"other_jaxlib": True} if row.other_jaxlib else {}),
             }
             for row in sorted(self.results, key=repr)
         )
@@ -150,7 +197,7 @@ class KnownResults:
 
 def _key(row: KnownResult) -> tuple[object, ...]:
     form = None if row.fingerprint else row.form
-    return row.fingerprint, row.config, row.other_device, form
+    return row.fingerprint, row.config, row.other_device, row.other_jaxlib, form
 
 
 def _result(row: Mapping[str, Any], header: Mapping[str, Any]) -> KnownResult:
@@ -164,6 +211,7 @@ def _result(row: Mapping[str, Any], header: Mapping[str, Any]) -> KnownResult:
         form,
         tuple(header["programs"][number] for number in row["programs"]),
         row.get("other_device", False),
+        row.get("other_jaxlib", False),
     )
     return replace(result, version=result.version or header["versions"][result.backend])
 

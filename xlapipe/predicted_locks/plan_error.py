@@ -47,5 +47,7 @@ def stated_error_bytes(temp_bytes: int, predicted_lock: Mapping[str, int] | None
     """The error of a plan with products, by its temporary memory and the bases of its results."""
     if predicted_lock is None:
         return WORKSPACE_BYTES + int(SHARE_UNTUNED * temp_bytes)
-    guessed = any(predicted_lock.get(basis) for basis in (Basis.NEAREST, Basis.UNSURE))
+    guessed = any(
+        predicted_lock.get(basis) for basis in (Basis.OTHER_JAXLIB, Basis.NEAREST, Basis.UNSURE)
+    )
     return WORKSPACE_BYTES * guessed + int(SHARE_PREDICTED * temp_bytes)

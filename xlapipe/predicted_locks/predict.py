@@ -26,6 +26,7 @@ class Basis(StrEnum):
     """What a result rests on."""
 
     KNOWN = "known"  # the same instruction is in a known lock
+    OTHER_JAXLIB = "of another jaxlib"  # as known or nearest, and of another jaxlib's tuner
     NEAREST = "nearest"  # that of the nearest product in a known lock, and most others near it
     UNSURE = "unsure"  # of a product or a library call: those near it disagree, or none is near
     DEFAULT = "default"  # XLA's own choice without autotune results
@@ -93,6 +94,8 @@ def predict_lock(
             how = Basis.NEAREST if is_sure else Basis.UNSURE
         elif result is None:
             how = Basis.DEFAULT
+        if result is not None and result.other_jaxlib and how is not Basis.UNSURE:
+            how = Basis.OTHER_JAXLIB
         basis[how] += 1
         if result is not None and key is not None:
             chosen[key] = result
@@ -111,7 +114,8 @@ def nearest(
 ) -> tuple[KnownResult | None, float]:
     """The nearest complete result of the backend that most of the nine nearest results have.
 
-    Votes weigh less with the distance. Among equally near results, that of the most programs.
+    Votes weigh less with the distance. Among equally near results, one of the installed jaxlib is
+    first, then that of the most programs.
 
     Args:
       limits: of Triton's blocks, as of `block_limits`. Results that XLA cannot compile with them
@@ -123,14 +127,20 @@ def nearest(
     without_triton = excludes_triton(limits)
     near = sorted(
         (
-            (far + _OTHER_DEVICE * row.other_device, -len(row.programs), repr(row), row)
+            (
+                far + _OTHER_DEVICE * row.other_device,
+                row.other_jaxlib,
+                -len(row.programs),
+                repr(row),
+                row,
+            )
             for row in known.results
             if row.form is not None
             and (far := form.distance(row.form)) is not None
             and far <= _FURTHEST
             and not (without_triton and row.backend == "TRITON")
         ),
-        key=lambda item: item[:3],
+        key=lambda item: item[:4],
     )
     votes: dict[str, float] = defaultdict(float)
     for far, *_, row in near[:_VOTERS]:
