@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer, value_name
-from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
+from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.plan import Plan
+from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.shapes import Shape
 from xlapipe.platforms import platform_named
 
@@ -31,14 +30,32 @@ _INDEX_ARITHMETIC = frozenset({"add", "and", "convert", "multiply", "or", "subtr
 
 
 @dataclass(frozen=True, slots=True)
+class CopiedValue:
+    """A value that a copy reads.
+
+    Attributes:
+      value: XLA's name of what it lists at its place in memory.
+      allocation: the index of its allocation.
+      copied_bytes: of the value, at most; a slice of it copies less than all.
+      parameter_number: the entry parameter that it is, or of which it is an update in place; None
+        for other values.
+    """
+
+    value: str
+    allocation: int
+    copied_bytes: int
+    parameter_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """A value that is written only by moving data.
 
     Attributes:
       copied_bytes: size of the value written.
       value: name of that value.
-      read_from: indices of the allocations of the operands. For an operand that is an element of
-        a tuple, all elements of the same shape count if the dump does not show which one.
+      sources: the values that it has its data from, without indices; those in unknown memory are
+        left out.
       read_color, written_color: XLA's numbers of the memory spaces, from the layouts.
     """
 
@@ -48,9 +65,25 @@ class Copy:
     allocation: int
     op_name: str | None
     source: SourceLine | None
-    read_from: tuple[int, ...]
+    sources: tuple[CopiedValue, ...]
     read_color: int
     written_color: int
+
+    @property
+    def read_from(self) -> tuple[int, ...]:
+        """Indices of the allocations that are read, in order."""
+        return tuple(sorted({source.allocation for source in self.sources}))
+
+    def bytes_of_parameter(self, number: int | None) -> int:
+        """Bytes of an entry parameter that are copied to another allocation."""
+        copied = (
+            source.copied_bytes
+            for source in self.sources
+            if source.allocation != self.allocation
+            and source.parameter_number is not None
+            and source.parameter_number == number
+        )
+        return max(copied, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,116 +139,161 @@ def _written_by_moving(plan: Plan) -> tuple[Copy, ...]:
     """Every value that is written only by moving data, largest first."""
     if plan.module is None:
         return ()
-    values = plan.values_of_instruction
     dataflow = dataflow_of(plan.module)
     copies: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
-        moves_all = only_moves(dataflow, instruction) or _slices_into_chip(dataflow, instruction)
-        moved = frozenset[str]() if moves_all else _moved_outputs(dataflow, instruction)
-        if not moves_all and not moved:
-            continue
-        read = list(_operand_slices(computation, instruction, values))
-        updates = _updates(dataflow, instruction)
-        origins = list(_read_from(dataflow, computation, instruction, values))
-        copies.extend(
-            Copy(
-                instruction.name,
-                value.size_bytes,
-                value.name,
-                allocation.index,
-                instruction.op_name,
-                plan.nearest_source(instruction.name) or _source(plan, origins),
-                tuple(sorted({index for index, _ in origins})),
-                _read_color(computation, instruction, value.shape),
-                value.shape.memory_space,
-            )
-            for allocation, value in values.get(instruction.name, ())
-            if (moves_all or value.name in moved)
-            and not value.shape.is_tuple
-            and not _in_place((allocation, value), read, updates=updates)
-        )
+        for path, elements in _moved(dataflow, instruction):
+            written = Value(computation, instruction, path)
+            place = plan.place_of(written)
+            if place is None or place[1].name != written.name or place[1].shape.is_tuple:
+                continue
+            copy = _copy(plan, dataflow, written, place, elements)
+            if copy is not None:
+                copies.append(copy)
     return tuple(sorted(copies, key=lambda copy: (-copy.copied_bytes, copy.value)))
 
 
-def _read_from(
-    dataflow: Dataflow,
-    computation: Computation,
-    instruction: Instruction,
-    values: Mapping[str, list["_Slice"]],
-) -> Iterator[tuple[int, str]]:
-    """(allocation, instruction) of each operand's value, matched by name and shape."""
-    shapes: dict[int, _Array] = {}
-    if instruction.opcode == "copy":
-        shapes[0] = _array(instruction.shape)
-    for called in instruction.called_computations:
-        body = dataflow.module.computations.get(called)
-        for inner in body.instructions if body is not None else ():
-            if inner.parameter_number is not None:
-                shapes[inner.parameter_number] = _array(inner.shape)
-    for number, operand in enumerate(instruction.operands):
-        shape = shapes.get(number)
-        element = _element_name(instruction, number)
-        if exact := [item for item in values.get(operand, ()) if item[1].name == element]:
-            yield from ((allocation.index, value.instruction) for allocation, value in exact)
+def _copy(
+    plan: Plan, dataflow: Dataflow, written: Value, place: Placed, elements: Mapping[int, int]
+) -> Copy | None:
+    """The copy that writes a value; None if the value has the memory of an operand.
+
+    Args:
+      elements: how many elements of each operand are moved, by the operand's position.
+    """
+    allocation, value = place
+    instruction = written.instruction
+    whole = Value(written.computation, instruction)
+    operands = {
+        position: operand
+        for position in sorted(elements, key=lambda position: -elements[position])
+        if (operand := dataflow.operand(whole, position)) is not None
+    }
+    places = {position: plan.place_of(operand) for position, operand in operands.items()}
+    known = {position: found for position, found in places.items() if found is not None}
+    in_place = any(_address(place) == _address(found) for found in known.values())
+    # Without the bodies of loops, the memory of what an update changes is not known.
+    if in_place or (not known and _updates(dataflow, instruction)):
+        return None
+    sources = tuple(
+        CopiedValue(
+            found[1].name,
+            found[0].index,
+            min(_bytes(operands[position], elements[position]), value.size_bytes),
+            _parameter_number(plan, dataflow, operands[position]),
+        )
+        for position, found in known.items()
+    )
+    shapes = [operand.instruction.shape.at(operand.path) for operand in operands.values()]
+    names = (instruction.name, *(found[1].instruction for found in known.values()))
+    return Copy(
+        instruction.name,
+        value.size_bytes,
+        value.name,
+        allocation.index,
+        instruction.op_name,
+        next(filter(None, map(plan.nearest_source, names)), None),
+        sources,
+        (shapes or [value.shape])[0].memory_space,
+        value.shape.memory_space,
+    )
+
+
+def _bytes(operand: Value, elements: int) -> int:
+    """The bytes of so many elements of an operand."""
+    shape = operand.instruction.shape.at(operand.path)
+    return (shape.size_bytes or 0) * elements // (shape.elements or 1)
+
+
+def _parameter_number(plan: Plan, dataflow: Dataflow, value: Value) -> int | None:
+    """The entry parameter that `value` is, or of which it is an update in place; None for others.
+
+    An instruction updates an operand in place if XLA gives both the same memory.
+    """
+    entry = dataflow.module.entry
+    pending, seen = [value], set[tuple[str, str, Path]]()
+    while pending:
+        for same in dataflow.same_memory(pending.pop()):
+            if same.key in seen:
+                continue
+            seen.add(same.key)
+            computation, instruction, _ = same
+            if computation.name == entry and instruction.parameter_number is not None:
+                return instruction.parameter_number
+            place = plan.place_of(same)
+            if place is not None and place[1].name == same.name:
+                pending += [
+                    operand
+                    for position in range(len(instruction.operands))
+                    if (operand := dataflow.operand(Value(computation, instruction), position))
+                    and (found := plan.place_of(operand)) is not None
+                    and _address(found) == _address(place)
+                ]
+    return None
+
+
+def _moved(
+    dataflow: Dataflow, instruction: Instruction
+) -> Iterator[tuple[Path, Mapping[int, int]]]:
+    """The elements of an instruction's result that are only moved; others are computed.
+
+    XLA fuses a copy with arithmetic that reads the same operand.
+
+    Yields:
+      The index of the element, and how many elements of each operand it has, by position.
+    """
+    if instruction.opcode in opcodes.MOVES:
+        result: Path = (0,) if instruction.opcode == "copy-start" else ()
+        elements = instruction.shape.at(result).elements
+        yield result, dict.fromkeys(_data_operands(instruction), elements)
+        return
+    starts = instruction.opcode == "async-start" and instruction.shape.is_tiled
+    if instruction.opcode != "fusion" and not starts:
+        return
+    for name in instruction.called_computations[:1]:
+        body = dataflow.module.computations.get(name)
+        if body is None or body.opcodes.isdisjoint(opcodes.MOVES | opcodes.RUNS_ONCE | {"fusion"}):
             continue
-        pending, seen = [(computation, operand, shape)], set[tuple[str, str]]()
-        while pending:
-            scope, name, shape = pending.pop()
-            if (scope.name, name) in seen:
-                continue
-            seen.add((scope.name, name))
-            origins = [
-                (allocation.index, value.instruction)
-                for allocation, value in values.get(name, ())
-                if shape is None or _array(value.shape) == shape
-            ]
-            yield from origins
-            producer = scope.by_name.get(name)
-            if origins or producer is None:
-                continue
-            if (
-                shape is not None
-                and not producer.shape.is_tuple
-                and _array(producer.shape) != shape
-            ):
-                continue  # another element of the tuple
-            if producer.opcode == "async-start":
-                bodies = map(dataflow.module.computations.get, producer.called_computations)
-                pending += [(body, body.root, shape) for body in bodies if body is not None]
-            elif producer.opcode in opcodes.FORWARDS:
-                inner_shape = None if producer.opcode == "bitcast" else shape
-                pending += [(scope, name, inner_shape) for name in producer.operands]
+        root = body.by_name[body.root]
+        for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
+            if output in body.by_name and _moves_alone(_feeding(dataflow, body, output)):
+                path = (index,) if root.opcode == "tuple" else ()
+                yield ((1, *path) if starts else path), _of_parameters(body, output)
 
 
-def _read_color(computation: Computation, instruction: Instruction, written: Shape) -> int:
-    """The memory space of the operand with the dimensions of the written value, or of the first."""
-    arrays = [
-        array
-        for number, name in enumerate(instruction.operands)
-        if (operand := computation.by_name.get(name)) is not None
-        for array in operand.shape.at(operand_index(instruction, number)).arrays
-    ]
-    same = [array for array in arrays if _array(array) == _array(written)]
-    return (same or arrays or [written])[0].memory_space
+def _of_parameters(body: Computation, output: str) -> dict[int, int]:
+    """How many elements of each parameter of a computation `output` has, by its number."""
+    elements = {output: body.by_name[output].shape.elements}
+    for instruction in reversed(body.instructions):
+        moved = elements.get(instruction.name, 0)
+        for position in _data_operands(instruction) if moved else ():
+            name = instruction.operands[position]
+            operand = body.by_name.get(name)
+            if operand is not None:
+                most = min(moved, operand.shape.elements)
+                elements[name] = max(elements.get(name, 0), most)
+    return {
+        number: elements[parameter.name]
+        for number, parameter in body.parameters.items()
+        if number is not None and parameter.name in elements
+    }
 
 
-def _element_name(instruction: Instruction, number: int) -> str | None:
-    """XLA's name of the element of a tuple that is read, e.g. `fusion.1{2}`; None without one."""
-    index = operand_index(instruction, number)
-    return value_name(instruction.operands[number], index) if index else None
-
-
-def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
-    sources = (plan.nearest_source(instruction) for _, instruction in origins)
-    return next((source for source in sources if source is not None), None)
-
-
-_Array = tuple[str, tuple[int, ...]]
-
-
-def _array(shape: Shape) -> _Array:
-    """Element type and dimensions, without dimensions of size 1."""
-    return shape.element, shape.dims_without_ones
+def _data_operands(instruction: Instruction) -> range | list[int]:
+    """Positions of the operands of a move whose elements are in its result, not its indices."""
+    count = len(instruction.operands)
+    match instruction.opcode:
+        case "dynamic-slice":
+            return range(min(count, 1))
+        case "dynamic-update-slice":
+            return range(min(count, 2))
+        case "scatter":  # of n operands: those, the indices, and n updates
+            return [position for position in range(count) if 2 * position + 1 != count]
+        case "select":
+            return range(1, count)
+        case "clamp" | "compare":
+            return range(0)
+    return range(count)
 
 
 def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
@@ -224,15 +302,6 @@ def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
         return True
     return instruction.opcode == "fusion" and _moves_alone(
         site.instruction for site in dataflow.body(instruction)
-    )
-
-
-def _slices_into_chip(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether an instruction starts to bring a slice into a TPU's own memory."""
-    return (
-        instruction.opcode == "async-start"
-        and instruction.shape.is_tiled
-        and _moves_alone(site.instruction for site in dataflow.body(instruction))
     )
 
 
@@ -249,35 +318,18 @@ def _moves_alone(instructions: Iterable[Instruction]) -> bool:
     return moves
 
 
-def _moved_outputs(dataflow: Dataflow, fusion: Instruction) -> frozenset[str]:
-    """Names of a multi-output fusion's values that are only moved; others are computed.
-
-    XLA fuses a copy with arithmetic that reads the same operand.
-    """
-    bodies = [dataflow.module.computations.get(name) for name in fusion.called_computations]
-    if fusion.opcode != "fusion" or len(bodies) != 1 or bodies[0] is None:
-        return frozenset()
-    body = bodies[0]
-    root = body.by_name[body.root]
-    if root.opcode != "tuple":
-        return frozenset()
-    return frozenset(
-        f"{fusion.name}{{{index}}}"
-        for index, name in enumerate(root.operands)
-        if _moves_alone(_feeding(body, name))
-    )
-
-
-def _feeding(body: Computation, name: str) -> Iterator[Instruction]:
-    """The instruction `name` and all instructions of `body` that it is computed from."""
+def _feeding(dataflow: Dataflow, body: Computation, name: str) -> Iterator[Instruction]:
+    """The instruction `name` of `body`, all that it is computed from, and what these call."""
     pending, seen = [name], set[str]()
     while pending:
         current = pending.pop()
         if current in seen or current not in body.by_name:
             continue
         seen.add(current)
-        yield body.by_name[current]
-        pending.extend(body.by_name[current].operands)
+        instruction = body.by_name[current]
+        yield instruction
+        yield from (site.instruction for site in dataflow.body(instruction))
+        pending.extend(instruction.operands)
 
 
 def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
@@ -286,49 +338,11 @@ def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
     return not opcodes.UPDATES.isdisjoint(inside | {instruction.opcode})
 
 
-def _in_place(written: "_Slice", read: list["_Slice"], *, updates: bool) -> bool:
-    """Whether the written value has the same memory as an operand.
-
-    `read` does not show which element of a tuple is read, since the text of jaxlib 0.11 has no
-    get-tuple-element. An update has the same memory as its operand, so one matching element is
-    enough. A pure copy could come from any element of the same shape, e.g. in a loop that moves a
-    cache from one position of its carry to another, so all of them have to match.
-    """
-    if updates and not read:
-        return True
-    tuple_elements = [source for source in read if "{" in source[1].name]
-    whole_values = [source for source in read if "{" not in source[1].name]
-    same_shape = [source for source in tuple_elements if source[1].shape == written[1].shape]
-    sufficient = (*whole_values, *(same_shape if updates else ()))
-    if any(_address(written) == _address(source) for source in sufficient):
-        return True
-    return bool(same_shape) and all(_address(written) == _address(source) for source in same_shape)
-
-
-def _address(slice_: "_Slice") -> tuple[int, int]:
+def _address(place: Placed) -> tuple[int, int]:
     """Allocation index and offset in bytes."""
-    allocation, value = slice_
+    allocation, value = place
     return allocation.index, value.offset_bytes
 
 
 def _is_integer(shape: Shape) -> bool:
     return shape.element in _INTEGERS
-
-
-_Slice = tuple[BufferAllocation, LogicalBuffer]
-
-
-def _operand_slices(
-    computation: Computation, instruction: Instruction, values: Mapping[str, list[_Slice]]
-) -> Iterator[_Slice]:
-    """Memory of the operands; nothing for values that a loop or a call passes in."""
-    pending, seen = list(instruction.operands), set[str]()
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        yield from values.get(name, ())
-        operand = computation.by_name.get(name)
-        if operand is not None and operand.opcode in opcodes.FORWARDS:
-            pending.extend(operand.operands)

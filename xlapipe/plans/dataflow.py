@@ -6,6 +6,7 @@ product in one, its sum in the next); to see what a reduction reduces, operands 
 fused parameter to the fusion's operand, and from a fusion to the root of its body.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,6 +136,41 @@ class Dataflow:
                 current = self._passed_by_caller(current, into_loops)
             else:
                 current = self._step(current, also)
+
+    def same_memory(self, value: Value) -> Iterator[Value]:
+        """`value`, then the values that XLA puts in the same memory, nearest first.
+
+        These are what it is another name of, what a call, a loop or a branch returns as it, and
+        what the caller of its computation passes. XLA gives each element of a tuple in each place
+        one buffer, so all of them have it.
+        """
+        pending, seen = deque([value]), set[tuple[str, str, Path]]()
+        while pending:
+            current = pending.popleft()
+            if current.key not in seen:
+                seen.add(current.key)
+                yield current
+                pending.extend(self._also_called(current))
+
+    def _also_called(self, value: Value) -> Iterator[Value]:
+        """The values one step nearer to their definitions that have the same memory."""
+        computation, instruction, path = value
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            for scope, caller, role in self.callers(computation):
+                position = _operand_passed(caller, role, instruction.parameter_number)
+                if position is not None:
+                    yield from _if_known(self._operand(scope, caller, position, path))
+        elif opcode in ("conditional", "while"):
+            bodies = instruction.called_computations
+            if opcode == "while":
+                bodies = bodies[:1]
+                yield from _if_known(self._operand(computation, instruction, 0, path))
+            for body in map(self.module.computations.get, bodies):
+                if body is not None:
+                    yield Value(body, body.by_name[body.root], path)
+        else:
+            yield from _if_known(self._step(value, frozenset()))
 
     def definition(self, value: Value, also: frozenset[str] = frozenset()) -> Value:
         """The last of `steps_to_definition`."""
@@ -336,6 +372,21 @@ class Dataflow:
         """Every instruction of the computations that `instruction` calls, directly or not."""
         for computation in self.module.called(instruction.called_computations):
             yield from (Site(computation, inner) for inner in computation.instructions)
+
+
+def _operand_passed(caller: Instruction, role: int, number: int | None) -> int | None:
+    """Position of the operand that is parameter `number` of the computation called as `role`.
+
+    None if the computation has values of no memory of their own: the body of a fusion or of a
+    reduction.
+    """
+    if caller.opcode not in opcodes.RUNS_COMPUTATIONS:
+        return None
+    return role + 1 if caller.opcode == "conditional" else number
+
+
+def _if_known(value: Value | None) -> tuple[Value, ...]:
+    return () if value is None else (value,)
 
 
 @once_per_object

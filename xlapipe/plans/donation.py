@@ -7,10 +7,9 @@ all of this.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -109,12 +108,16 @@ class _Outcomes:
         temps = {
             a.index for a in self._plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)
         }
-        self._copies: dict[int, list[Copy]] = defaultdict(list)
+        parameter_in = {a.index: a.parameter_number for a in self._plan.allocations}
+        self._copies: dict[int | None, list[Copy]] = defaultdict(list)
         for copy in find_copies(self._plan):
-            for index in {*copy.read_from} - {copy.allocation}:
-                self._copies[index].append(copy)
-            if temps.intersection(copy.read_from):
-                self._copies[copy.allocation].append(copy)
+            if copy.read_color != copy.written_color:
+                continue  # to or from the host's memory, as the step says
+            numbers = {source.parameter_number for source in copy.sources} - {None}
+            if not numbers and temps.intersection(copy.read_from):
+                numbers = {parameter_in.get(copy.allocation)} - {None}
+            for number in numbers:
+                self._copies[number].append(copy)
         self._moves: dict[int, list[Move]] = defaultdict(list)
         for move in find_moves(self._plan):
             for index in {move.copy.allocation, *move.copy.read_from}:
@@ -164,7 +167,7 @@ class _Outcomes:
             return row(
                 DonationOutcome.COPIED,
                 output=output,
-                reason=self._copy_text(leaf, copied[0]),
+                reason=_copy_text(leaf, copied[0]),
                 advice=self._changed.advice(leaf, output) or copy_advice(self._plan, leaf, copied),
                 copies=copied,
                 source=copied[0].source,
@@ -172,43 +175,24 @@ class _Outcomes:
         return row(DonationOutcome.ALIASED, output=output, moves=self._moves_of(leaf))
 
     def _copies_of(self, leaf: ArgumentLeaf) -> tuple[Copy, ...]:
-        """Copies of half of the leaf or more: out of its allocation, or from temp memory into it.
+        """Copies of half of the leaf or more: out of its memory, or from temp memory into it.
 
         A step may read single rows of its cache; moving half of it costs about as much as a copy.
         """
-        allocation = self._plan.parameter_allocation(leaf.parameter_number)
-        copies = self._copies.get(allocation.index, ()) if allocation is not None else ()
-        return tuple(takewhile(lambda copy: 2 * copy.copied_bytes >= leaf.size_bytes, copies))
+        return tuple(
+            copy
+            for copy in sorted(
+                self._copies.get(leaf.parameter_number, ()),
+                key=lambda copy: -copy.bytes_of_parameter(leaf.parameter_number),
+            )
+            if 2 * _copied_bytes_of(copy, leaf) >= leaf.size_bytes
+        )
 
     def _moves_of(self, leaf: ArgumentLeaf) -> tuple[Move, ...]:
         """Moves of half of the leaf or more out of its allocation or into it."""
         allocation = self._plan.parameter_allocation(leaf.parameter_number)
         moves = self._moves.get(allocation.index, ()) if allocation is not None else ()
         return tuple(takewhile(lambda move: 2 * move.copy.copied_bytes >= leaf.size_bytes, moves))
-
-    def _copy_text(self, leaf: ArgumentLeaf, copy: Copy) -> str:
-        """Describe the copy, with the other leaves it may be of, if tuples leave that open."""
-        others = [
-            other.path
-            for _, other in sorted(
-                item for index in copy.read_from for item in self._leaves_in.get(index, ())
-            )
-            if other is not leaf
-            and 2 * copy.copied_bytes >= other.size_bytes
-            and (other.shape, other.dtype) == (leaf.shape, leaf.dtype)
-        ]
-        alternatives = f" or of {', '.join(others)}" if others else ""
-        return f"{copy.instruction} copies {copy.copied_bytes:,} B of it{alternatives}"
-
-    @cached_property
-    def _leaves_in(self) -> Mapping[int, list[tuple[int, ArgumentLeaf]]]:
-        """Argument leaves, with their positions, by the index of their allocation."""
-        leaves: dict[int, list[tuple[int, ArgumentLeaf]]] = defaultdict(list)
-        for position, leaf in enumerate(self._program.arguments):
-            allocation = self._plan.parameter_allocation(leaf.parameter_number)
-            if allocation is not None:
-                leaves[allocation.index].append((position, leaf))
-        return leaves
 
     def _why_not(self, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf | None]:
         """(reason, advice, output) for a leaf without an alias.
@@ -279,6 +263,17 @@ class _Outcomes:
             "check for an output that is an argument or a constant, or that is returned twice",
             output,
         )
+
+
+def _copied_bytes_of(copy: Copy, leaf: ArgumentLeaf) -> int:
+    """Bytes that a copy moves out of the leaf's memory, or else into it."""
+    return copy.bytes_of_parameter(leaf.parameter_number) or copy.copied_bytes
+
+
+def _copy_text(leaf: ArgumentLeaf, copy: Copy) -> str:
+    read_bytes = copy.bytes_of_parameter(leaf.parameter_number)
+    moved = f"{read_bytes:,} B of it" if read_bytes else f"{copy.copied_bytes:,} B into its memory"
+    return f"{copy.instruction} copies {moved}"
 
 
 class _Outputs(NamedTuple):

@@ -13,7 +13,7 @@ from xlapipe.plans.buffers import (
     Totals,
 )
 from xlapipe.plans.collectives import Collective, find_collectives, has_collectives
-from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
+from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plans.gemms import Gemm, find_gemms
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.kernel_code import KernelCode
@@ -30,6 +30,9 @@ from xlapipe.plans.shapes import Shape
 from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.plans.thunks import Thunk
 from xlapipe.platforms import platform_named
+
+Placed = tuple[BufferAllocation, LogicalBuffer]
+"""A value, and the allocation that it is in."""
 
 
 @dataclass(frozen=True)
@@ -206,9 +209,7 @@ class Plan:
     @cached_property
     def allocation_of_value(self) -> Mapping[str, BufferAllocation]:
         """The allocation of each value, by the value's name (`name` or `name{index}`)."""
-        return {
-            value.name: allocation for allocation in self.allocations for value in allocation.values
-        }
+        return {name: allocation for name, (allocation, _) in self._placed_values.items()}
 
     @cached_property
     def thunk_counts(self) -> Mapping[str, int] | None:
@@ -294,7 +295,11 @@ class Plan:
         alias = self._alias_of_output.get((index,) if of != 1 or self._root_is_tuple else ())
         if alias is not None:
             return self.parameter_allocation(alias.parameter_number)
-        return self._live_out_of(index)
+        if self._entry is None:
+            return None
+        path = (index,) if self._root_is_tuple else ()
+        place = self.place_of(Value(self._entry, self._entry.by_name[self._entry.root], path))
+        return place[0] if place is not None else None
 
     @cached_property
     def _alias_of_output(self) -> Mapping[tuple[int, ...] | None, InputOutputAlias]:
@@ -319,25 +324,38 @@ class Plan:
     def _root_is_tuple(self) -> bool:
         return self.result_shape is not None and self.result_shape.is_tuple
 
-    def _live_out_of(self, index: int) -> BufferAllocation | None:
-        """Follow output `index` of the root to the value that it is.
+    def place_of(self, value: Value) -> Placed | None:
+        """The allocation of a value and what XLA lists at its place in it.
 
-        If the dump does not show which element of a tuple is meant, the value is identified by its
-        dimensions and by being in a live-out allocation.
+        The place is that of the nearest value of the same memory (`Dataflow.same_memory`) that
+        XLA lists.
+
+        Returns:
+          None without one, e.g. in the body of a fusion, or in a dump without HLO.
         """
-        entry, root_is_tuple = self._entry, self._root_is_tuple
-        if entry is None or self.module is None:
-            return None
-        output = Value(entry, entry.by_name[entry.root], (index,) if root_is_tuple else ())
-        shape = output.instruction.shape.at(output.path)
-        for value in self._dataflow.steps_to_definition(output):
-            allocation = self.allocation_of_value.get(value.name)
-            if allocation is None and not shape.is_tuple:
-                key = value.instruction.name, shape.dims_without_ones
-                allocation = self._live_out_arrays.get(key)
-            if allocation is not None:
-                return allocation
-        return None
+        passed: list[tuple[str, str, Path]] = []
+        place: Placed | None = None
+        for other in self._dataflow.same_memory(value):
+            place = self._places.get(other.key) or self._placed_values.get(other.name)
+            if place is not None:
+                break
+            passed.append(other.key)
+        if place is not None:
+            self._places.update(dict.fromkeys(passed, place))
+        return place
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str, Path], Placed]:
+        """Places that were found, so that long chains of names are followed once."""
+        return {}
+
+    @cached_property
+    def _placed_values(self) -> Mapping[str, Placed]:
+        return {
+            value.name: (allocation, value)
+            for allocation in self.allocations
+            for value in allocation.values
+        }
 
     @cached_property
     def _dataflow(self) -> Dataflow:
@@ -345,23 +363,11 @@ class Plan:
         return dataflow_of(self.module)
 
     @cached_property
-    def _live_out_arrays(self) -> Mapping[tuple[str, tuple[int, ...]], BufferAllocation]:
-        """Live-out allocations by the instruction and the dimensions of an array in them."""
-        arrays: dict[tuple[str, tuple[int, ...]], BufferAllocation] = {}
-        for allocation in self.allocations:
-            if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT):
-                for value in allocation.values:
-                    if not value.shape.is_tuple:
-                        key = value.instruction, value.shape.dims_without_ones
-                        arrays.setdefault(key, allocation)
-        return arrays
-
-    @cached_property
     def values_of_instruction(
         self,
-    ) -> Mapping[str, list[tuple[BufferAllocation, LogicalBuffer]]]:
+    ) -> Mapping[str, list[Placed]]:
         """The values that each instruction defines, with their allocations, by its name."""
-        values: dict[str, list[tuple[BufferAllocation, LogicalBuffer]]] = {}
+        values: dict[str, list[Placed]] = {}
         for allocation in self.allocations:
             for value in allocation.values:
                 values.setdefault(value.instruction, []).append((allocation, value))
