@@ -225,13 +225,19 @@ def test_invalid_inputs(spec: str) -> None:
         run_inputs.read_inputs(spec, LEAVES)
 
 
-def test_another_gpu_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [("NVIDIA A100-SXM4-80GB", "8.0"), ("NVIDIA H20", "9.0"), ("NVIDIA H200 NVL", "9.0")],
+)
+def test_another_gpu_is_refused(
+    built: Path, name: str, capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class OtherGpu:
-        device_kind = "NVIDIA A100-SXM4-80GB"
-        compute_capability = "8.0"
+        device_kind = name
+        compute_capability = capability
 
     monkeypatch.setattr(jax, "devices", lambda platform: [OtherGpu()])
-    with pytest.raises(TargetError, match=r"built for NVIDIA H200 .* attached GPU is NVIDIA A100"):
+    with pytest.raises(TargetError, match=rf"built for NVIDIA H200 .* attached GPU is {name}"):
         running.run(built, inputs="random:0", repeat=1)
 
 

@@ -19,7 +19,7 @@ from xlapipe.running.calibration import time_programs as timing
 from xlapipe.running.calibration.calibrate import base_for_attached, chosen_programs
 from xlapipe.running.calibration.fit import ProgramProfile, extended
 from xlapipe.running.calibration.timed_program import TimedProgram
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 RECORDS = Path(__file__).resolve().parents[1] / "gpu/time_zoo/records"
 
@@ -46,7 +46,7 @@ def profile(name: str, program: str, folder: Path) -> ProgramProfile:
 
 
 def test_further_kernels_replace_those_of_the_same_program(tmp_path: Path) -> None:
-    base, speeds = shipped_calibration("h200"), speeds_of_target("h200")
+    base, speeds = shipped_calibration("h200"), device_of_target("h200")
     assert base is not None
     assert speeds is not None
     timed = profile("top_8_4096x4096", "decoding/beams", tmp_path)

@@ -54,7 +54,7 @@ from xlapipe.predicted_locks.known_results import (
 )
 from xlapipe.readers import read_path
 from xlapipe.registry import find_workload
-from xlapipe.targets.speeds import speeds_of_config
+from xlapipe.targets.device import device_of_config
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 
@@ -409,9 +409,9 @@ def _compiled(job: Job) -> tuple[dict[str, Any], Plan]:
 
 
 def _seconds(plan: Plan, target: Target) -> float | None:
-    speeds = speeds_of_config(target.config_text, target.name)
-    calibration = calibration_for(target.name, speeds) if speeds is not None else None
-    cost = step_cost(plan, speeds)
+    device = device_of_config(target.config_text)
+    calibration = calibration_for(device) if device is not None else None
+    cost = step_cost(plan, device)
     if calibration is None or cost is None:
         return None
     return predict(plan, cost, calibration).seconds

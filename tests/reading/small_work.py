@@ -7,7 +7,7 @@ from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.kernel_work import work_of
 from xlapipe.predict.launches import sites_of
 from xlapipe.predict.work import KernelWork
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 
 def work_of_text(text: str, blocks: int = 0, per_block: int = 0) -> KernelWork:
@@ -18,7 +18,7 @@ def work_of_text(text: str, blocks: int = 0, per_block: int = 0) -> KernelWork:
     """
     plan = plan_of_text(text)
     assert plan.module is not None
-    cost = step_cost(plan, speeds_of_target("h200"))
+    cost = step_cost(plan, device_of_target("h200"))
     assert cost is not None
     sites = {site.instruction.name: site for site in sites_of(schedule_of(plan.module))}
     thunk = None

@@ -18,7 +18,7 @@ from xlapipe.sizing.cliff import Cliff, find_cliff
 from xlapipe.sizing.fit import Row
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.recomputed import RecomputedKernel, recomputed_kernels, rematerialised_names
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 KERNEL = RecomputedKernel(
     instruction="fusion.3.remat",
@@ -157,7 +157,7 @@ ENTRY main {
 def test_kernels_that_are_computed_again_have_their_floor() -> None:
     plan = plan_of_text(REMAT)
     assert rematerialised_names(plan) == ("a.remat", "a.remat2.1")
-    (kernel,) = recomputed_kernels(plan, step_cost(plan, speeds_of_target("h200")))
+    (kernel,) = recomputed_kernels(plan, step_cost(plan, device_of_target("h200")))
     assert (kernel.instruction, kernel.value_bytes, kernel.launches) == ("a.remat", 4096, 1)
     assert kernel.floor_seconds is not None
     assert kernel.floor_seconds > 0

@@ -9,10 +9,13 @@ from xlapipe.cost import KernelCost, StepCost, step_cost
 from xlapipe.cost.fingerprint import fingerprint
 from xlapipe.cost.schedule import Site, schedule_of
 from xlapipe.plans.stated_cost import StatedCost
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 # One byte takes a microsecond, and so does one operation.
-SLOW = Speeds(
+SLOW = Device(
+    name="slow",
+    row=None,
+    cores=132,
     bandwidth=10**6,
     l2_bytes=0,
     vector_flops=1e6,
@@ -22,7 +25,10 @@ SLOW = Speeds(
 
 
 def cost_of(text: str, memory: dict[str, int] | None = None, l2_bytes: int = 0) -> StepCost:
-    speeds = Speeds(
+    speeds = Device(
+        name="slow",
+        row=None,
+        cores=132,
         bandwidth=SLOW.bandwidth,
         l2_bytes=l2_bytes,
         vector_flops=SLOW.vector_flops,
@@ -864,8 +870,15 @@ def test_a_collective_without_a_link_is_bound_by_memory() -> None:
   ROOT %g = f32[400]{0} all-gather(%x), channel_id=1, \
 replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
 """
-    speeds = Speeds(
-        bandwidth=10**6, l2_bytes=0, vector_flops=1e6, peak_flops={}, link_bandwidth=None
+    speeds = Device(
+        name="slow",
+        row=None,
+        cores=132,
+        bandwidth=10**6,
+        l2_bytes=0,
+        vector_flops=1e6,
+        peak_flops={},
+        link_bandwidth=None,
     )
     cost = step_cost(plan_of_text(module(entry)), speeds)
     assert cost is not None

@@ -65,7 +65,7 @@ from xlapipe.plans.program import (
     RequestedCollective,
     RequestedDot,
 )
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 ROW, WIDE, MATRIX = "f32[8]{0}", "f32[16]{0}", "f32[8,8]{1,0}"
 TRIPS = 'backend_config={"known_trip_count":{"n":"3"}}'
@@ -960,7 +960,7 @@ def test_a_predicted_time_names_its_gpu_and_the_longest_kernel() -> None:
 
 
 def test_bounds_include_their_limit() -> None:
-    floor = step_cost(PROGRAM.plan, speeds_of_target("h200"))
+    floor = step_cost(PROGRAM.plan, device_of_target("h200"))
     assert floor is not None and floor.floor_seconds is not None
     for expectation in (
         FloorAtMost(floor.floor_seconds, "h200"),

@@ -7,7 +7,7 @@ from xlapipe.cost.step_cost import step_cost
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.predict.predict import predict
 from xlapipe.predict.work import KernelWork
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 
 def _work(rows: int, columns: int, count: int) -> KernelWork:
@@ -19,7 +19,7 @@ custom_call_target="__gpu$TopK"
 }}
 """
     plan = plan_of_text(text)
-    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    speeds, calibration = device_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None and calibration is not None
     cost = step_cost(plan, speeds)
     assert cost is not None

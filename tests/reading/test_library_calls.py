@@ -5,7 +5,7 @@ import pytest
 from tests.reading.small_hlo import plan_of_text
 from tests.reading.small_work import work_of_text
 from xlapipe.cost import step_cost
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 # As XLA writes it: the workspace of cuBLAS is the last result of the call and of the fusion.
 NUMBERS = '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}'
@@ -38,7 +38,7 @@ for _name, _text in (
 
 
 def test_its_workspace_does_not_count_and_its_product_does() -> None:
-    cost = step_cost(plan_of_text(TEXT), speeds_of_target("h200"))
+    cost = step_cost(plan_of_text(TEXT), device_of_target("h200"))
     assert cost is not None
     (kernel,) = cost.kernels
     matrix = 4 * 64 * 64

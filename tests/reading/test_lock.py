@@ -11,10 +11,9 @@ from xlapipe.dumps.autotune_lock import (
     check_results,
     raw_lock,
     read_lock,
-    target_name,
 )
 from xlapipe.errors import TargetError
-from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.catalogue import name_of_target, target_named
 
 
 @pytest.fixture
@@ -89,6 +88,25 @@ def test_results_of_every_jaxlib(text: str) -> None:
 
 
 def test_a_device_in_the_catalogue_has_the_catalogues_name() -> None:
-    assert target_name(LOCK.as_target()) == "h200"
+    assert name_of_target(LOCK.as_target()) == "h200"
     unknown = replace(target_named("h200"), name="own", description="NVIDIA X1")
-    assert target_name(unknown) == "own"
+    assert name_of_target(unknown) == "own"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"device": "NVIDIA H20"}, "'NVIDIA H20' with 132"),
+        ({"device": "NVIDIA H200 NVL"}, "'NVIDIA H200 NVL' with 132"),
+        ({"target_config": "gpu_device_info { core_count: 78 }"}, "'NVIDIA H200' with 78"),
+        ({"target": "b200"}, "'NVIDIA H200' with 132"),
+    ],
+)
+def test_a_lock_of_another_device_than_its_targets_is_refused(
+    path: Path, given: dict[str, str], found: str
+) -> None:
+    path.write_bytes(replace(LOCK, **given).to_bytes())
+    with pytest.raises(TargetError, match=f"expected the device of target .*, found {found}"):
+        read_lock(path)
+    path.write_bytes(replace(LOCK, **{**given, "target": "own"}).to_bytes())
+    assert read_lock(path).target == "own"

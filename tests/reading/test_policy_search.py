@@ -9,9 +9,9 @@ import pytest
 from xlapipe.choosing.policies import Place, chosen_values, offloaded
 from xlapipe.choosing.search import groups_of, keep_within, solutions
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey, Site
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
-SPEEDS = speeds_of_target("h200")
+SPEEDS = device_of_target("h200")
 MIB = 1 << 20
 SITE = Site("scan", "step.py:9", "jax.lax.scan")
 

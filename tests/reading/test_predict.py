@@ -36,7 +36,7 @@ from xlapipe.predict.interpolation import interpolated
 from xlapipe.predict.work import KernelWork
 from xlapipe.readers import read_path
 from xlapipe.report.why_lines import why_lines
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "hlo_dumps"
@@ -313,9 +313,9 @@ def test_ratios_of_kernels_that_an_h100_timed_are_to_its_own_formula() -> None:
 
 def test_floors_are_unchanged_by_a_calibration() -> None:
     opened = open_path(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
-    before = step_cost(opened.plan, speeds_of_target("h200")).floor_seconds
+    before = step_cost(opened.plan, device_of_target("h200")).floor_seconds
     predict(opened.plan, opened.step_cost, calibration())
-    assert step_cost(opened.plan, speeds_of_target("h200")).floor_seconds == before
+    assert step_cost(opened.plan, device_of_target("h200")).floor_seconds == before
 
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])
@@ -347,7 +347,7 @@ def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
 
 def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() -> None:
     plan = read_path(ROOT / "tests/reading/data/host_slices")
-    prediction = predict(plan, step_cost(plan, speeds_of_target("h200")), calibration())
+    prediction = predict(plan, step_cost(plan, device_of_target("h200")), calibration())
     moved = {k.name: k for k in prediction.kernels if k.work.kind == "host copy"}
     assert set(moved) == {"dynamic-update-slice-start.1", "dynamic-slice-start.1"}
     for kernel in moved.values():

@@ -6,12 +6,12 @@ from tests.reading.small_hlo import plan_of_text
 from xlapipe.cost.step_cost import step_cost
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.predict.predict import PredictedKernel, predict
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 
 def _kernel(text: str) -> PredictedKernel:
     plan = plan_of_text(f"HloModule small, is_scheduled=true\n{text}")
-    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    speeds, calibration = device_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None and calibration is not None
     cost = step_cost(plan, speeds)
     assert cost is not None

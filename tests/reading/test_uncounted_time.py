@@ -11,7 +11,7 @@ from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.predict.predict import Prediction, predict
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 LOOP = """HloModule small, is_scheduled=true
 condition {
@@ -47,7 +47,7 @@ ENTRY main {
 
 
 def predicted(plan: Plan, trips: int | None = None) -> Prediction:
-    calibration, cost = shipped_calibration("h200"), step_cost(plan, speeds_of_target("h200"))
+    calibration, cost = shipped_calibration("h200"), step_cost(plan, device_of_target("h200"))
     assert calibration is not None
     assert cost is not None
     return predict(plan, cost, calibration, unknown_trips=trips)

@@ -10,7 +10,7 @@ from xlapipe.cost import step_cost
 from xlapipe.plans.plan import Plan
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.predict.predict import predict
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 ARRAY = "f32[4096]{0}"
 
@@ -77,7 +77,7 @@ def nested_loops(depth: int) -> Plan:
 
 def calls_of(plan: Plan) -> int:
     """Calls of functions, Python's and C's, that cost and prediction of a plan make."""
-    calibration, speeds = shipped_calibration("h200"), speeds_of_target("h200")
+    calibration, speeds = shipped_calibration("h200"), device_of_target("h200")
     assert calibration is not None
     calls = 0
 

@@ -34,14 +34,14 @@ from xlapipe.lowering.forward_graph import ForwardGraph
 from xlapipe.registry import find_workload
 from xlapipe.sizing.cliff import EXPECTED_SHARE
 from xlapipe.sizing.sweep import Axis, combinations
-from xlapipe.targets.speeds import Speeds, speeds_of_target
+from xlapipe.targets.device import Device, device_of_target
 
 # Budgets of the first search, as shares of what is saved now.
 _SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
 # Budgets between the largest plan that fits and the smallest that does not.
 _BETWEEN = (0.25, 0.5, 0.75)
 _MOST_OFFLOADED = 3
-# The speeds that order candidates of a target without known ones.
+# The GPU whose speeds order candidates of a target without known ones.
 _REFERENCE = "h200"
 
 
@@ -284,8 +284,8 @@ class _Search:
     def _searched(
         self, place: Place, shares: Sequence[float], target: str, *, offload: bool = False
     ) -> Iterator[Change]:
-        speeds = target_speeds(target)
-        for kept in solutions(place.values, shares, speeds, offload=offload):
+        device = target_device(target)
+        for kept in solutions(place.values, shares, device, offload=offload):
             change = chosen_values(kept, place)
             if not offload:
                 self._kept_bytes[change] = kept.kept_bytes
@@ -376,8 +376,8 @@ def forward_graph_at(path: Path) -> ForwardGraph:
     return record_of(ForwardGraph, read_json(path))
 
 
-def target_speeds(target: str) -> Speeds:
-    """The speeds that order what is computed again on a target."""
-    speeds = speeds_of_target(target) or speeds_of_target(_REFERENCE)
-    assert speeds is not None
-    return speeds
+def target_device(target: str) -> Device:
+    """The GPU whose speeds order what is computed again on a target."""
+    device = device_of_target(target) or device_of_target(_REFERENCE)
+    assert device is not None
+    return device

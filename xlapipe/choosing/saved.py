@@ -8,7 +8,7 @@ from typing import Any
 
 from xlapipe.choosing.at_peak import held_at_peak
 from xlapipe.choosing.candidate import Candidate, Change
-from xlapipe.choosing.choose import forward_graph_at, target_speeds
+from xlapipe.choosing.choose import forward_graph_at, target_device
 from xlapipe.choosing.compiles import Compiles, Limits, job_of
 from xlapipe.choosing.policies import (
     Place,
@@ -30,7 +30,7 @@ from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
 from xlapipe.readers import read_path
 from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 # Compiles for each place until one frees enough, each of at least so many times the bytes before.
 _MOST_TRIES, _LEAST_STEP = 4, 1.25
@@ -166,7 +166,7 @@ def saved(
         )
     devices = prod((record.mesh or {}).values())
     held = held_at_peak(graph.values, program.plan, several_devices=devices > 1)
-    rows = _rows(graph, held.holder, target_speeds(target), devices)
+    rows = _rows(graph, held.holder, target_device(target), devices)
     unmatched = tuple(name for name in policy_names if name not in graph.names)
     totals = program.plan.totals
     return (
@@ -229,7 +229,7 @@ def _freed_in(place: Place, compiles: Compiles, target: str, free_bytes: int) ->
     """
     freed, asked_bytes = None, free_bytes
     for _ in range(_MOST_TRIES):
-        kept = keep_within(place.values, place.saved_bytes - asked_bytes, target_speeds(target))
+        kept = keep_within(place.values, place.saved_bytes - asked_bytes, target_device(target))
         if kept is None:
             break
         change = chosen_values(kept, place)
@@ -276,7 +276,7 @@ def _other_form(held: CountedValue, plan: Plan) -> OtherForm:
 
 
 def _rows(
-    graph: ForwardGraph, holder: Mapping[int, CountedValue], speeds: Speeds, devices: int
+    graph: ForwardGraph, holder: Mapping[int, CountedValue], device: Device, devices: int
 ) -> tuple[SavedRow, ...]:
     groups: dict[tuple[object, ...], list[ForwardValue]] = defaultdict(list)
     for value in graph.values:
@@ -298,7 +298,7 @@ def _rows(
                 size_bytes=sum(value.size_bytes for value in own),
                 peak_bytes=sum(m.value.size_bytes for m in matched) if matched else None,
                 allocations=tuple(sorted({m.allocation.index for m in matched})),
-                again_seconds=sum(seconds_of(value, speeds) for value in own) / devices,
+                again_seconds=sum(seconds_of(value, device) for value in own) / devices,
                 on_host=first.on_host,
                 why=_why(first),
             )

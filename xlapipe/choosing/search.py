@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 # XLA fuses operations on elements into their users, which then read and write less.
 _FUSED_SHARE = 0.25
@@ -86,17 +86,17 @@ def saved_bytes(values: Sequence[ForwardValue]) -> int:
     return sum(value.size_bytes for value in values if value.needed and value.key is not None)
 
 
-def seconds_of(value: ForwardValue, speeds: Speeds) -> float:
+def seconds_of(value: ForwardValue, device: Device) -> float:
     """Estimated seconds to compute a value once more from its inputs."""
     name = value.key.primitive if value.key is not None else ""
     alone = name in _UNFUSED or name.startswith(_FUSED_INTO_NOTHING)
     moved = value.touched_bytes if alone else _FUSED_SHARE * value.size_bytes
-    peak = speeds.peak_of("bf16") or speeds.vector_flops or 1.0
-    return max(moved / speeds.bandwidth, value.operations / peak)
+    peak = device.peak_of("bf16") or device.vector_flops or 1.0
+    return max(moved / device.bandwidth, value.operations / peak)
 
 
 def keep_within(
-    values: Sequence[ForwardValue], budget_bytes: int, speeds: Speeds, *, offload: bool = False
+    values: Sequence[ForwardValue], budget_bytes: int, device: Device, *, offload: bool = False
 ) -> Kept | None:
     """The groups to keep so that least is computed again.
 
@@ -145,7 +145,7 @@ def keep_within(
     rows.append(({c: -float(v) for c, v in enumerate(bytes_row) if v}, -float(budget_bytes)))
     cost = np.zeros(count)
     for value in own:
-        cost[again[value.number]] = seconds_of(value, speeds)
+        cost[again[value.number]] = seconds_of(value, device)
     total = float(cost.sum()) or 1.0
     cost[: len(groups)] = total * 1e-5  # prefers a short policy
     for g, group in enumerate(groups):
@@ -173,7 +173,7 @@ def keep_within(
     kept = tuple(group for g, group in enumerate(groups) if chosen[g] > 0.5)
     moved = tuple(group for g, group in enumerate(groups) if chosen[host[g]] > 0.5)
     again_seconds = sum(
-        seconds_of(value, speeds) for value in own if chosen[again[value.number]] > 0.5
+        seconds_of(value, device) for value in own if chosen[again[value.number]] > 0.5
     )
     return Kept(kept, int(bytes_row @ chosen), again_seconds, moved)
 
@@ -197,12 +197,12 @@ def _without_output() -> Iterator[None]:
 def solutions(
     values: Sequence[ForwardValue],
     shares: Sequence[float],
-    speeds: Speeds,
+    device: Device,
     *,
     offload: bool = False,
 ) -> tuple[Kept, ...]:
     """The different solutions for budgets that are shares of what is saved now."""
     whole = saved_bytes(values)
-    solved = (keep_within(values, int(share * whole), speeds, offload=offload) for share in shares)
+    solved = (keep_within(values, int(share * whole), device, offload=offload) for share in shares)
     by_keys = {kept.keys: kept for kept in solved if kept is not None}
     return tuple(by_keys.values())

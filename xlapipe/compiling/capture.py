@@ -19,7 +19,7 @@ from xlapipe.compiling.notebook_cells import cell_numbers
 from xlapipe.compiling.separate_source_lines import source_lines, without_frames
 from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order, with_fields
-from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
+from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock
 from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
@@ -43,6 +43,7 @@ from xlapipe.readers.hlo_proto import (
     StackFrameIndexProto,
 )
 from xlapipe.readers.proto_reader import read_module
+from xlapipe.targets.catalogue import name_of_target
 from xlapipe.targets.target_config import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
@@ -119,7 +120,7 @@ def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
     return AutotuneLock(
         workload=record.workload,
         gemm_policy=job.policy.value,
-        target=target_name(device),
+        target=name_of_target(device),
         device=device.description,
         compute_capability=device.compute_capability,
         device_memory_bytes=device.device_memory_bytes,

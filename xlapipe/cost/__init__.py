@@ -1,6 +1,6 @@
 """What a step must cost: bytes that its kernels touch, multiply-adds, and the time they need.
 
-Pure functions of a Plan and a GPU's Speeds:
+Pure functions of a Plan and a Device:
 
 - `elements`: how many elements of its operands an instruction reads;
 - `touched`: bytes that a kernel reads and writes, with in-place updates;

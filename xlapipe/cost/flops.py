@@ -1,6 +1,6 @@
 """Floating-point operations of matrix products and convolutions, by type of the operands.
 
-A multiply-add counts as two. The types are those of `Speeds.peak_of`; `vector` stands for
+A multiply-add counts as two. The types are those of `Device.peak_of`; `vector` stands for
 products that XLA computes with multiplications and a reduction, outside the tensor cores.
 Arithmetic on elements is not counted.
 """

@@ -29,7 +29,7 @@ from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.platforms import platform_named
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 _TRITON = "__gpu$xla.gpu.triton"
 
@@ -189,11 +189,11 @@ class StepCost:
         return seconds
 
 
-def step_cost(plan: Plan, speeds: Speeds | None = None) -> StepCost | None:
+def step_cost(plan: Plan, device: Device | None = None) -> StepCost | None:
     """The cost of one step of a plan.
 
     Args:
-      speeds: of the GPU; None if unknown, which leaves out floors and cached bytes.
+      device: that runs it; None if unknown, which leaves out floors and cached bytes.
 
     Returns:
       None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
@@ -205,7 +205,7 @@ def step_cost(plan: Plan, speeds: Speeds | None = None) -> StepCost | None:
         or platform_named(plan.platform).kernels_use_chip_memory
     ):
         return None
-    return _Walk(plan, speeds).cost()
+    return _Walk(plan, device).cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +237,12 @@ class _Totals:
 class _Walk:
     """Visits the kernels in order, and twice those of loops, but for loops deep inside others."""
 
-    def __init__(self, plan: Plan, speeds: Speeds | None) -> None:
+    def __init__(self, plan: Plan, device: Device | None) -> None:
         assert plan.module is not None
         self._plan = plan
-        self._speeds = speeds
+        self._device = device
         self._nodes = schedule_of(plan.module)
-        self._cache = Residency(speeds.l2_bytes if speeds is not None else 0)
+        self._cache = Residency(device.l2_bytes if device is not None else 0)
         self._depth = 0
         self._touched = TouchedBytes(plan, plan.module)
         self._flops = Flops(plan, plan.module)
@@ -255,7 +255,7 @@ class _Walk:
 
     def cost(self) -> StepCost:
         totals = self._run(self._nodes, 1)
-        floors = (totals.floor, totals.asynchronous) if self._speeds is not None else None
+        floors = (totals.floor, totals.asynchronous) if self._device is not None else None
         return StepCost(
             tuple(self._kernels.values()),
             totals.traffic,
@@ -309,7 +309,7 @@ class _Walk:
             reads = self._touched.of_collective(site.inner, site.scope)
         for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes
-        cached = self._cache.launch(touched) if self._speeds is not None else 0
+        cached = self._cache.launch(touched) if self._device is not None else 0
         launched = self._with_floor(replace(one, cached_bytes=cached))
         launched = _multiplied(launched, times)
         self._kernels[name] = _sum(self._kernels.get(name), launched)
@@ -397,20 +397,20 @@ class _Walk:
 
     def _with_floor(self, kernel: KernelCost) -> KernelCost:
         """One launch with its bounds in seconds."""
-        speeds = self._speeds
-        if speeds is None:
+        device = self._device
+        if device is None:
             return kernel
         compute = 0.0
         for element_type, flops in (kernel.flops or {}).items():
-            peak = speeds.vector_flops if element_type == VECTOR else speeds.peak_of(element_type)
+            peak = device.vector_flops if element_type == VECTOR else device.peak_of(element_type)
             compute += flops / peak if peak else 0.0
         collective = self._collectives.get(kernel.name)
         link = 0.0
-        if collective is not None and speeds.link_bandwidth:
-            link = _link_bytes(collective) / speeds.link_bandwidth
+        if collective is not None and device.link_bandwidth:
+            link = _link_bytes(collective) / device.link_bandwidth
         return replace(
             kernel,
-            memory_seconds=(kernel.touched_bytes - kernel.cached_bytes) / speeds.bandwidth,
+            memory_seconds=(kernel.touched_bytes - kernel.cached_bytes) / device.bandwidth,
             compute_seconds=compute,
             link_seconds=link,
         )

@@ -13,7 +13,7 @@ from typing import Any
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.files.contents import Refusal, parse_json, read_plain
 from xlapipe.platforms.textproto import TextProtoError, parse
-from xlapipe.targets.catalogue import catalogue
+from xlapipe.targets.catalogue import catalogue, row_of_device
 from xlapipe.targets.target import Target
 from xlapipe.targets.topology import Topology
 
@@ -138,7 +138,19 @@ def read_lock(path: Path) -> AutotuneLock:
     except XlapipeError as error:
         raise TargetError(f"autotune lock {path}: {error}; {_FIX}") from None
     check_results(lock.results, where=str(path))
+    _refuse_another_device(path, lock)
     return lock
+
+
+def _refuse_another_device(path: Path, lock: AutotuneLock) -> None:
+    """Raises TargetError for results of a GPU that is not the one of the catalogue's target."""
+    row = next((row for row in catalogue() if row.name == lock.target), None)
+    cores = lock.as_target().core_count
+    if row is not None and row_of_device(lock.device, cores) != row:
+        raise TargetError(
+            f"autotune lock {path}: expected the device of target {row.name}, {row.description} "
+            f"with {row.core_count} multiprocessors, found {lock.device!r:.60} with {cores}; {_FIX}"
+        )
 
 
 def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLock:
@@ -184,9 +196,3 @@ def check_results(text: str, *, where: str) -> None:
             f"autotune results {where}: expected XLA's AutotuneResults as text, with `entries` or "
             f"`results`; found {', '.join(sorted(unknown))}; {_FIX}"
         )
-
-
-def target_name(target: Target) -> str:
-    """The catalogue's name of the device if exactly one row describes it, else the target's own."""
-    rows = [row.name for row in catalogue() if row.description.startswith(target.description)]
-    return rows[0] if len(rows) == 1 else target.name

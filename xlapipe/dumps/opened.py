@@ -21,7 +21,7 @@ from xlapipe.readers import read_path
 from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import files_at
 from xlapipe.readers.source_lines import read_source_lines
-from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
+from xlapipe.targets.device import Device, device_of_config, device_of_target
 
 if TYPE_CHECKING:
     from xlapipe.dumps.time_record import TimeRecord
@@ -106,14 +106,14 @@ class Opened:
         return self.autotuning.partition(" (")[0].partition(" on ")[0]
 
     @cached_property
-    def speeds(self) -> Speeds | None:
-        """The speeds of the GPU that the plan is for; None if the target is unknown."""
+    def device(self) -> Device | None:
+        """The GPU that the plan is for; None if the target is unknown, or is no GPU."""
         if self.target is not None:
-            return speeds_of_target(self.target)
+            return device_of_target(self.target)
         if self.dump is None:
             return None
-        name, text = self.dump.manifest.target, self.target_config_text
-        return speeds_of_target(name) if text is None else speeds_of_config(text, name)
+        text = self.target_config_text
+        return device_of_config(text) if text else device_of_target(self.dump.manifest.target)
 
     @cached_property
     def target_config_text(self) -> str | None:
@@ -128,16 +128,15 @@ class Opened:
     @cached_property
     def step_cost(self) -> StepCost | None:
         """What a step must cost; None if the dump has no complete HLO module."""
-        return step_cost(self.plan, self.speeds)
+        return step_cost(self.plan, self.device)
 
     @cached_property
     def prediction(self) -> Prediction | None:
         """The predicted time of a step; None without a complete HLO module, or for no known GPU."""
-        speeds, cost = self.speeds, self.step_cost
-        if speeds is None or cost is None:
+        device, cost = self.device, self.step_cost
+        if device is None or cost is None:
             return None
-        target = self.target or (self.dump.manifest.target if self.dump is not None else "")
-        calibration = calibration_for(target, speeds, self.calibration)
+        calibration = calibration_for(device, self.calibration)
         if calibration is None:
             return None
         return predict(

@@ -6,11 +6,13 @@ from statistics import median
 
 from xlapipe.cost.fingerprint import fingerprint
 from xlapipe.cost.schedule import schedule_of
+from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TIME_RECORD
 from xlapipe.dumps.tuning_times import TUNING_TIMES, read_tuning_times
 from xlapipe.errors import DumpError
 from xlapipe.predict.launches import sites_of
+from xlapipe.targets.catalogue import is_same_device
 
 # What two small kernels took longer by the tuner's events than by the profiler, on an H200.
 _EVENT_SECONDS = 2.2e-6
@@ -47,11 +49,15 @@ def timed_kernels(folder: Path, device: str) -> Mapping[str, float]:
     return {key: median(values) for key, values in seconds.items()}
 
 
+def _is_of(dump: Dump, device: str) -> bool:
+    return is_same_device(dump.manifest.target_description, device)
+
+
 def _tuned(folder: Path, device: str) -> Iterator[tuple[str, float]]:
     """Of the kernels that still have the name and the shape with which they were tuned."""
     opened = open_path(folder)
     module, dump = opened.plan.module, opened.dump
-    if module is None or dump is None or dump.manifest.target_description != device:
+    if module is None or dump is None or not _is_of(dump, device):
         return
     seconds_of = {(item.name, item.shape): item.seconds for item in read_tuning_times(folder)}
     for site in sites_of(schedule_of(module)):
@@ -66,7 +72,7 @@ def _of(folder: Path, device: str) -> Iterator[tuple[str, float]]:
     dump = opened.dump
     if record is None or cost is None or module is None or dump is None:
         return
-    if dump.manifest.target_description != device:
+    if not _is_of(dump, device):
         return
     if cost.traffic_at_most_bytes is None:
         return  # a loop's trips are unknown, and so the launches that the seconds are of

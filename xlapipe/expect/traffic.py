@@ -10,7 +10,7 @@ from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 from xlapipe.predict import predict
 from xlapipe.predict.choose import calibration_for
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 _BOUNDS = ("memory", "compute", "link")
 
@@ -204,10 +204,10 @@ class StepTimeAtMost(Expectation):
     def check(self, program: Program) -> Finding:
         target = self.target or program.target
         cost, violation = _cost_on(program, target)
-        speeds = speeds_of_target(target) if target is not None else None
-        if cost is None or speeds is None or target is None:
+        device = device_of_target(target) if target is not None else None
+        if cost is None or device is None or target is None:
             return self.finding("unknown", violation or no_module("kernels"))
-        calibration = calibration_for(target, speeds)
+        calibration = calibration_for(device)
         if calibration is None:
             return self.finding(
                 "unknown",
@@ -259,7 +259,7 @@ def _kernel_text(kernel: KernelCost) -> str:
 
 def _cost_on(program: Program, target: str | None) -> tuple[StepCost | None, Violation | None]:
     """The cost on a target of the catalogue, or the violation that says why there is none."""
-    speeds = speeds_of_target(target) if target is not None else None
+    speeds = device_of_target(target) if target is not None else None
     if speeds is None:
         return None, Violation(
             "a target of the catalogue, whose bandwidth and peaks are known",

@@ -14,7 +14,7 @@ from xlapipe.predict.triton_tiles import ProductTile
 from xlapipe.predict.work import TRIED_SCATTER, KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
-# float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
+# float16 has the rate of bfloat16, and so on: as `Device.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 # Library calls whose time grows smoothly with their sizes, over orders of magnitude, and how far
 # similar ones may be: those of the calibrations predict each other best so.

@@ -7,7 +7,7 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.dumps.time_record import TimeRecord
 from xlapipe.predict import Prediction, basis_of
 from xlapipe.report.records import row_of
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def step_time(opened: Opened) -> StepTime | None:
         StepTime,
         cost,
         bound_seconds=dict(cost.bound_seconds()),
-        speeds=_speeds(opened.speeds),
+        speeds=_speeds(opened.device),
         measured=_measured(record),
         predicted_seconds=prediction.seconds if prediction else None,
         predicted_kernel_seconds=prediction.kernel_seconds if prediction else None,
@@ -165,15 +165,15 @@ def _about(prediction: Prediction) -> AboutPrediction:
     return row_of(AboutPrediction, prediction, basis_seconds=basis_of(prediction))
 
 
-def _speeds(speeds: Speeds | None) -> ComputedSpeeds | None:
-    if speeds is None:
+def _speeds(device: Device | None) -> ComputedSpeeds | None:
+    if device is None:
         return None
     return ComputedSpeeds(
-        bandwidth_bytes_per_second=speeds.bandwidth,
-        l2_bytes=speeds.l2_bytes,
-        peak_flops=dict(speeds.peak_flops),
-        peak_source=speeds.peak_source or None,
-        link_bandwidth_bytes_per_second=speeds.link_bandwidth,
+        bandwidth_bytes_per_second=device.bandwidth,
+        l2_bytes=device.l2_bytes,
+        peak_flops=dict(device.peak_flops),
+        peak_source=device.peak_source or None,
+        link_bandwidth_bytes_per_second=device.link_bandwidth,
     )
 
 

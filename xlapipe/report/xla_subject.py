@@ -179,8 +179,8 @@ def with_times(opened: Opened, times: TimeOptions) -> Opened:
     if times.timed is not None:
         from xlapipe.dumps.timed_kernels import timed_kernels
 
-        device = opened.dump.manifest.target_description if opened.dump is not None else ""
-        opened = replace(opened, timed=timed_kernels(times.timed, device))
+        name = opened.device.name if opened.device is not None else ""
+        opened = replace(opened, timed=timed_kernels(times.timed, name))
     return opened if times.trips is None else replace(opened, unknown_trips=times.trips)
 
 

@@ -11,6 +11,7 @@ from xlapipe.dumps.dump import read_checked_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.platforms import platform_named
+from xlapipe.targets.catalogue import is_same_device
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.topology import Topology
 
@@ -101,7 +102,7 @@ def check_kind(path: Path, manifest: Manifest, devices: Sequence[Any]) -> None:
     built_for = target_attached(config_text).compute_capability
     for device in devices:
         capability = str(device.compute_capability)
-        same_name = manifest.target_description.startswith(device.device_kind)
+        same_name = is_same_device(manifest.target_description, device.device_kind)
         if not same_name or built_for != capability:
             which = f"GPU {device.id}" if len(devices) > 1 else "the attached GPU"
             raise TargetError(

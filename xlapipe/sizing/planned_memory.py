@@ -30,8 +30,8 @@ from xlapipe.sizing.recomputed import (
     recomputed_kernels,
     rematerialised_names,
 )
+from xlapipe.targets.device import device_of_config
 from xlapipe.targets.outside_plan import OutsidePlan
-from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.usable_memory import usable_memory
 from xlapipe.temp_order.instruction_order import order_share
@@ -159,10 +159,10 @@ def planned_memory(
     rematerialised = rematerialised_names(compiled.plan)
     cost = None
     if rematerialised or with_floors or with_times:
-        cost = step_cost(compiled.plan, speeds_of_config(compiled.config_text, target.name))
+        cost = step_cost(compiled.plan, device_of_config(compiled.config_text))
     predicted = None
     if with_times and cost is not None:
-        predicted = _predicted(compiled, cost, target.name)
+        predicted = _predicted(compiled, cost)
     order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
@@ -224,9 +224,9 @@ def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
         )
 
 
-def _predicted(compiled: "_CompiledPlan", cost: StepCost, target: str) -> PredictedTime | None:
-    speeds = speeds_of_config(compiled.config_text, target)
-    calibration = calibration_for(target, speeds) if speeds is not None else None
+def _predicted(compiled: "_CompiledPlan", cost: StepCost) -> PredictedTime | None:
+    device = device_of_config(compiled.config_text)
+    calibration = calibration_for(device) if device is not None else None
     if calibration is None:
         return None
     prediction = predict(compiled.plan, cost, calibration)

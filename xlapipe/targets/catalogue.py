@@ -44,6 +44,7 @@ class CatalogueRow:
     """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
 
     Attributes:
+      reported_name: of the device itself, if it is not the description.
       feature_extension: of the compute capability; None if the source of the row has none.
       unsupported: why XLA cannot compile for it; None if it can.
       peak_flops: dense operations per second of the tensor cores, by type of the operands.
@@ -77,6 +78,7 @@ class CatalogueRow:
     device_memory_size: int
     memory_bandwidth: int
     clock_rate_ghz: float
+    reported_name: str | None = None
     feature_extension: str | None = None
     unsupported: str | None = None
     peak_flops: Mapping[str, int] = field(default_factory=dict)
@@ -112,6 +114,30 @@ def catalogue() -> tuple[CatalogueRow, ...]:
     tables = tomllib.loads(text)
     defaults = tables.pop("defaults")
     return tuple(CatalogueRow(name=name, **defaults | row) for name, row in tables.items())
+
+
+def row_of_device(name: str, cores: int | None = None) -> CatalogueRow | None:
+    """The row of a GPU with exactly this name; None if there is none.
+
+    Args:
+      cores: its multiprocessors, if known: with others it is a part of the GPU, or another one.
+    """
+    for row in catalogue():
+        if name in (row.description, row.reported_name):
+            return row if cores in (None, row.core_count) else None
+    return None
+
+
+def is_same_device(first: str, second: str) -> bool:
+    """Whether two names of GPUs are those of one: a part of a name is that of another GPU."""
+    row = row_of_device(first)
+    return first == second or (row is not None and row == row_of_device(second))
+
+
+def name_of_target(target: Target) -> str:
+    """The catalogue's name of the GPU that a target describes, else the target's own."""
+    row = row_of_device(target.description, target.core_count)
+    return row.name if row is not None else target.name
 
 
 def target_named(name: str) -> Target:

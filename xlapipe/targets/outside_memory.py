@@ -30,11 +30,8 @@ class MeasuredOutside:
 
 
 def measured_outside(target_name: str) -> MeasuredOutside | None:
-    """The measurement of a target; an attached device's name begins with that of its row."""
-    for row in _rows():
-        if target_name == row.target or target_name.startswith(f"{row.target}_"):
-            return row
-    return None
+    """The measurement of a GPU, by its name in the catalogue; None if there is none."""
+    return next((row for row in _rows() if row.target == target_name), None)
 
 
 @cache

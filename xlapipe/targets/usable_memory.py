@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from xlapipe.plans import Plan
 from xlapipe.platforms import platform_named
 from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
+from xlapipe.targets.catalogue import name_of_target
 from xlapipe.targets.outside_memory import measured_outside
 from xlapipe.targets.outside_plan import OutsidePlan, outside_plan
 from xlapipe.targets.target import Target
@@ -48,7 +49,7 @@ def usable_memory(
     outside = None
     usable = int(target.device_memory_bytes * fraction)
     if platform_named(target.platform).memory_limit is not None:
-        outside = outside_plan(plan, measured_outside(target.name))
+        outside = outside_plan(plan, measured_outside(name_of_target(target)))
         usable = outside.usable_bytes(target.device_memory_bytes, fraction)
     return UsableMemory(
         device_memory_bytes=target.device_memory_bytes, usable_bytes=usable, outside=outside

@@ -19,7 +19,7 @@ from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
 from xlapipe.running.calibration.code_files import with_kernel_codes
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
@@ -111,7 +111,7 @@ def compared(records: str, only: str = "") -> tuple[Compared, ...]:
     """
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     target = _TARGETS[data["device"]]
-    speeds, calibration = speeds_of_target(target), shipped_calibration(target)
+    speeds, calibration = device_of_target(target), shipped_calibration(target)
     assert speeds is not None
     assert calibration is not None
     programs = []

@@ -27,7 +27,7 @@ from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 # Programs of the first zoo by step. Where variants are batches, times are of one of their items.
 ZOO = {
@@ -85,7 +85,7 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
 def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
     """Calls of steps whose plans were compiled again: spans of predicted locks."""
     plans = json.loads((RECORDS / "orders.json").read_text(encoding="utf-8"))["plans"]
-    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    speeds, calibration = device_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
     assert calibration is not None
     groups: dict[str, list[Variant]] = {}

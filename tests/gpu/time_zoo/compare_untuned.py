@@ -24,14 +24,14 @@ from xlapipe.plans import Plan
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 DUMPS = Path(__file__).resolve().parents[3] / "hlo_dumps"
 
 
 def predicted_seconds(plan: Plan) -> tuple[float, float]:
     """The sum over the kernels, and the span."""
-    cost, calibration = step_cost(plan, speeds_of_target("h200")), shipped_calibration("h200")
+    cost, calibration = step_cost(plan, device_of_target("h200")), shipped_calibration("h200")
     assert cost is not None
     assert calibration is not None
     prediction = predict(plan, cost, calibration)

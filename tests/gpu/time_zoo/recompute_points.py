@@ -29,7 +29,7 @@ from xlapipe.predict import kernel_time, kernel_work
 from xlapipe.predict.calibration import parse_calibration
 from xlapipe.predict.launches import Launch, Loop, Step, graphs_of, launches_of, thunks_of
 from xlapipe.readers import read_path
-from xlapipe.targets.speeds import speeds_of_target
+from xlapipe.targets.device import device_of_target
 
 CALIBRATIONS = Path(kernel_work.__file__).with_name("calibrations")
 _SETTINGS = {"triton": {}, "cublas": {"xla_gpu_enable_triton_gemm": False}}
@@ -115,7 +115,7 @@ def modules_at(revision: str, *names: str) -> list[ModuleType]:
 
 def launched(plan: Plan, target: str, l2_bytes: int) -> Iterator[tuple[tuple[Any, ...], int, bool]]:
     """Arguments of `work_of` for each kernel, cached bytes, and whether it is in a graph."""
-    cost = step_cost(plan, speeds_of_target(target))
+    cost = step_cost(plan, device_of_target(target))
     assert cost is not None
     assert plan.module is not None
     nodes = schedule_of(plan.module)

@@ -41,8 +41,8 @@ from xlapipe.running.calibration.table_programs import table_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
 from xlapipe.running.calibration.varied_programs import varied_programs
-from xlapipe.targets.catalogue import catalogue
-from xlapipe.targets.speeds import Speeds, speeds_of_config
+from xlapipe.targets.catalogue import row_of_device
+from xlapipe.targets.device import Device, device_of_config
 
 _COMPILE_SECONDS = 420.0
 _TOTAL_SECONDS = 560.0
@@ -99,8 +99,8 @@ def base_for_attached(path: Path | None) -> Calibration:
     if path is not None:
         base: Calibration | None = read_calibration(path)
     else:
-        rows = [row.name for row in catalogue() if row.description.startswith(device)]
-        base = shipped_calibration(rows[0]) if rows else None
+        row = row_of_device(device)
+        base = shipped_calibration(row.name) if row is not None else None
     if base is None or base.device != device:
         of = "none is in this package" if base is None else f"the calibration is of {base.device}"
         raise CalibrationError(
@@ -148,8 +148,8 @@ def calibrate(
     )
     profiles = [profile for profile in read_profiles(folder) if profile.name in programs]
     if base is not None:
-        return extended(base, profiles, _attached_speeds(), provenance)
-    return calibration_of(profiles, _attached_speeds(), provenance)
+        return extended(base, profiles, _attached_device(), provenance)
+    return calibration_of(profiles, _attached_device(), provenance)
 
 
 def read_profiles(folder: Path) -> list[ProgramProfile]:
@@ -166,12 +166,11 @@ def read_profiles(folder: Path) -> list[ProgramProfile]:
     return profiles
 
 
-def _attached_speeds() -> Speeds:
+def _attached_device() -> Device:
     devices = jax.devices("gpu")
     config = str(xla_client.get_topology_for_devices(devices[:1]).target_config)
-    kind = devices[0].device_kind
-    rows = [row.name for row in catalogue() if row.description.startswith(kind)]
-    speeds = speeds_of_config(config, rows[0] if rows else "")
-    if speeds is None:
+    device = device_of_config(config)
+    if device is None:
+        kind = devices[0].device_kind
         raise TargetError(f"the attached {kind}: its configuration has no bandwidth")
-    return speeds
+    return device

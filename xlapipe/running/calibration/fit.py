@@ -32,7 +32,7 @@ from xlapipe.predict.launches import (
 from xlapipe.predict.pallas_work import UNCOUNTED
 from xlapipe.predict.work import KernelWork
 from xlapipe.profiles.measured import Measured
-from xlapipe.targets.speeds import Speeds
+from xlapipe.targets.device import Device
 
 # Of the L2 cache, what kernels find again: it is set-associative, and in two halves.
 _L2_SHARE = 0.6
@@ -71,22 +71,22 @@ class _Sample:
 
 
 def calibration_of(
-    profiles: Sequence[ProgramProfile], speeds: Speeds, provenance: Mapping[str, Any]
+    profiles: Sequence[ProgramProfile], device: Device, provenance: Mapping[str, Any]
 ) -> Calibration:
     """The calibration that follows from the profiles of `calibration_programs`.
 
     Args:
-      speeds: of the GPU, from its datasheet.
+      device: of the GPU, from its datasheet.
     """
-    samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
-    constants = _constants({profile.name: profile for profile in profiles}, samples, speeds)
+    samples = [sample for profile in profiles for sample in _samples(profile, device)]
+    constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
 
 
 def extended(
     base: Calibration,
     profiles: Sequence[ProgramProfile],
-    speeds: Speeds,
+    device: Device,
     provenance: Mapping[str, Any],
 ) -> Calibration:
     """A calibration with the kernels of further programs.
@@ -94,10 +94,10 @@ def extended(
     They replace those of the same programs. Constants stay.
 
     Args:
-      speeds: of the GPU, from its datasheet.
+      device: of the GPU, from its datasheet.
       provenance: of the profiles.
     """
-    samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
+    samples = [sample for profile in profiles for sample in _samples(profile, device)]
     names = {profile.name for profile in profiles}
     kept = [kernel for kernel in base.kernels if kernel.program not in names]
     history = [*base.provenance.get("extended", ()), dict(provenance)]
@@ -141,21 +141,21 @@ def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
     )
 
 
-def _samples(profile: ProgramProfile, speeds: Speeds) -> Iterator[_Sample]:
+def _samples(profile: ProgramProfile, device: Device) -> Iterator[_Sample]:
     """Each kernel of a program, with the mean of what its launches find in the cache.
 
     Pallas kernels that mostly read and write are also as if their code was not counted: dumps of
     others lack it.
     """
-    yield from _samples_of(profile, profile.plan, speeds)
+    yield from _samples_of(profile, profile.plan, device)
     codes = profile.plan.kernel_codes
     if codes and all(code.sequence <= _SHORT_SEQUENCE and not code.flops for code in codes):
-        samples = _samples_of(profile, replace(profile.plan, kernel_codes=()), speeds)
+        samples = _samples_of(profile, replace(profile.plan, kernel_codes=()), device)
         yield from (sample for sample in samples if sample.work.kind == UNCOUNTED)
 
 
-def _samples_of(profile: ProgramProfile, plan: Plan, speeds: Speeds) -> Iterator[_Sample]:
-    cost = step_cost(plan, speeds)
+def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator[_Sample]:
+    cost = step_cost(plan, device)
     if cost is None or plan.module is None:
         return
     nodes = schedule_of(plan.module)
@@ -164,7 +164,7 @@ def _samples_of(profile: ProgramProfile, plan: Plan, speeds: Speeds) -> Iterator
     seconds_of = {kernel.name: kernel for kernel in profile.measured.kernels}
     launches: dict[str, list[float]] = {}
     sites = {}
-    for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * speeds.l2_bytes)), 1):
+    for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * device.l2_bytes)), 1):
         name = launch.site.instruction.name
         sites[name] = launch.site
         count = launches.setdefault(name, [0.0, 0.0])
@@ -207,7 +207,7 @@ def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[Launch, int]]:
 
 
 def _constants(
-    profiles: Mapping[str, ProgramProfile], samples: Sequence[_Sample], speeds: Speeds
+    profiles: Mapping[str, ProgramProfile], samples: Sequence[_Sample], device: Device
 ) -> Constants:
     """Each constant from the programs that isolate it."""
 
@@ -239,12 +239,12 @@ def _constants(
         launch_seconds=launch * 0.9,
         cold_seconds=_COLD_SECONDS,
         bandwidth=largest.work.touched_bytes / (largest.seconds - launch),
-        l2_bandwidth=max(l2_bandwidth, speeds.bandwidth),
-        l2_bytes=_L2_SHARE * speeds.l2_bytes,
+        l2_bandwidth=max(l2_bandwidth, device.bandwidth),
+        l2_bytes=_L2_SHARE * device.l2_bytes,
         operation_rate=arithmetic.work.operations / arithmetic.seconds,
         thread_rate=threads.work.threads / threads.seconds,
-        peak_flops={name: rate for name, rate in speeds.peak_flops.items() if rate},
-        link_bandwidth=speeds.link_bandwidth or 1.0,
+        peak_flops={name: rate for name, rate in device.peak_flops.items() if rate},
+        link_bandwidth=device.link_bandwidth or 1.0,
         kernel_interval_seconds=chain.span_seconds / 256,
         loop_interval_seconds=host_loop.span_seconds / 402,
         graph_interval_seconds=loop.span_seconds / 100,

@@ -1,4 +1,4 @@
-"""Speeds of a GPU: bandwidth of its memory, size of its L2 cache, and peaks by type.
+"""Device of a GPU: bandwidth of its memory, size of its L2 cache, and peaks by type.
 
 They come from a GpuTargetConfigProto in text form. The configuration of an attached device has the
 rates of its matrix units; for one without them the catalogue has the peaks.
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from xlapipe.platforms.textproto import TextProtoError, parse
-from xlapipe.targets.catalogue import CatalogueRow, catalogue
+from xlapipe.targets.catalogue import catalogue, row_of_device
 
 # XLA's primitive types that have a peak of their own.
 _TYPE_OF_KEY = {2: "s8", 11: "tf32", 12: "f64", 16: "bf16", 20: "f8", 32: "f4"}
@@ -24,18 +24,24 @@ _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speeds:
-    """What bounds a kernel from below on one GPU.
+class Device:
+    """A GPU, as far as times depend on it.
 
     Attributes:
+      name: as the device or the catalogue states it, e.g. `NVIDIA H200`.
+      row: name of its row of the catalogue, which another GPU never has; None if it has none.
+      cores: multiprocessors.
       bandwidth: of device memory, in bytes per second.
       l2_bytes: size of the L2 cache.
       vector_flops: float32 operations per second outside the tensor cores.
       peak_flops: dense operations per second of the tensor cores, by type of the operands.
       peak_source: where `peak_flops` are from; empty if they are unknown.
-      link_bandwidth: bytes per second in each direction to other GPUs; None if unknown.
+      link_bandwidth: bytes per second in each direction to other GPUs of the host; None if unknown.
     """
 
+    name: str
+    row: str | None
+    cores: int
     bandwidth: int
     l2_bytes: int
     vector_flops: float
@@ -52,17 +58,14 @@ class Speeds:
 
 
 @cache
-def speeds_of_config(config_text: str, target_name: str = "") -> Speeds | None:
-    """The speeds in a GpuTargetConfigProto in text form.
+def device_of_config(config_text: str) -> Device | None:
+    """The GPU in a GpuTargetConfigProto in text form; None if the text has no bandwidth.
 
-    Args:
-      target_name: the name of the target, for its peaks in the catalogue.
-
-    Returns:
-      None if the text has no bandwidth.
+    Its peaks and links are those of the catalogue's row, if the text has none and the GPU a row.
     """
     try:
-        device: Any = parse(config_text).fields.get("gpu_device_info", {})
+        fields = parse(config_text).fields
+        device: Any = fields.get("gpu_device_info", {})
         bandwidth = int(device["memory_bandwidth"])
         cores = int(device["core_count"])
         clock = float(device.get("clock_rate_ghz", 0))
@@ -70,13 +73,17 @@ def speeds_of_config(config_text: str, target_name: str = "") -> Speeds | None:
         l2_bytes = int(device.get("l2_cache_size", 0))
     except (TextProtoError, KeyError, TypeError, ValueError):
         return None
-    if bandwidth <= 0:
+    if bandwidth <= 0 or cores <= 0:
         return None
+    name = str(fields.get("device_description_str") or device.get("name") or "")
+    row = row_of_device(name, cores)
     rates, source = _matrix_rates(config_text, cores), "rates of the configuration's matrix units"
-    row = _row(target_name)
     if not rates and row is not None:
         rates, source = dict(row.peak_flops), row.peak_source
-    return Speeds(
+    return Device(
+        name=name,
+        row=row.name if row is not None else None,
+        cores=cores,
         bandwidth=bandwidth,
         l2_bytes=l2_bytes,
         vector_flops=vector,
@@ -86,12 +93,15 @@ def speeds_of_config(config_text: str, target_name: str = "") -> Speeds | None:
     )
 
 
-def speeds_of_target(name: str) -> Speeds | None:
-    """The speeds of a target of the catalogue; None if it is not in the catalogue."""
-    row = _row(name)
+def device_of_target(name: str) -> Device | None:
+    """The GPU of the catalogue with this name; None if it has none."""
+    row = next((row for row in catalogue() if row.name == name), None)
     if row is None:
         return None
-    return Speeds(
+    return Device(
+        name=row.description,
+        row=row.name,
+        cores=row.core_count,
         bandwidth=row.memory_bandwidth,
         l2_bytes=row.l2_cache_size,
         vector_flops=2e9 * row.core_count * row.fpus_per_core * row.clock_rate_ghz,
@@ -99,15 +109,6 @@ def speeds_of_target(name: str) -> Speeds | None:
         peak_source=row.peak_source,
         link_bandwidth=row.link_bandwidth,
     )
-
-
-def _row(name: str) -> CatalogueRow | None:
-    """The row of a target; an attached device's name begins with that of its row."""
-    rows = {row.name: row for row in catalogue()}
-    if name in rows:
-        return rows[name]
-    begins = [known for known in rows if name.startswith(f"{known}_")]
-    return rows[max(begins, key=len)] if begins else None
 
 
 def _matrix_rates(config_text: str, cores: int) -> dict[str, float]:
