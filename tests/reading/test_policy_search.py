@@ -96,6 +96,6 @@ def decisions(code: str) -> list[Any]:
         assert v.key is not None
         inputs = (array,) * len(v.key.input_shapes)
         primitive = SimpleNamespace(name=v.key.primitive)
-        answer = names["policy"](primitive, *inputs, name=v.key.name)
+        answer = names["policy"](primitive, *inputs, name=v.key.name, dimension_numbers=None)
         answers.append(getattr(answer, "dst", answer))
     return answers

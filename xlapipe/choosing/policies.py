@@ -282,20 +282,17 @@ def _by_keys(kept: Sequence[Group] | None, moved: Sequence[Group]) -> str:
     tables, rules = [], []
     if moved:
         tables.append(_table("OFFLOADED", "move to the host", moved))
-        rules.append("    if key in OFFLOADED:\n        return HOST\n")
+        rules.append(
+            "    if is_in(OFFLOADED, primitive, inputs, parameters):\n        return HOST\n"
+        )
     if kept is None:
         rules.append("    return True\n")
     else:
         tables.append(_table("KEPT", "keep", kept))
-        rules.append("    return key in KEPT\n")
-    return f"""{_OFFLOADABLE if moved else ""}{"".join(tables)}
+        rules.append("    return is_in(KEPT, primitive, inputs, parameters)\n")
+    return f"""{_OFFLOADABLE if moved else ""}{"".join(tables)}{_IS_IN}
 
 def policy(primitive, *inputs, **parameters):
-    shapes = tuple(tuple(getattr(value, "shape", ())) for value in inputs)
-    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
-    key = (primitive.name, shapes, dtype)
-    if primitive.name == "name":
-        key = parameters["name"]
 {"".join(rules)}"""
 
 
@@ -303,20 +300,39 @@ _OFFLOADABLE = """from jax.ad_checkpoint import Offloadable
 
 HOST = Offloadable(src="device", dst="pinned_host")
 """
+_ABOUT = """# Values to {verb}: a name, or primitive, type of the first input, dimension numbers of
+# products, shapes of inputs, where None is any size, as of batches and sequences.
+"""
+_IS_IN = """
+
+def is_in(values, primitive, inputs, parameters):
+    if primitive.name == "name":
+        return parameters["name"] in values
+    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
+    dimensions = parameters["dimension_numbers"] if primitive.name == "dot_general" else None
+    shapes = [getattr(value, "shape", ()) for value in inputs]
+
+    def same(shape, own):
+        return len(shape) == len(own) and all(a in (b, None) for a, b in zip(shape, own))
+
+    return any(
+        value[:3] == (primitive.name, dtype, dimensions) and all(map(same, value[3], shapes))
+        for value in values
+        if len(value[3]) == len(shapes)
+    )
+"""
 
 
 def _table(name: str, verb: str, groups: Sequence[Group]) -> str:
-    about = (
-        f"# Values to {verb}: their name, or primitive, shapes of inputs, type of the first one."
-    )
+    about = _ABOUT.format(verb=verb)
     if not groups:
-        return f"{about}\n{name} = set()\n"
+        return f"{about}{name} = []\n"
     lines = "".join(f"    {_key_text(group.key)},  # {_about(group)}\n" for group in groups)
-    return f"{about}\n{name} = {{\n{lines}}}\n"
+    return f"{about}{name} = [\n{lines}]\n"
 
 
 def _key_text(key: PolicyKey) -> str:
-    return repr(key.name or (key.primitive, key.input_shapes, key.dtype))
+    return repr(key.name or (key.primitive, key.dtype, key.dimensions, key.input_shapes))
 
 
 def _about(group: Group) -> str:

@@ -26,10 +26,12 @@ from unittest.mock import patch
 
 import jax
 from jax._src import core, stages
+from jax._src.ad_checkpoint import name_p
 from jax._src.interpreters import batching
 
 from xlapipe.errors import WorkloadError
 from xlapipe.files.writing import write_files
+from xlapipe.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.lowering.forward_graph import PolicyKey, Site
 from xlapipe.lowering.forward_values import forward_graph, policy_key, policy_keys
 from xlapipe.lowering.user_frame import is_user_code
@@ -59,7 +61,7 @@ def rematerialise_as_chosen(
         names: dict[str, Any] = {}
         exec(compile(source, "<policy>", "exec"), names)
         policy = names["policy"]
-    change = _Change(place, policy, lines)
+    change = _Change(place, policy, lines, records=record is not None)
     for owner, attribute, changed in (
         (jax, "grad", change.gradient(jax.grad)),
         (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
@@ -96,8 +98,9 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
     def lower(self: Any, **options: Any) -> Any:
         change.refuse_not_applied()
         if record is not None and not record.exists():
-            graph = forward_graph(self.jaxpr, change.all_sites(), tuple(change.before_vmap))
-            graph = replace(graph, decided=tuple(change.decided))
+            graph = forward_graph(
+                self.jaxpr, change.all_sites(), tuple(change.before_vmap), tuple(change.decided)
+            )
             write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
@@ -107,8 +110,11 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
 class _Change:
     """Forms of jax's functions that apply a policy, and record where they are called."""
 
-    def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
+    def __init__(
+        self, place: str | None, policy: Any, lines: Collection[str], *, records: bool = False
+    ) -> None:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
+        self._records = records
         self.sites: dict[Site, None] = {}
         # A policy for a gradient inside of a differentiated function would add its parts in another
         # order, so only the outermost gradients take one.
@@ -170,7 +176,16 @@ class _Change:
                     self._applied.add(site.source)
                     return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
 
-            return transform(of_arguments, argnums, has_aux, **options)
+            @wraps(fun)
+            def of_weights(*args: Any, **kwargs: Any) -> Any:
+                whole = list(args)
+                if self._records and not self._differentiates:
+                    for position in given:
+                        whole[position] = jax.tree.map(_as_weight, args[position])
+                return differentiated(*whole, **kwargs)
+
+            differentiated = transform(of_arguments, argnums, has_aux, **options)
+            return of_weights
 
         return differentiate
 
@@ -269,6 +284,14 @@ class _Change:
         positions = inspect.getframeinfo(frame, context=0).positions
         self._columns[site].add(positions.col_offset or 0 if positions is not None else 0)
         return site
+
+
+def _as_weight(leaf: Any) -> Any:
+    """A leaf with a name by which its sizes are followed. The name is not in the lowered program.
+
+    It is bound without `checkpoint_name`, which makes arrays of Python's numbers.
+    """
+    return name_p.bind(leaf, name=WEIGHT_NAME) if getattr(leaf, "shape", ()) else leaf
 
 
 def _is_vmapped() -> bool:

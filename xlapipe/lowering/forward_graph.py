@@ -13,15 +13,18 @@ class PolicyKey(NamedTuple):
 
     Attributes:
       primitive: `name` for `checkpoint_name`.
-      input_shapes: of all inputs.
-      dtype: of the first input; empty without inputs.
+      input_shapes: of all inputs; None for a size that may differ between batches and sequences.
+        Empty for a named value.
+      dtype: of the first input; empty without inputs, and for a named value.
       name: given to `checkpoint_name`; None for others.
+      dimensions: contracted and batch dimensions of a matrix product; None for others.
     """
 
     primitive: str
-    input_shapes: tuple[tuple[int, ...], ...]
+    input_shapes: tuple[tuple[int | None, ...], ...]
     dtype: str
     name: str | None = None
+    dimensions: tuple[tuple[tuple[int, ...], ...], ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +111,8 @@ class ForwardGraph:
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
       arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
       effects: that happen again where they are in what is computed again.
-      decided: what the policy of the step's own `jax.checkpoint` was asked about; empty if it is
-        the step's own.
+      decided: keys of what the policy of the step's own `jax.checkpoint` was asked about; empty if
+        it is the step's own.
     """
 
     values: tuple[ForwardValue, ...]

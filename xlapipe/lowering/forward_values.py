@@ -18,6 +18,16 @@ from jax._src import core, source_info_util
 from jax._src.checkify import ErrorEffect
 from jax._src.state.types import ReadEffect, RefEffect
 
+from xlapipe.lowering.followed_sizes import (
+    WEIGHT_NAME,
+    Pattern,
+    Size,
+    Sizes,
+    all_of,
+    output_sizes,
+    pattern_of,
+    seen_by_policy,
+)
 from xlapipe.lowering.forward_graph import (
     ForwardGraph,
     ForwardValue,
@@ -25,6 +35,7 @@ from xlapipe.lowering.forward_graph import (
     SideEffect,
     Site,
 )
+from xlapipe.lowering.same_keys import distinct_keys
 from xlapipe.lowering.user_frame import is_user_code
 from xlapipe.plans.program import KeptIn, NamedValue
 
@@ -34,7 +45,10 @@ _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def forward_graph(
-    closed: Any, sites: Sequence[Site] = (), before_vmap: Collection[PolicyKey] = ()
+    closed: Any,
+    sites: Sequence[Site] = (),
+    before_vmap: Collection[PolicyKey] = (),
+    decided: Collection[PolicyKey] = (),
 ) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.
 
@@ -42,15 +56,20 @@ def forward_graph(
       closed: the ClosedJaxpr of a whole step.
       sites: the calls in it that a policy can be given to.
       before_vmap: `policy_keys` of differentiated functions whose gradient is under `jax.vmap`.
+      decided: what the policy of the step's own `jax.checkpoint` was asked about.
     """
-    walk = _Walk(before_vmap)
+    walk = _Walk(before_vmap, frozenset(decided))
     walk.step(closed.jaxpr)
+    values = walk.result()
+    keys = [*(value.key for value in values if value.key is not None), *walk.decided]
+    same = distinct_keys(keys)
     return ForwardGraph(
-        walk.result(),
+        tuple(replace(v, key=same[v.key]) if v.key is not None else v for v in values),
         tuple(sites),
         tuple(walk.names),
         walk.arguments_bytes(),
         tuple(walk.effects),
+        tuple(dict.fromkeys(same[key] for key in walk.decided)),
     )
 
 
@@ -90,8 +109,16 @@ def user_line(equation: Any) -> str | None:
 class _Walk:
     """Equations in order, inner ones in place of calls and loops."""
 
-    def __init__(self, before_vmap: Collection[PolicyKey] = ()) -> None:
+    def __init__(
+        self,
+        before_vmap: Collection[PolicyKey] = (),
+        decided: Collection[PolicyKey] = (),
+    ) -> None:
         self._before_vmap = before_vmap
+        self._decided = decided
+        self.decided: dict[PolicyKey, None] = {}
+        # Jaxprs are entered one after another, so a variable's sizes are those of the last entry.
+        self._sizes: dict[Any, Sizes] = {}
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
         self._on_host: set[int] = set()
@@ -104,6 +131,7 @@ class _Walk:
     def step(self, jaxpr: Any) -> None:
         """Adds a whole step. Its arguments have the numbers -1, -2 and so on."""
         self._arguments = [variable.aval for variable in jaxpr.invars]
+        self._sizes = {v: all_of(v.aval, Size.DATA) for v in jaxpr.invars}
         numbers = {variable: -number for number, variable in enumerate(jaxpr.invars, start=1)}
         self.equations(jaxpr, numbers, _Place())
 
@@ -163,6 +191,10 @@ class _Walk:
         for equation in jaxpr.eqns:
             place = around.inside(equation)
             body = _body(equation)
+            if equation.params.get("name") == WEIGHT_NAME:
+                self._sizes[equation.outvars[0]] = all_of(equation.invars[0].aval, Size.WEIGHT)
+                maker.update(zip(equation.outvars, _numbers(equation.invars, maker), strict=False))
+                continue
             if equation.primitive.name == "name":
                 self.names[equation.params["name"]] = None
             if body is not None:
@@ -174,6 +206,7 @@ class _Walk:
             ):
                 self._while(equation, maker, place)
             elif not place.backward and (_keeps_value(equation) or _moves_to_host(equation)):
+                self._follow_sizes(equation)
                 numbers = tuple(_numbers(equation.invars, maker))
                 maker.update(zip(equation.outvars, numbers, strict=False))
                 if _moves_to_host(equation):
@@ -187,9 +220,32 @@ class _Walk:
                     self.effects[effect] = None
                 number = self._add(equation, maker, place)
                 maker.update((output, number) for output in equation.outvars)
+                self._follow_sizes(equation)
+
+    def _sizes_of(self, variables: Sequence[Any]) -> tuple[Sizes, ...]:
+        return tuple(
+            all_of(variable.aval, Size.UNKNOWN)
+            if hasattr(variable, "val")
+            else self._sizes.get(variable, all_of(variable.aval, Size.UNKNOWN))
+            for variable in variables
+        )
+
+    def _follow_sizes(self, equation: Any) -> None:
+        sizes = output_sizes(equation, self._sizes_of(equation.invars))
+        self._sizes.update(zip(equation.outvars, sizes, strict=True))
+
+    def _pass_sizes(self, to: Sequence[Any], given: Sequence[Any]) -> None:
+        """From a caller to a body, or from a body to its caller.
+
+        A scan takes a dimension away on the way in, and adds one on the way out.
+        """
+        for variable, sizes in zip(to, self._sizes_of(given), strict=True):
+            unknown = all_of(variable.aval, Size.UNKNOWN)
+            self._sizes[variable] = (*unknown, *sizes)[len(sizes) :]
 
     def _inner(self, equation: Any, body: Any, maker: dict[Any, int], place: "_Place") -> None:
         inner = _passed(body.invars, equation.invars, maker)
+        self._pass_sizes(body.invars, equation.invars)
         if equation.primitive.name == "scan":
             self._loops += 1
             loops = (*place.loops, (self._loops, equation.params["length"]))
@@ -202,6 +258,7 @@ class _Walk:
         if equation.primitive.name == "shard_map":
             place = replace(place, devices=place.devices * _manual_devices(equation.params))
         self.equations(body, inner, place)
+        self._pass_sizes(equation.outvars, body.outvars)
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
             maker.update((outside, number) for number in _numbers([inside], inner))
 
@@ -211,11 +268,16 @@ class _Walk:
         An output is the value of one branch: others may have zeros in place of what is kept.
         """
         outputs: dict[Any, list[int]] = defaultdict(list)
+        sizes: list[tuple[Sizes, ...]] = []
         for branch in equation.params["branches"]:
             inner = _passed(branch.jaxpr.invars, equation.invars[1:], maker)
+            self._pass_sizes(branch.jaxpr.invars, equation.invars[1:])
             self.equations(branch.jaxpr, inner, place)
+            sizes.append(self._sizes_of(branch.jaxpr.outvars))
             for outside, inside in zip(equation.outvars, branch.jaxpr.outvars, strict=True):
                 outputs[outside] += _numbers([inside], inner)
+        for output, *own in zip(equation.outvars, *sizes, strict=True):
+            self._sizes[output] = tuple(map(max, zip(*own, strict=True)))
         for output, numbers in outputs.items():
             if numbers:
                 maker[output] = max(numbers, key=self._read_bytes)
@@ -230,11 +292,13 @@ class _Walk:
         body = equation.params["body_jaxpr"].jaxpr
         inputs = equation.invars[equation.params["cond_nconsts"] :]
         inner = _passed(body.invars, inputs, maker)
+        self._pass_sizes(body.invars, inputs)
         self._loops += 1
         place = replace(place, loops=(*place.loops, (self._loops, 1)))
         for variable in body.invars[equation.params["body_nconsts"] :]:
             inner[variable] = self._add_carry(variable.aval, place)
         self.equations(body, inner, place)
+        self._pass_sizes(equation.outvars, body.outvars)
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
             maker.update((outside, number) for number in _numbers([inside], inner))
 
@@ -254,18 +318,31 @@ class _Walk:
         inputs = [variable.aval for variable in equation.invars]
         outputs = [variable.aval for variable in equation.outvars]
         own_bytes = sum(map(_bytes, outputs))
-        key = _key(equation)
-        if place.vmapped:
-            key = next((one for one in self._before_vmap if _is_batched(key, one)), key)
         return self._append(
             place,
-            key,
+            self._key(equation, place),
             outputs[0] if outputs else None,
             own_bytes,
             _operations(equation),
             own_bytes + sum(map(_bytes, inputs)),
             tuple(dict.fromkeys(n for n in _numbers(equation.invars, maker) if n >= 0)),
         )
+
+    def _key(self, equation: Any, place: "_Place") -> PolicyKey:
+        """What a policy sees, with None for sizes that are not of the weights."""
+        seen = whole = _key(equation)
+        if place.vmapped:
+            seen = next((one for one in self._before_vmap if _is_batched(whole, one)), whole)
+        if seen.name is not None:  # a policy decides by the name alone
+            key = PolicyKey(seen.primitive, (), "", seen.name)
+        else:
+            sizes = seen_by_policy(equation, self._sizes_of(equation.invars))
+            patterns = map(pattern_of, whole.input_shapes, sizes)
+            shapes = map(_without_batch, patterns, whole.input_shapes, seen.input_shapes)
+            key = seen._replace(input_shapes=tuple(shapes))
+        if seen in self._decided:
+            self.decided[key] = None
+        return key
 
     def _append(
         self,
@@ -366,6 +443,7 @@ def policy_key(primitive: Any, inputs: Sequence[Any], parameters: Mapping[str, A
         tuple(tuple(getattr(aval, "shape", ())) for aval in inputs),
         str(getattr(inputs[0], "dtype", "")) if inputs else "",
         parameters["name"] if primitive.name == "name" else None,
+        parameters["dimension_numbers"] if primitive.name == "dot_general" else None,
     )
 
 
@@ -374,9 +452,21 @@ def _is_batched(batched: PolicyKey, one: PolicyKey) -> bool:
     if (batched.primitive, batched.dtype, batched.name) != (one.primitive, one.dtype, one.name):
         return False
     return len(batched.input_shapes) == len(one.input_shapes) and all(
-        shape in (whole, *(whole[:axis] + whole[axis + 1 :] for axis in range(len(whole))))
+        shape == whole or _batch_axis(whole, shape) is not None
         for whole, shape in zip(batched.input_shapes, one.input_shapes, strict=True)
     )
+
+
+def _batch_axis(whole: Pattern, shape: Pattern) -> int | None:
+    """The dimension that the first of two shapes has and the second has not; None without one."""
+    axes = range(len(whole))
+    return next((a for a in axes if whole[:a] + whole[a + 1 :] == shape), None)
+
+
+def _without_batch(pattern: Pattern, whole: Pattern, shape: Pattern) -> Pattern:
+    """A pattern of a shape, without the dimension that `jax.vmap` added to it."""
+    axis = _batch_axis(whole, shape)
+    return pattern if axis is None else pattern[:axis] + pattern[axis + 1 :]
 
 
 def _passed(

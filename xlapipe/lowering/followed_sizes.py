@@ -1,0 +1,199 @@
+"""Which dimensions of a step's values have a size of the differentiated arguments: of the weights.
+
+A policy of `jax.checkpoint` sees shapes. Those that come from weights are the same for every batch
+and sequence, others are not, so sizes are followed from the weights through the jaxpr. Where an
+equation's rule is unknown, a dimension counts as one of another size, which is always safe: a
+policy then distinguishes fewer values.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from math import prod
+from typing import Any
+
+# The name that the differentiated arguments have while a step is recorded.
+WEIGHT_NAME = "differentiated argument (xlapipe)"
+
+
+class Size(IntEnum):
+    """Where the size of a dimension comes from; of several, the largest counts."""
+
+    UNKNOWN = 0
+    WEIGHT = 1
+    DATA = 2
+
+
+Sizes = tuple[Size, ...]
+Pattern = tuple[int | None, ...]
+
+
+def all_of(aval: Any, size: Size) -> Sizes:
+    """The same for each dimension of an abstract value."""
+    return (size,) * len(getattr(aval, "shape", ()))
+
+
+def pattern_of(shape: Pattern, sizes: Sizes) -> Pattern:
+    """A shape with None for each size that is not one of the weights."""
+    return tuple(
+        length if size is Size.WEIGHT or (length == 1 and size is Size.UNKNOWN) else None
+        for length, size in zip(shape, sizes, strict=True)
+    )
+
+
+def output_sizes(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
+    """The sizes of an equation's outputs, from those of its inputs."""
+    rule = _RULES.get(equation.primitive.name)
+    if rule is None and equation.primitive.name.startswith(("reduce_", "arg")):
+        rule = _reduced if "axes" in equation.params else None
+    outputs = []
+    for output in equation.outvars:
+        shape = tuple(getattr(output.aval, "shape", ()))
+        sizes = rule(equation, inputs, shape) if rule is not None else ()
+        known = len(sizes) == len(shape)
+        outputs.append(sizes if known else _by_position(equation, inputs, shape))
+    return tuple(outputs)
+
+
+def seen_by_policy(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
+    """The sizes of the inputs; those that must be equal are all DATA if one is."""
+    own = [list(sizes) for sizes in inputs]
+    name = equation.primitive.name
+    if name == "dot_general":
+        (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
+        pairs = (*zip(left, right, strict=True), *zip(left_batch, right_batch, strict=True))
+        for axis, other in pairs:
+            own[0][axis] = own[1][other] = max(own[0][axis], own[1][other])
+    elif name == "gather":
+        # Sizes that are indexed are not in the output: another length has another table.
+        shape = equation.invars[0].aval.shape
+        for axis, length in enumerate(equation.params["slice_sizes"]):
+            own[0][axis] = own[0][axis] if length == shape[axis] else Size.DATA
+    elif name != "conv_general_dilated":
+        shapes = [tuple(getattr(variable.aval, "shape", ())) for variable in equation.invars]
+        for number, shape in enumerate(shapes):
+            for axis, length in enumerate(shape):
+                equal = (
+                    inputs[other][axis]
+                    for other, its in enumerate(shapes)
+                    if len(its) == len(shape) and its[axis] == length
+                )
+                own[number][axis] = max(equal)
+    return tuple(map(tuple, own))
+
+
+def _by_position(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    """Of operations on elements, and of those whose rule is unknown."""
+    sizes = [Size.UNKNOWN] * len(shape)
+    for variable, own in zip(equation.invars, inputs, strict=True):
+        its = tuple(getattr(variable.aval, "shape", ()))
+        for axis, size in enumerate(own if len(its) == len(shape) else ()):
+            if its[axis] == shape[axis] or (size is Size.DATA and its[axis] != 1):
+                sizes[axis] = max(sizes[axis], size)
+    return tuple(sizes)
+
+
+def _of_product(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    batch = (max(inputs[0][i], inputs[1][j]) for i, j in zip(left_batch, right_batch, strict=True))
+    return (
+        *batch,
+        *(size for i, size in enumerate(inputs[0]) if i not in (*left, *left_batch)),
+        *(size for i, size in enumerate(inputs[1]) if i not in (*right, *right_batch)),
+    )
+
+
+def _of_convolution(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    numbers = equation.params["dimension_numbers"]
+    sizes = [Size.UNKNOWN] * len(shape)
+    for own, output in zip(numbers.lhs_spec, numbers.out_spec, strict=True):
+        sizes[output] = inputs[0][own]
+    sizes[numbers.out_spec[1]] = inputs[1][numbers.rhs_spec[0]]
+    return tuple(sizes)
+
+
+def _transposed(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    return tuple(inputs[0][axis] for axis in equation.params["permutation"])
+
+
+def _broadcast(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    sizes = [Size.UNKNOWN] * len(shape)
+    own = equation.invars[0].aval.shape
+    for axis, output in enumerate(equation.params["broadcast_dimensions"]):
+        if own[axis] == shape[output]:
+            sizes[output] = inputs[0][axis]
+    return tuple(sizes)
+
+
+def _squeezed(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    dropped = equation.params["dimensions"]
+    return tuple(size for axis, size in enumerate(inputs[0]) if axis not in dropped)
+
+
+def _reduced(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    dropped = equation.params["axes"]
+    return tuple(size for axis, size in enumerate(inputs[0]) if axis not in dropped)
+
+
+def _joined(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    joined = equation.params["dimension"]
+    return tuple(
+        min(own) if axis == joined and Size.DATA not in own else max(own)
+        for axis, own in enumerate(zip(*inputs, strict=True))
+    )
+
+
+def _split(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    return inputs[0]  # a part of a weight's size is one too
+
+
+def _gathered(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    numbers, lengths = equation.params["dimension_numbers"], equation.params["slice_sizes"]
+    operand = equation.invars[0].aval.shape
+    dropped = (*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ()))
+    whole = [
+        inputs[0][axis] if lengths[axis] == operand[axis] else Size.UNKNOWN
+        for axis in range(len(operand))
+        if axis not in dropped
+    ]
+    sizes, indices = iter(whole), iter(inputs[1][:-1])
+    return tuple(next(sizes if a in numbers.offset_dims else indices) for a in range(len(shape)))
+
+
+def _reshaped(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+    """Groups of dimensions with the same number of elements before and after."""
+    before, sizes = tuple(equation.invars[0].aval.shape), inputs[0]
+    result: list[Size] = []
+    i = j = 0
+    while j < len(shape):
+        i_end, j_end = min(i + 1, len(before)), j + 1
+        while (own := prod(before[i:i_end])) != (other := prod(shape[j:j_end])):
+            if own < other and i_end < len(before):
+                i_end += 1
+            elif j_end < len(shape):
+                j_end += 1
+            else:
+                return ()
+        group = sizes[i:i_end]
+        if len(group) == 1 and i_end - i == j_end - j:
+            result += group
+        else:
+            # A dimension of length 1 adds nothing to the others.
+            large = [s for s, length in zip(group, before[i:i_end], strict=True) if length != 1]
+            size = Size.DATA if Size.DATA in large else min(large, default=Size.UNKNOWN)
+            result += [size if length != 1 else Size.UNKNOWN for length in shape[j:j_end]]
+        i, j = i_end, j_end
+    return tuple(result)
+
+
+_Rule = Callable[[Any, Sequence[Sizes], Sequence[int]], Sizes]
+_RULES: Mapping[str, _Rule] = {
+    "dot_general": _of_product,
+    "conv_general_dilated": _of_convolution,
+    "transpose": _transposed,
+    "broadcast_in_dim": _broadcast,
+    "squeeze": _squeezed,
+    "concatenate": _joined,
+    "split": _split,
+    "gather": _gathered,
+    "reshape": _reshaped,
+}
