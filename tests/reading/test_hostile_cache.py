@@ -92,7 +92,7 @@ def test_a_dump_of_another_key(tmp_path: Path) -> None:
     """A folder that was copied to another key used to be taken for that key's plan."""
     cache, dumps = DumpCache(tmp_path, "…"), ROOT / "hlo_dumps"
     for key, name in (("1", "torch-mlp"), ("2", "qwen3-step")):
-        (dump,) = (dumps / name).glob("h200-auto-tuned-*")
+        (dump,) = (dumps / name).glob("h200-triton-*")
         shutil.copytree(dump, tmp_path / key)
         cache._lock_of(key).parent.mkdir(exist_ok=True)
         cache._lock_of(key).write_bytes(_binding(tmp_path / key))
