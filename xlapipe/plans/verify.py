@@ -14,7 +14,9 @@ These invariants of XLA's buffer assignment are what the reported figures rely o
 6. the groups of a collective contain each device once, the bytes of its result match those of its
    operands, and the thunk sequence has the same number of each kind of collective as the HLO
    (`xlapipe.plans.verify_collectives`);
-7. on TPUs, the size of a value follows from its shape and layout (`xlapipe.plans.padded_shapes`).
+7. on TPUs, the size of a value follows from its shape and layout (`xlapipe.plans.padded_shapes`);
+8. each instruction has the operands, dimensions and called computations that its opcode can have,
+   and no computation calls itself (`xlapipe.plans.verify_instructions`).
 
 In 5, live ranges include both ends, and two cases are not conflicts: a value that begins at the
 position where another ends may reuse its bytes (it is computed in place, or is the next value of
@@ -32,6 +34,7 @@ from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.verify_collectives import collective_mismatch
+from xlapipe.plans.verify_instructions import instruction_mismatch
 from xlapipe.platforms import platform_named
 
 _DUMP_AGAIN = (
@@ -53,6 +56,10 @@ def verify(plan: Plan, *, where: str) -> None:
     Raises:
       PlanMismatchError: an invariant does not hold; the message states the first such.
     """
+    if plan.module is not None and plan.module.complete:
+        mismatch = instruction_mismatch(plan.module)
+        if mismatch is not None:
+            _fail(where, *mismatch, _DUMP_AGAIN_OR_REPORT)
     _verify_places(plan, where)
     _verify_total(plan, where)
     _verify_parameters(plan, where)

@@ -68,7 +68,7 @@ def _with_operands(instruction: Instruction, element_of: dict[str, _TupleElement
         return instruction
     resolved = [_resolve(name, element_of) for name in operands]
     paths = tuple(
-        (*index, *(indices[position] if indices else ()))
+        (*index, *(indices[position] if position < len(indices) else ()))
         for position, (_, index) in enumerate(resolved)
     )
     return instruction._replace(
