@@ -157,6 +157,26 @@ def kinds() -> Workload:
     return Workload(name="kinds", fn=manual, args=args, mesh={"a": 2, "b": 2}, in_specs=(spec, P()))
 
 
+def convolved() -> Workload:
+    """A convolution in groups, for which the partitioner gathers the images."""
+
+    def step(images: jax.Array, kernel: jax.Array) -> jax.Array:
+        dims = ("NHWC", "HWIO", "NHWC")
+        groups = {"dimension_numbers": dims, "feature_group_count": 4}
+        return lax.conv_general_dilated(images, kernel, (1, 1), "SAME", **groups)
+
+    images = ShapeDtypeStruct((16, 8, 8, 16), jnp.float32)
+    kernel = ShapeDtypeStruct((3, 3, 4, 32), jnp.float32)
+    return Workload(
+        name="convolved",
+        fn=step,
+        args=(images, kernel),
+        mesh={"d": DEVICES},
+        in_specs=(P("d"), P()),
+        out_specs=P("d"),
+    )
+
+
 def by_sharding() -> Workload:
     """A program without collectives; the shardings of its weights make XLA add some."""
 

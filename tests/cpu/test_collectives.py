@@ -35,6 +35,7 @@ NAMES = (
     "carried",
     "kinds",
     "by_sharding",
+    "convolved",
     "nested",
 )
 WEIGHT_BYTES = cases.WIDE * cases.WIDE * 2
@@ -91,6 +92,28 @@ GATHER, SCATTER = 'lax.all_gather(shard, "d"', 'lax.psum_scatter(gradient, "d"'
 def test_both_readers_agree(name: str, dumps: Dumps) -> None:
     path = dumps[name].path
     assert read_path(path / "buffer-assignment.txt") == dumps[name].plan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_has_the_line_of_its_collective(name: str, dumps: Dumps) -> None:
+    """The partitioner's own collectives have no line: theirs is that of the nearest user."""
+    plan = dumps[name].plan
+    for collective in collectives(dumps[name]):
+        assert collective.source is not None
+        for instruction in collective.defined_by:
+            if instruction in plan.values_of_instruction:
+                assert plan.nearest_source(instruction) == collective.source
+
+
+def test_a_gather_of_the_partitioner_is_shown_at_the_line_that_needs_it(
+    dumps: Dumps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = dumps["convolved"]
+    assert [c.kind for c in collectives(dump)] == ["all-gather"]
+    assert main(["show", str(dump.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "no source line" not in shown
+    assert f"result of a collective, until {line_of('lax.conv_general_dilated(')}" in shown
 
 
 def test_requested_collectives_of_the_reference(dumps: Dumps) -> None:

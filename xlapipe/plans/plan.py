@@ -1,7 +1,7 @@
 """A Plan: everything that the dump of one module contains about memory and execution."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,6 +33,9 @@ from xlapipe.platforms import platform_named
 
 Placed = tuple[BufferAllocation, LogicalBuffer]
 """A value, and the allocation that it is in."""
+
+# Instructions that run another computation once, as if its instructions were in their place.
+_RUN_ONCE = ("async-start", "call")
 
 
 @dataclass(frozen=True)
@@ -242,13 +245,36 @@ class Plan:
 
     @cached_property
     def _nearest_users(self) -> Mapping[str, str]:
-        return nearest_sources(self._with_source, self._users, self._operands)
+        return nearest_sources(self._with_source, self._reached_users, self._reached_operands)
 
     @cached_property
     def _nearest_operands(self) -> Mapping[str, str]:
         # A tuple's other elements are unrelated.
         tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
-        return nearest_sources(self._with_source, self._operands, self._users, ends=tuples)
+        return nearest_sources(
+            self._with_source, self._reached_operands, self._reached_users, ends=tuples
+        )
+
+    @cached_property
+    def _reached_operands(self) -> Mapping[str, tuple[str, ...]]:
+        """Operands, also from what an asynchronous or plain call runs to what it is given."""
+        if self.module is None:
+            return self._operands
+        operands = dict(self._operands)
+        for name, instruction in self.instructions.items():
+            if instruction.opcode not in _RUN_ONCE:
+                continue
+            for callee in self.module.called(instruction.called_computations, through=()):
+                operands[name] = (*operands[name], callee.root)
+                for parameter in callee.parameters.values():
+                    number = parameter.parameter_number or 0
+                    given = instruction.operands[number : number + 1]
+                    operands[parameter.name] = (*operands.get(parameter.name, ()), *given)
+        return operands
+
+    @cached_property
+    def _reached_users(self) -> Mapping[str, tuple[str, ...]]:
+        return _users_of(self._reached_operands)
 
     def users_of(self, name: str) -> tuple[str, ...]:
         """Instructions outside fusion bodies that have `name` as an operand."""
@@ -268,11 +294,7 @@ class Plan:
 
     @cached_property
     def _users(self) -> Mapping[str, tuple[str, ...]]:
-        users: dict[str, list[str]] = {}
-        for name, operands in self._operands.items():
-            for operand in operands:
-                users.setdefault(operand, []).append(name)
-        return {name: tuple(names) for name, names in users.items()}
+        return _users_of(self._operands)
 
     def parameter(self, number: int | None) -> Instruction | None:
         """The entry's parameter `number`; None without HLO."""
@@ -372,3 +394,11 @@ class Plan:
             for value in allocation.values:
                 values.setdefault(value.instruction, []).append((allocation, value))
         return values
+
+
+def _users_of(operands: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    users: dict[str, list[str]] = {}
+    for name, names in operands.items():
+        for operand in names:
+            users.setdefault(operand, []).append(name)
+    return {name: tuple(names) for name, names in users.items()}
