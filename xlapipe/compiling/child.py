@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -20,8 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.compile_cache import CompileCache, compile_key
-from xlapipe.compiling.compile_program import LockRefusedError, compile_program
-from xlapipe.compiling.messages import LOCK_STAGE, ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.compile_program import (
+    CompiledProgram,
+    KernelsRefusedError,
+    LockRefusedError,
+    compile_program,
+)
+from xlapipe.compiling.messages import (
+    KERNEL_STAGE,
+    LOCK_STAGE,
+    ChildError,
+    CompileRecord,
+    CompileRequest,
+)
 from xlapipe.compiling.user_environment import refuse_changed_variables
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
@@ -39,6 +51,8 @@ from xlapipe.targets.device_topology import (
 # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
 # looking for cycles among them took 13 to 18 % of the CPU time of a compile, and freed nothing.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# What calls of jax's own functions and of MLIR's may raise in another version.
+_OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
@@ -63,6 +77,8 @@ def _child_error(error: Exception, stage: str) -> ChildError:
         stage = "parameters"
     if isinstance(error, LockRefusedError):
         stage = LOCK_STAGE
+    if isinstance(error, KernelsRefusedError):
+        stage = KERNEL_STAGE
     return ChildError(
         stage=stage,
         type="" if isinstance(error, XlapipeError) else type(error).__name__,
@@ -74,6 +90,9 @@ def _child_error(error: Exception, stage: str) -> ChildError:
 def _with_suggestion(error: Exception) -> str:
     """The message, with the name that was probably meant, as Python adds it to tracebacks."""
     message = str(error).rstrip()
+    if not message:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{last.line} ({'/'.join(Path(last.filename).parts[-3:])}:{last.lineno})"
     if isinstance(error, ImportError) and error.name in sys.modules:
         module, wrong = sys.modules[error.name], _IMPORTED_NAME.match(message)
         names = getattr(module, "__all__", dir(module))
@@ -137,7 +156,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         )
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
-    compiled = compile_program(request, program, devices)
+    compiled = _compile_program(request, program, devices)
     stages.enter("record")
     executable = compiled.executable
     made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
@@ -174,6 +193,27 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     if cache is not None:
         cache.keep(key, request, record)
     return record
+
+
+def _compile_program(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> CompiledProgram:
+    """As `compile_program`; an error names the Pallas kernels that XLA refuses, if it does.
+
+    Raises:
+      KernelsRefusedError: instead of XLA's own error.
+    """
+    from xlapipe.compiling.refused_kernels import refused_kernels
+
+    try:
+        return compile_program(request, program, devices)
+    except RuntimeError as error:
+        refused = []
+        with suppress(*_OF_ANOTHER_JAX):  # XLA's own error is the one to raise
+            refused = refused_kernels(program, devices, {**program.options, **request.options})
+        if not refused:
+            raise
+        raise KernelsRefusedError("; ".join(map(str, refused))) from error
 
 
 def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:

@@ -22,7 +22,13 @@ from typing import IO
 
 from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.messages import LOCK_STAGE, ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.messages import (
+    KERNEL_STAGE,
+    LOCK_STAGE,
+    ChildError,
+    CompileRecord,
+    CompileRequest,
+)
 from xlapipe.compiling.reused_compiles import ENDED_COMPILES
 from xlapipe.compiling.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.dumps.dump import EXECUTABLE
@@ -55,6 +61,13 @@ _Child = subprocess.Popen[bytes] | ForkedChild
 _FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
+# Of a GPU's kernel, and of a TPU's.
+_ON_CHIP = re.compile(r"(?i)shared memory|tensor memory|shared data|\b[vs]mem\b")
+_ON_CHIP_FIX = (
+    "give the kernel smaller blocks (BlockSpec), fewer stages (num_stages in its compiler_params) "
+    "or narrower types: a block's operands must be in the chip's own memory at once"
+)
+_KERNEL_FIX = "change what the message names in that kernel, or its blocks and compiler_params"
 _XLA_FIX = (
     "change what XLA's message names; where it names no part of the step, report it with the log"
 )
@@ -442,6 +455,12 @@ def _error(
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
         fix = _HASHABLE if "Non-hashable static arguments" in text else fix
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
+    if error.stage == KERNEL_STAGE:
+        fix = _ON_CHIP_FIX if _ON_CHIP.search(error.message) else _KERNEL_FIX
+        return CompileError(
+            f"{reference.name}: XLA did not compile {error.message}; the child's log is "
+            f"{log_path}; fix: {fix}"
+        )
     kind = _LockRefusedError if error.stage == LOCK_STAGE else CompileError
     return kind(
         # XLA repeats the input that it rejected, which may be a whole kernel.

@@ -54,6 +54,10 @@ class LockRefusedError(Exception):
     """XLA did not compile a program with a predicted lock."""
 
 
+class KernelsRefusedError(Exception):
+    """XLA does not compile some of a program's Pallas kernels, which the message names."""
+
+
 def compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
 ) -> CompiledProgram:

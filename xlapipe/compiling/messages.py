@@ -12,6 +12,7 @@ from xlapipe.files.records import record_of
 from xlapipe.registry import WorkloadReference
 
 LOCK_STAGE = "compile with a predicted lock"
+KERNEL_STAGE = "compile a Pallas kernel"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ def may_hold_kernels(bytecode: bytes) -> bool:
 def strip_locations(module: Any) -> None:
     """Changes the StableHLO module in place; what the kernels compute stays the same."""
     with module.context:
-        for operation in _operations(module.operation):
+        for operation in operations(module.operation):
             if operation.name != "stablehlo.custom_call":
                 continue
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
@@ -71,12 +71,12 @@ def _strip_for_tpu(call: Any, context: Any) -> None:
         call.attributes[_TPU_CONFIG] = ir.StringAttr.get(json.dumps(config), context)
 
 
-def _operations(operation: Any) -> Iterator[Any]:
+def operations(operation: Any) -> Iterator[Any]:
     yield operation
     for region in operation.regions:
         for block in region:
             for inner in block:
-                yield from _operations(inner.operation)
+                yield from operations(inner.operation)
 
 
 def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:

@@ -12,7 +12,20 @@ _XLAPIPE = os.path.dirname(os.path.dirname(__file__))
 
 
 def user_frame(error: BaseException) -> str | None:
-    """`file:line in function: code` of the innermost frame that is not in a library."""
+    """`file:line in function: code` of the innermost frame that is not in a library.
+
+    What is raised while a traced operation is lowered has only jax's own frames; jax gives those of
+    the traced operation as its cause.
+    """
+    cause = error.__cause__
+    if isinstance(cause, source_info_util.JaxStackTraceBeforeTransformation):
+        frame = _innermost(cause)
+        if frame is not None:
+            return frame
+    return _innermost(error)
+
+
+def _innermost(error: BaseException) -> str | None:
     innermost = None
     for frame in traceback.extract_tb(error.__traceback__):
         if not is_user_code(frame.filename):

@@ -11,7 +11,7 @@ from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.shapes import Shape
 from xlapipe.platforms import PLATFORMS
 
-_KERNEL_NAMES = {
+KERNEL_NAMES = {
     call: pattern for platform in PLATFORMS for call, pattern in platform.kernel_names.items()
 }
 _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
@@ -136,7 +136,7 @@ class Instruction(NamedTuple):
     @property
     def kernel_name(self) -> str | None:
         """The name of the Pallas kernel that a custom call runs; None for any other instruction."""
-        pattern = _KERNEL_NAMES.get(self.custom_call_target or "")
+        pattern = KERNEL_NAMES.get(self.custom_call_target or "")
         if pattern is None:
             return None
         match = pattern.search(self.backend_config) or pattern.search(self.op_name or "")
