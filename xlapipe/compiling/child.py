@@ -203,7 +203,7 @@ def _compile_program(
     Raises:
       KernelsRefusedError: instead of XLA's own error.
     """
-    from xlapipe.compiling.refused_kernels import refused_kernels
+    from xlapipe.lowering.refused_kernels import refused_kernels
 
     try:
         return compile_program(request, program, devices)
