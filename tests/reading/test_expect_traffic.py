@@ -1,4 +1,4 @@
-"""Expectations GivenUp, ReadAtMost, ValuesOfShapeAtMost and FastAccumulation."""
+"""Expectations GivenUp, ReadAtMost, NoValueOfShape, ValuesOfShapeAtMost and FastAccumulation."""
 
 import json
 
@@ -10,6 +10,7 @@ from xlapipe.expect import (
     Expectation,
     FastAccumulation,
     GivenUp,
+    NoValueOfShape,
     ReadAtMost,
     ValuesOfShapeAtMost,
     Violation,
@@ -23,7 +24,8 @@ from xlapipe.plans import (
     Plan,
     SourceLine,
 )
-from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, Program, RequestedDot
+from xlapipe.plans.readers import readers_of
 
 LINE = SourceLine("layer.py", 12)
 CODES = "f8e4m3fn[32,16]{1,0}"
@@ -120,6 +122,66 @@ def test_values_of_a_shape_are_counted(
     if count:
         (violation,) = violations(ValuesOfShapeAtMost(dims, count - 1, dtype), program())
         assert violation.found.startswith(f"{count}: ")
+
+
+# A product whose result is written as rows, and read by the kernel of a loss in the traced shape.
+LOGITS = """HloModule m, is_scheduled=true
+
+%loss (p: bf16[32,320], q: bf16[32]) -> bf16[4,8] {
+  %q = bf16[32]{0} parameter(1)
+  %p = bf16[32,320]{1,0} parameter(0)
+  %z = bf16[4,8,320]{2,1,0} bitcast(%p)
+  ROOT %g = bf16[4,8]{1,0} custom-call(%z, %q), custom_call_target="f"
+}
+
+%double (r: bf16[4,8]) -> bf16[32] {
+  %r = bf16[4,8]{1,0} parameter(0)
+  %s = bf16[2,2,8]{2,1,0} add(%r, %r)
+  ROOT %t = bf16[32]{0} bitcast(%s)
+}
+
+ENTRY %main (h: bf16[4,8,16], w: bf16[16,320]) -> bf16[32] {
+  %h = bf16[4,8,16]{2,1,0} parameter(0)
+  %w = bf16[16,320]{1,0} parameter(1)
+  %rows = bf16[32,16]{1,0} bitcast(%h)
+  %gemm = (bf16[32,320]{1,0}, s8[10240]{0}) custom-call(%rows, %w), custom_call_target="d", metadata={op_name="dot"}
+  %loss.1 = bf16[4,8]{1,0} fusion(%gemm#0, %rows), kind=kLoop, calls=%loss
+  ROOT %twice = bf16[32]{0} fusion(%loss.1), kind=kLoop, calls=%double
+}
+"""  # noqa: E501
+LOGITS_AT = {"h": 0, "w": 1, "gemm": 2, "gemm{0}": 3, "gemm{1}": 4, "loss.1": 5, "twice": 6}
+
+
+@pytest.mark.parametrize(
+    ("dims", "count"),
+    [
+        ((4, 8, 320), 1),  # in the kernel that reads it
+        ((32, 320), 1),  # as it is stored
+        ((2, 2, 8), 1),  # in the kernel that writes it
+        ((4, 8), 1),
+        ((320, 8, 2, 2), 0),
+    ],
+)
+def test_a_value_has_the_shapes_of_its_bitcasts(dims: tuple[int, ...], count: int) -> None:
+    """Tables of pointers and workspaces have none."""
+    logits = Program(plan_of_text(LOGITS, LOGITS_AT))
+    assert len(violations(NoValueOfShape(dims), logits)) == count
+    assert bool(violations(ValuesOfShapeAtMost(dims, 0), logits)) is bool(count)
+
+
+def test_a_product_has_its_shape_in_the_traced_program() -> None:
+    requested = (RequestedDot("dot", "bf16[2,16,320]{2,1,0}", None),)
+    logits = Program(plan_of_text(LOGITS, LOGITS_AT), requested_dots=requested)
+    (violation,) = violations(NoValueOfShape((2, 16, 320)), logits)
+    assert "value gemm{0}" in violation.where
+    assert not violations(NoValueOfShape((2, 16, 320)), Program(logits.plan))
+
+
+def test_readers_are_of_one_element() -> None:
+    plan = plan_of_text(LOGITS, LOGITS_AT)
+    assert readers_of(plan, "gemm{0}") == ("loss.1",)
+    assert readers_of(plan, "gemm{1}") == ()
+    assert readers_of(plan, "h") == ("gemm", "loss.1")
 
 
 def test_fast_accumulation_in_the_listed_scopes_only() -> None:

@@ -1,11 +1,16 @@
 """Expectations of the shapes of values."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe
+from xlapipe.plans.dataflow import Value, dataflow_of
+from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.program import Program
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans.readers import makers
+from xlapipe.plans.shapes import Shape, shape_of
 from xlapipe.plans.wording import counted
 
 
@@ -13,13 +18,14 @@ from xlapipe.plans.wording import counted
 class NoValueOfShape(Expectation):
     """No value has the dimensions `dims`, in any dtype or layout.
 
-    Dimensions of size 1 and the order of dimensions are ignored.
+    Dimensions of size 1 and the order of dimensions are ignored. A value that XLA stores in other
+    dimensions counts if it is written or read through a bitcast in these, or if it is the result of
+    a product that has these in the traced program.
     """
 
     dims: tuple[int, ...]
 
     def check(self, program: Program) -> Finding:
-        dims = tuple(sorted(dim for dim in self.dims if dim != 1))
         violations = [
             Violation(
                 f"no value of shape {list(self.dims)}",
@@ -28,9 +34,7 @@ class NoValueOfShape(Expectation):
                 program.plan.nearest_source(value.instruction),
                 "select the needed elements before the computation",
             )
-            for allocation in program.plan.allocations
-            for value in allocation.values
-            if dims in dims_of(value.shape)
+            for allocation, value in _values_of(program, self.dims)
         ]
         return self.finding(
             counted(len(violations), "such value") if violations else "no such value", *violations
@@ -39,10 +43,9 @@ class NoValueOfShape(Expectation):
 
 @dataclass(frozen=True)
 class ValuesOfShapeAtMost(Expectation):
-    """At most `count` values have the dimensions `dims`, in any layout.
+    """At most `count` values have the dimensions `dims`, as for `NoValueOfShape`.
 
-    Dimensions of size 1 and the order of dimensions are ignored. `dtype` is XLA's name of an
-    element type, e.g. `f32`; None for any.
+    `dtype` is XLA's name of an element type, e.g. `f32`; None for any.
     """
 
     dims: tuple[int, ...]
@@ -50,14 +53,10 @@ class ValuesOfShapeAtMost(Expectation):
     dtype: str | None = None
 
     def check(self, program: Program) -> Finding:
-        dims = tuple(sorted(dim for dim in self.dims if dim != 1))
         matching = [
-            (allocation, value)
-            for allocation in program.plan.allocations
-            for value in allocation.values
-            if dims in dims_of(value.shape, self.dtype)
-            # The shape of a tuple's table of pointers lists the shapes of all its elements.
-            and not value.shape.is_tuple
+            placed
+            for placed in _values_of(program, self.dims)
+            if self.dtype in (None, placed[1].shape.element)
         ]
         measured = f"{len(matching)}: {', '.join(value.name for _, value in matching) or 'none'}"
         if len(matching) <= self.count:
@@ -109,10 +108,39 @@ class NoValueAbove(Expectation):
         return self.finding(f"largest {largest_bytes:,} B", *violations)
 
 
-def dims_of(shape: Shape, dtype: str | None = None) -> list[tuple[int, ...]]:
-    """Sorted dimensions, without ones, of every array in a shape, or of those of one dtype."""
-    return [
-        tuple(sorted(array.dims_without_ones))
-        for array in shape.arrays
-        if dtype in (None, array.element)
-    ]
+def _values_of(program: Program, dims: tuple[int, ...]) -> Iterator[Placed]:
+    """The values with the dimensions `dims`; a tuple's table of pointers is none."""
+    wanted, elements = _comparable(dims), prod(dims)
+    products = {
+        dot.op_name
+        for dot in program.requested_dots or ()
+        if _comparable(shape_of(dot.shape).dims) == wanted
+    }
+    maker_of = makers(program.plan)
+    for allocation in program.plan.allocations:
+        for value in allocation.values:
+            # The number of elements of a dynamic shape is 0.
+            if value.shape.is_tuple or value.shape.elements not in (0, elements):
+                continue
+            maker = maker_of.get(value.instruction)
+            shapes = [value.shape]
+            if maker is not None and allocation.parameter_number is None:
+                shapes += _shapes(program.plan, Value(*maker, value.index))
+            # A library's call returns the product and a workspace.
+            is_first = value.index in ((), (0,))
+            traced = is_first and maker is not None and maker[1].op_name in products
+            if traced or any(_comparable(shape.dims) == wanted for shape in shapes):
+                yield allocation, value
+
+
+def _shapes(plan: Plan, value: Value) -> Iterator[Shape]:
+    """The other shapes of a value, with the same number of elements."""
+    assert plan.module is not None
+    elements = value.instruction.shape.at(value.path).elements
+    shapes = dataflow_of(plan.module).shapes(value)
+    return (shape for shape in shapes if shape.elements == elements)
+
+
+def _comparable(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Sorted dimensions without ones, which XLA adds, drops and reorders."""
+    return tuple(sorted(dim for dim in dims if dim != 1))

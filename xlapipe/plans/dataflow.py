@@ -16,6 +16,7 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.buffers import value_name
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.shapes import Shape
 
 Path = tuple[int, ...]
 """The shape index of an element of a tuple; `()` for the whole result."""
@@ -259,6 +260,51 @@ class Dataflow:
                 if not passed and user.name not in yielded:
                     yielded.add(user.name)
                     yield Value(current.computation, user, path)
+
+    def shapes(self, value: Value) -> Iterator[Shape]:
+        """The shapes in which `value` is written and read: its own, and those of bitcasts of it.
+
+        XLA stores a value in the shape that its kernel writes, and bitcasts it to that of the
+        traced program, in the kernel or in those that read it.
+        """
+        pending, seen = [value, *self._written_as(value)], set[tuple[str, str, Path]]()
+        while pending:
+            current = pending.pop()
+            if current.key in seen:
+                continue
+            seen.add(current.key)
+            yield current.instruction.shape.at(current.path)
+            if current.instruction.name == current.computation.root:
+                pending.extend(self._results_of_callers(current))
+            for user, position, read in self._users_of(current):
+                if read == current.path[: len(read)]:
+                    path = current.path[len(read) :]
+                    pending.extend(self._passed_on(current.computation, user, position, path))
+                    if user.opcode == "fusion":
+                        pending.extend(self._parameters(user, position, path))
+
+    def _written_as(self, value: Value) -> Iterator[Value]:
+        """What a fusion makes and bitcasts to its result, which is `value`."""
+        inside = self._root_of_fusion(value)
+        while inside is not None and inside.instruction.opcode in (*opcodes.RESHAPES, "tuple"):
+            operand = forwarded_operand(inside.instruction, inside.path) or (0, ())
+            inside = self._operand(inside.computation, inside.instruction, *operand)
+            if inside is not None and inside.instruction.opcode not in opcodes.GIVEN:
+                yield inside
+
+    def _root_of_fusion(self, value: Value) -> Value | None:
+        if value.instruction.opcode != "fusion":
+            return None
+        for body in map(self.module.computations.get, value.instruction.called_computations):
+            if body is not None:
+                return Value(body, body.by_name[body.root], value.path)
+        return None
+
+    def _parameters(self, caller: Instruction, number: int, path: Path) -> Iterator[Value]:
+        """The values that an operand is in the computations of a fusion."""
+        for body in map(self.module.computations.get, caller.called_computations):
+            if body is not None and number in body.parameters:
+                yield Value(body, body.parameters[number], path)
 
     def _passed_on(
         self, computation: Computation, user: Instruction, position: int, path: Path

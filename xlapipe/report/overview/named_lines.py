@@ -10,8 +10,9 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of
-from xlapipe.plans.occupancy import CountedValue
+from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.program import ArgumentLeaf
+from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import counted
 from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
@@ -158,15 +159,22 @@ class _Named:
             at = f", {line}" if line is not None else ""
             text = self._texts.of(line)
             yield "ends at", f"{last}{at}" + (f"  {text}" if text else "")
-        users = plan.users_of(value.instruction)
-        if users:
-            shown = ", ".join(
-                f"{user}{f' ({overview.named(line)})' if line else ''}"
-                for user in users[:_MAX_USERS]
-                for line in [plan.nearest_source(user)]
-            )
-            more = f" and {len(users) - _MAX_USERS} more" if len(users) > _MAX_USERS else ""
-            yield "read by", shown + more
+        if plan.module is not None and plan.module.complete:
+            yield "read by", self._readers_text(value, is_output=role is Role.OUTPUT)
+
+    def _readers_text(self, value: LogicalBuffer, *, is_output: bool) -> str:
+        """The instructions that read a value, in XLA's order, each with its line."""
+        plan, overview = self._plan, self._overview
+        readers = readers_of(plan, value.name)
+        if not readers:
+            return "nothing, it is an output" if is_output else "nothing"
+        shown = ", ".join(
+            f"{reader}{f' ({overview.named(line)})' if line else ''}"
+            for reader in readers[:_MAX_USERS]
+            for line in [plan.nearest_source(reader)]
+        )
+        more = f" and {len(readers) - _MAX_USERS} more" if len(readers) > _MAX_USERS else ""
+        return shown + more
 
     # --- a source line
 
