@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, ShapeDtypeStruct, lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from jax.sharding import SingleDeviceSharding
 
 from xlapipe import Workload
 
@@ -229,3 +229,14 @@ def form(name: str) -> Workload:
         donate_argnums=tuple(map(names.index, this.donated)),
         **mesh,
     )
+
+
+def propagated() -> Workload:
+    """A jitted step of two arguments without shardings, which XLA takes from the outputs."""
+    half = NamedSharding(AbstractMesh((2,), ("x",), axis_types=(AxisType.Auto,)), P("x"))
+
+    def step(a: Array, b: Array) -> tuple[Array, Array]:
+        return lax.with_sharding_constraint(a + 1, half), b
+
+    fn = jax.jit(step, donate_argnums=0, in_shardings=(None, None), out_shardings=(None, half))
+    return Workload(name="propagated", fn=fn, args=(BUFFER, BUFFER))

@@ -25,6 +25,7 @@ def dump_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dump]:
     references = [
         WorkloadReference(name, "aliasing_forms:form", {"name": name}, HERE) for name in FORMS
     ]
+    references.append(WorkloadReference("propagated", "aliasing_forms:propagated", folder=HERE))
     return dumps_of(compile_batch(references, folder, more_paths=[HERE.parents[1]]))
 
 
@@ -53,3 +54,16 @@ def test_form(name: str, dump_of: Callable[[str], Dump], jaxlib_version: str) ->
     assert (len(elsewhere) > form.others) == bool(copied), (elsewhere, copied)
     if jaxlib_version == "0.11.2":
         assert set(copied) == set(form.copied), copied
+
+
+def test_an_argument_has_the_bytes_of_the_sharding_that_xla_chose(
+    dump_of: Callable[[str], Dump],
+) -> None:
+    program = dump_of("propagated").program
+    half = 64 * 256 * 4 // 2
+    for leaf in program.arguments:
+        allocation = program.plan.parameter_allocation(leaf.parameter_number)
+        assert allocation is not None
+        assert (leaf.size_bytes, allocation.size_bytes, leaf.spec) == (half, half, ("x",))
+    (row,) = donations(program)
+    assert (row.outcome, row.size_bytes) == (DonationOutcome.ALIASED, half)

@@ -30,7 +30,12 @@ from xlapipe.plans import Instruction, Plan
 from xlapipe.plans.gemms import requested_dots
 from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.opcodes import DOTS
-from xlapipe.plans.program import OutputLeaf, RequestedCollective, RequestedDot
+from xlapipe.plans.program import (
+    ArgumentLeaf,
+    OutputLeaf,
+    RequestedCollective,
+    RequestedDot,
+)
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.platforms import Platform
 from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
@@ -149,7 +154,8 @@ def _manifest(
     policy = {name: str(value) for name, value in job.policy_options.items()}
     collectives = record.requested_collectives or ()
     if record.mesh is not None:
-        facts["outputs"] = _on_one_device(record.outputs, plan)
+        facts["arguments"] = _arguments_on_one_device(record.arguments, plan)
+        facts["outputs"] = _outputs_on_one_device(record.outputs, plan)
     return Manifest(
         **{
             **facts,
@@ -170,7 +176,26 @@ def _manifest(
     )
 
 
-def _on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
+def _arguments_on_one_device(
+    arguments: tuple[ArgumentLeaf, ...], plan: Plan
+) -> tuple[ArgumentLeaf, ...]:
+    """Arguments with their bytes on one device, which XLA decides where no spec does."""
+    shapes = {
+        leaf.parameter_number: parameter.shape
+        for leaf in arguments
+        if (parameter := plan.parameter(leaf.parameter_number)) is not None
+    }
+    return tuple(
+        replace(leaf, size_bytes=shape.size_bytes)
+        if (shape := shapes.get(leaf.parameter_number)) is not None
+        and not shape.is_tuple
+        and shape.size_bytes is not None
+        else leaf
+        for leaf in arguments
+    )
+
+
+def _outputs_on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
     """Outputs with their bytes on one device, which XLA decides where no spec does."""
     arrays = plan.result_shape.arrays if plan.result_shape is not None else ()
     if len(arrays) != len(outputs):

@@ -39,7 +39,7 @@ from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.plans.program import OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import platform_named
 from xlapipe.targets.chip_grid import ChipGrid
 from xlapipe.targets.device_topology import (
@@ -166,7 +166,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     record = CompileRecord(
         workload=program.workload,
-        arguments=program.arguments,
+        arguments=_arguments(program, executable),
         outputs=_outputs(program, executable) if executable is not None else program.outputs,
         requested_collectives=program.requested_collectives,
         named_values=program.named_values,
@@ -381,14 +381,23 @@ def _topology(
     )
 
 
+def _arguments(program: LoweredProgram, executable: Any | None) -> tuple[ArgumentLeaf, ...]:
+    """The arguments, with the shardings that XLA chose where the user gave none."""
+    from xlapipe.lowering.specs import arguments_as_compiled
+
+    if executable is None or program.device_count == 1 or program.mesh is None:
+        return program.arguments
+    return arguments_as_compiled(program.arguments, program.mesh, executable)
+
+
 def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:
     """The outputs, with the memories and shardings that XLA chose."""
-    from xlapipe.lowering.specs import as_compiled, in_memory
+    from xlapipe.lowering.specs import in_memory, outputs_as_compiled
 
     outputs = in_memory(program.outputs, executable)
     if program.device_count == 1 or program.mesh is None:
         return outputs
-    return as_compiled(outputs, program.mesh, executable)
+    return outputs_as_compiled(outputs, program.mesh, executable)
 
 
 def _devices(

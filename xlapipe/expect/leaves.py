@@ -12,8 +12,8 @@ from xlapipe.plans.wording import counted
 class LeavesTotal(Expectation):
     """All leaves named `name`, arguments and outputs, total exactly `total_bytes`.
 
-    Counted are the bytes of whole arrays: of shapes and dtypes, without sharding and padding.
-    `AllocationOf` compares the allocation of each leaf.
+    Counted are the bytes on one device of shapes and dtypes, without padding: for an array sharded
+    over N devices, 1/N of its bytes. `AllocationOf` compares the allocation of each leaf.
     """
 
     name: str

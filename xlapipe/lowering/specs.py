@@ -9,7 +9,7 @@ from jax._src.lib import xla_client
 from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from xlapipe.plans.program import OutputLeaf, Spec
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Spec
 
 
 def spec_of(sharding: Any) -> Spec | None:
@@ -47,7 +47,7 @@ def in_memory(outputs: Sequence[OutputLeaf], executable: Any) -> tuple[OutputLea
     return tuple(replace(leaf, memory_kind=other_memory(kinds[leaf.index])) for leaf in outputs)
 
 
-def as_compiled(
+def outputs_as_compiled(
     outputs: Sequence[OutputLeaf], axes: Mapping[str, int], executable: Any
 ) -> tuple[OutputLeaf, ...]:
     """The outputs with the specs that XLA settled on.
@@ -56,12 +56,35 @@ def as_compiled(
       axes: the mesh.
       executable: as jax's compiler returns it, compiled for more than one device.
     """
-    mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
-    shardings = executable.get_output_shardings() or ()
-    specs = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in shardings]
-    return tuple(
-        replace(leaf, spec=tuple(spec)) for leaf, (spec,) in zip(outputs, specs, strict=True)
+    specs = _specs(executable.get_output_shardings(), axes)
+    return tuple(replace(leaf, spec=spec) for leaf, spec in zip(outputs, specs, strict=True))
+
+
+def arguments_as_compiled(
+    arguments: Sequence[ArgumentLeaf], axes: Mapping[str, int], executable: Any
+) -> tuple[ArgumentLeaf, ...]:
+    """The arguments, those without a spec with the one that XLA chose.
+
+    Args:
+      axes: the mesh.
+      executable: as jax's compiler returns it, compiled for more than one device.
+    """
+    if all(leaf.spec is not None or leaf.parameter_number is None for leaf in arguments):
+        return tuple(arguments)
+    specs: dict[int | None, Spec] = dict(
+        enumerate(_specs(executable.get_parameter_shardings(), axes))
     )
+    return tuple(
+        replace(leaf, spec=specs.get(leaf.parameter_number)) if leaf.spec is None else leaf
+        for leaf in arguments
+    )
+
+
+def _specs(shardings: Sequence[Any] | None, axes: Mapping[str, int]) -> list[Spec]:
+    """The specs of XLA's shardings over the mesh of these axes."""
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
+    parsed = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in shardings or ()]
+    return [tuple(spec) for (spec,) in parsed]
 
 
 def _tiled(sharding: Any) -> Any:
