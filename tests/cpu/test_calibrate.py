@@ -1,7 +1,7 @@
-"""`xlapipe calibrate`: what it refuses, and how kernels are added to a calibration."""
+"""`xlapipe calibrate`: its probes, without a GPU, and the calibration that follows from them."""
 
-import json
-import tarfile
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,95 +10,136 @@ from typing import Any
 import jax
 import pytest
 
+from tests.conftest import ROOT
 from tests.gpu.time_zoo.time_zoo import programs_of
-from xlapipe.cli import main
-from xlapipe.predict.calibration import CalibrationError, parse_calibration, shipped_calibration
+from xlapipe.cost import step_cost
+from xlapipe.plans import Plan
+from xlapipe.predict import predict
+from xlapipe.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    parse_calibration,
+    shipped_calibration,
+)
 from xlapipe.profiles.measured import Measured, MeasuredKernel
 from xlapipe.readers import read_path
 from xlapipe.running.calibration import time_programs as timing
-from xlapipe.running.calibration.calibrate import base_for_attached, chosen_programs
-from xlapipe.running.calibration.fit import ProgramProfile, extended
+from xlapipe.running.calibration.code_files import with_kernel_codes
+from xlapipe.running.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.running.calibration.probes import probes
 from xlapipe.running.calibration.timed_program import TimedProgram
-from xlapipe.targets.device import device_of_target
+from xlapipe.targets.device import Device, device_of_target
 
-RECORDS = Path(__file__).resolve().parents[1] / "gpu/time_zoo/records"
+# Kinds of kernels that no probe has: a tuner on the device chooses them, or they are seldom.
+_NOT_WITHOUT_A_DEVICE = ("cublas s8", "cublas f8e4m3fn", "cusolver_gesvd_ffi f32")
+_COLLECTIVES = ("all-", "reduce-scatter", "collective-permute")
 
 
 def test_the_example_of_a_zoo_has_30_programs_that_can_be_traced() -> None:
-    zoo = programs_of(RECORDS.parent / "programs.py")
+    zoo = programs_of(ROOT / "tests/gpu/time_zoo/programs.py")
     assert len(zoo) == 29  # and one for several GPUs
     for name, program in zoo.items():
         if name != "transformers/cudnn_attention":  # it asks for cuDNN's version
             assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name
 
 
-def profile(name: str, program: str, folder: Path) -> ProgramProfile:
-    """What a program of the second zoo took, under another name."""
-    with tarfile.open(RECORDS / "unseen.plans.tar.xz") as archive:
-        members = [item for item in archive if item.name.startswith(f"{program}/")]
-        archive.extractall(folder, members, filter="data")
-    programs = json.loads((RECORDS / "unseen.json").read_text(encoding="utf-8"))["programs"]
-    record = programs[program]
-    kernels = tuple(MeasuredKernel(key, *row) for key, row in record["kernels"].items())
-    seconds = record["kernel_seconds"]
-    measured = Measured(kernels, (), seconds, 0.0, record["span_seconds"], seconds, 5)
-    return ProgramProfile(name, read_path(folder / program), measured, [record["wall_seconds"]])
+def test_probes_are_the_same_each_time() -> None:
+    first, second = probes(), probes()
+    assert 250 <= len(first) <= 350
+    assert list(first) == list(second)
+    for name, program in first.items():
+        assert program.args == second[name].args, name
+    # Of any first half, what there is time for, each family has probes.
+    names = list(first)
+    families = {name.partition("/")[0] for name in names}
+    assert len(families) > 25
+    assert {name.partition("/")[0] for name in names[: len(names) // 2]} == families
 
 
-def test_further_kernels_replace_those_of_the_same_program(tmp_path: Path) -> None:
-    base, speeds = shipped_calibration("h200"), device_of_target("h200")
-    assert base is not None
-    assert speeds is not None
-    timed = profile("top_8_4096x4096", "decoding/beams", tmp_path)
-    given = {"date": "2026-11-23", "command": "xlapipe calibrate --only top_8_4096x4096"}
-    both = extended(base, [timed], speeds, given)
-
-    others = [kernel for kernel in base.kernels if kernel.program != timed.name]
-    assert len(others) < len(base.kernels)
-    assert list(both.kernels[: len(others)]) == others
-    added = both.kernels[len(others) :]
-    assert {kernel.program for kernel in added} == {timed.name}
-    assert not any(kernel.device for kernel in added)
-    (selection,) = (kernel for kernel in added if kernel.kind == "__gpu$TopK f32")
-    (measured,) = (row for row in timed.measured.kernels if row.name == "custom-call.1")
-    assert selection.microseconds == round(measured.seconds * 1e6, 2)
-    assert both.constants == base.constants
-    earlier = base.provenance["extended"]
-    assert both.provenance == {**base.provenance, "extended": [*earlier, given]}
-    again = extended(both, [timed], speeds, given)
-    assert again.kernels == both.kernels
-    assert again.provenance["extended"] == [*earlier, given, given]
-    read = parse_calibration(both.to_text(), where="written")
-    assert read.provenance == both.provenance
-    assert len(read.kernels) == len(both.kernels)
+def traced(step: int) -> None:
+    for name, program in list(probes().items())[::step]:
+        if not name.startswith("attention/"):  # it asks for cuDNN's version
+            assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name
 
 
-def test_programs_are_chosen_by_name() -> None:
-    assert list(chosen_programs("^chain_1(6)?$")) == ["chain_1", "chain_16"]
-    with pytest.raises(CalibrationError, match=r"none of the .* programs has such a name"):
-        chosen_programs("^no such program$")
-    with pytest.raises(CalibrationError, match="not a regular expression"):
-        chosen_programs("(")
+def test_some_probes_can_be_traced() -> None:
+    traced(12)
 
 
-def test_a_calibration_of_another_device_is_not_extended(tmp_path: Path) -> None:
-    base = shipped_calibration("h200")
-    assert base is not None
-    (tmp_path / "h200.jsonl").write_text(base.to_text(), encoding="utf-8")
-    with pytest.raises(CalibrationError, match="is cpu, and the calibration is of NVIDIA H200"):
-        base_for_attached(tmp_path / "h200.jsonl")
-    with pytest.raises(CalibrationError, match=r"is cpu, and none is in this package; fix: "):
-        base_for_attached(None)
+@pytest.mark.exhaustive
+def test_all_probes_can_be_traced() -> None:
+    traced(1)
 
 
-def test_a_calibration_is_given_with_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out.jsonl"
-    arguments = ["calibrate", "--target", "attached", "--out", str(out), "--calibration", "x"]
-    assert main(arguments) == 2
-    assert "fix: add --only" in capsys.readouterr().err
-    assert not out.exists()
+def compiled(folder: Path, pattern: str) -> dict[str, Plan]:
+    """Plans of probes for an H200, compiled in a process of its own."""
+    command = [sys.executable, str(ROOT / "tests/cpu/compile_probes.py"), str(folder), pattern]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert not result.stdout, result.stdout
+    paths = sorted({path.parent for path in folder.rglob("*.hlo.pb")})
+    return {
+        str(path.relative_to(folder)): with_kernel_codes(read_path(path), path) for path in paths
+    }
+
+
+def known() -> tuple[Device, Calibration]:
+    device, shipped = device_of_target("h200"), shipped_calibration("h200")
+    assert device is not None
+    assert shipped is not None
+    return device, shipped
+
+
+def profile(name: str, plan: Plan) -> ProgramProfile:
+    """The profile of a probe that takes what this package's calibration predicts."""
+    device, shipped = known()
+    cost = step_cost(plan, device)
+    assert cost is not None
+    prediction = predict(plan, cost, shipped, unknown_trips=100)
+    kernels = tuple(
+        MeasuredKernel(item.name, item.launches, item.seconds) for item in prediction.kernels
+    )
+    span, total = prediction.seconds, prediction.kernel_seconds
+    measured = Measured(kernels, (), total, 0.0, span, total, 5)
+    return ProgramProfile(name, plan, measured, [prediction.call_seconds])
+
+
+def calibrated(plans: dict[str, Plan]) -> Calibration:
+    device, shipped = known()
+    profiles = [profile(name, plan) for name, plan in plans.items()]
+    made = calibration_of(profiles, device, shipped.provenance)
+    return parse_calibration(made.to_text(), where="made")
+
+
+def test_a_calibration_of_probes_predicts_what_they_took(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "^launches/|^(elements|sums|turned|products|pallas_rows)/00$")
+    made = calibrated(plans)
+    device, shipped = known()
+    assert made.constants.bandwidth == pytest.approx(shipped.constants.bandwidth, rel=0.1)
+    for name in ("elements/00", "sums/00", "turned/00", "products/00", "pallas_rows/00"):
+        cost = step_cost(plans[name], device)
+        assert cost is not None
+        before, after = (predict(plans[name], cost, it) for it in (shipped, made))
+        assert after.kernel_seconds == pytest.approx(before.kernel_seconds, rel=0.1), name
+        assert {kernel.launch.basis for kernel in after.kernels} == {"calibrated"}
+
+
+def test_without_the_probes_of_constants_there_is_no_calibration(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "^launches/(add_256|chain_4)$")
+    with pytest.raises(CalibrationError, match=r"launches/chain_256_no_graph.*; fix: run it on"):
+        calibrated(plans)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_every_probe_compiles_and_every_kind_of_kernel_is_among_them(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "")
+    assert plans.keys() == probes().keys()
+    kinds = {kernel.kind for kernel in calibrated(plans).kernels}
+    missing = {kernel.kind for kernel in known()[1].kernels} - kinds
+    assert {kind for kind in missing if not kind.startswith(_COLLECTIVES)} <= {
+        *_NOT_WITHOUT_A_DEVICE
+    }
 
 
 def test_what_is_compiled_is_timed_although_another_compile_is_late(

@@ -1,7 +1,7 @@
 """What one launch of a kernel does, by the kind of its instruction.
 
 A calibration has kinds and points of this module, of `fusion_work` and of `product_work`: after a
-change there, run `tests/gpu/time_zoo/recompute_points.py`.
+change there, a GPU has to be calibrated again.
 """
 
 import re

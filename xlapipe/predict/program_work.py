@@ -12,9 +12,9 @@ from xlapipe.predict.gpu import (
     THREADS_OF_A_WARP,
 )
 
-# Fitted to 573 kernels that an H100 ran (`pallas_programs`, `further_pallas` and those of
-# `further_programs`). What a trip of a loop waits for: products whose operands are loaded ahead,
-# others, loads without products, and loads in loops that also store.
+# Fitted to 573 Pallas kernels of the calibration that an H100 ran. What a trip of a loop waits for:
+# products whose operands are loaded ahead, others, loads without products, and loads in loops that
+# also store.
 _PRODUCT_SECONDS, _UNSTAGED_PRODUCT_SECONDS = 0.2e-6, 0.7e-6
 _LOAD_SECONDS, _ORDERED_SECONDS = 0.14e-6, 0.43e-6
 _REDUCTION_SECONDS = 0.4e-6

@@ -38,7 +38,12 @@ from xlapipe.targets.device import Device
 _L2_SHARE = 0.6
 # The latency of device memory, for a kernel that starts with an empty cache.
 _COLD_SECONDS = 0.45e-6
-_NEEDED = ("chain_256_no_graph", "scan_100_of_3", "scan_100_of_10", "while_100_of_1")
+_NEEDED = (
+    "launches/chain_256_no_graph",
+    "launches/loop_100_of_3",
+    "launches/loop_100_of_10",
+    "launches/until_100_of_1",
+)
 # A program waits for the host if it takes longer than its kernels by this factor and seconds more.
 _WAITING, _SHORT_WAIT = 1.3, 20e-6
 _WEIGHTED_AGAIN = 30
@@ -73,7 +78,7 @@ class _Sample:
 def calibration_of(
     profiles: Sequence[ProgramProfile], device: Device, provenance: Mapping[str, Any]
 ) -> Calibration:
-    """The calibration that follows from the profiles of `calibration_programs`.
+    """The calibration that follows from the profiles of `probes`.
 
     Args:
       device: of the GPU, from its datasheet.
@@ -81,31 +86,6 @@ def calibration_of(
     samples = [sample for profile in profiles for sample in _samples(profile, device)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
-
-
-def extended(
-    base: Calibration,
-    profiles: Sequence[ProgramProfile],
-    device: Device,
-    provenance: Mapping[str, Any],
-) -> Calibration:
-    """A calibration with the kernels of further programs.
-
-    They replace those of the same programs. Constants stay.
-
-    Args:
-      device: of the GPU, from its datasheet.
-      provenance: of the profiles.
-    """
-    samples = [sample for profile in profiles for sample in _samples(profile, device)]
-    names = {profile.name for profile in profiles}
-    kept = [kernel for kernel in base.kernels if kernel.program not in names]
-    history = [*base.provenance.get("extended", ()), dict(provenance)]
-    return replace(
-        base,
-        provenance={**base.provenance, "extended": history},
-        lines=tuple(lines_of([*kept, *_timed(samples, base.constants)])),
-    )
 
 
 def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
@@ -224,17 +204,20 @@ def _constants(
             "that nothing else uses"
         )
 
-    launch = one("add_f32_256").seconds
-    largest = one("add_f32_134217728")
-    hot, hotter = one("add_f32_4194304"), one("add_f32_1048576")
+    launch = one("launches/add_256").seconds
+    largest = one("launches/add_134217728")
+    hot, hotter = one("launches/add_4194304"), one("launches/add_1048576")
     l2_bandwidth = (hot.work.touched_bytes - hotter.work.touched_bytes) / max(
         hot.seconds - hotter.seconds, 1e-9
     )
-    arithmetic = one("fma512_f32")
-    threads = one("iota_f32_67108864")
-    chain, loop = profiles["chain_256_no_graph"].measured, profiles["scan_100_of_10"].measured
-    host_loop = profiles["scan_100_of_3"].measured
-    until = profiles["while_100_of_1"].measured
+    arithmetic = one("launches/arithmetic")
+    threads = one("launches/iota")
+    chain, loop = (
+        profiles["launches/chain_256_no_graph"].measured,
+        profiles["launches/loop_100_of_10"].measured,
+    )
+    host_loop = profiles["launches/loop_100_of_3"].measured
+    until = profiles["launches/until_100_of_1"].measured
     return Constants(
         launch_seconds=launch * 0.9,
         cold_seconds=_COLD_SECONDS,

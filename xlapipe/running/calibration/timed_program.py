@@ -1,17 +1,13 @@
 """A program to be timed: a function and random arguments, which are made when it runs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-F32, BF16 = jnp.float32, jnp.bfloat16
-TYPES = ((F32, "f32"), (BF16, "bf16"))
-"""Types of elements, and what programs' names call them."""
 
 # Values of larger arrays repeat after this number of elements.
 _RANDOM_ELEMENTS = 1 << 20
@@ -84,36 +80,3 @@ class TimedProgram:
     def make_args(self) -> list[Any]:
         """The arguments on the device."""
         return [jax.tree.map(Arg.make, arg) for arg in self.args]
-
-
-class Add(Protocol):
-    """Adds a program to those of a calibration."""
-
-    def __call__(
-        self, name: str, fn: Callable[..., Any], *args: Any, carried: bool = False, **options: Any
-    ) -> None:
-        """Adds `TimedProgram(fn, args, carried, options)` under a name."""
-
-
-def programs_of(parts: Iterable[Callable[[Add], None]]) -> dict[str, TimedProgram]:
-    """The programs that `parts` add, by name."""
-    programs: dict[str, TimedProgram] = {}
-
-    def add(
-        name: str, fn: Callable[..., Any], *args: Any, carried: bool = False, **options: Any
-    ) -> None:
-        programs[name] = TimedProgram(fn, args, carried, options)
-
-    for part in parts:
-        part(add)
-    return programs
-
-
-def sizes(text: str) -> list[tuple[int, ...]]:
-    """Sizes of programs, as their names have them: `8x1024x1024 16x768x3072`."""
-    return [tuple(map(int, shape.split("x"))) for shape in text.split()]
-
-
-def joined(shape: Iterable[int]) -> str:
-    """Sizes in a program's name: `8x1024x1024`."""
-    return "x".join(map(str, shape))
