@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.reading import tpu_texts
 from tests.reading.failure_logs import LOGS
+from tests.reading.sample_records import at_least, predicted
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.choose import Choice
 from xlapipe.choosing.rows import ChoiceRow
@@ -54,7 +55,7 @@ from xlapipe.running.memory_account import MemoryAccount
 from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.sizing.cliff import Cliff
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory, PredictedTime
+from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.recomputed import RecomputedKernel
 from xlapipe.sizing.sweep import Axis, combinations
 from xlapipe.targets.outside_plan import OutsidePlan
@@ -220,15 +221,16 @@ _CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
 
 
 def _choose() -> dict[str, Any]:
-    predicted = replace(_MEMORY, predicted=PredictedTime(1e-3, 8e-4, 2e-3, "NVIDIA H200", None, ()))
+    timed = replace(_MEMORY, predicted=predicted(1e-3, 8e-4, 2e-3))
     values = {"batch": 8, "rate": 0.1, "mesh": [1, 2], "policy": "a", "scan": True, "seed": None}
     written = Candidate(values, "h200")
     choice = Choice(
         workload="step:train",
         maximise="batch",
         rows=(
-            ChoiceRow(replace(written, change=_CHANGE), predicted, 8.0, 75, chosen=True),
+            ChoiceRow(replace(written, change=_CHANGE), timed, 8.0, 75, chosen=True),
             ChoiceRow(written, _MEMORY, None, 75),
+            ChoiceRow(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), 8.0, 75),
         ),
         failed=((written, XlapipeError("a")), (replace(written, change=_CHANGE), XlapipeError(""))),
         left_out=1,

@@ -1,7 +1,10 @@
-"""A manifest and an autotune lock, for tests that change a field of one."""
+"""A manifest, an autotune lock and predictions, for tests that change a field of one."""
+
+from dataclasses import replace
 
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.dumps.manifest import Manifest
+from xlapipe.predict import Prediction
 
 MANIFEST = Manifest(
     workload="step",
@@ -30,3 +33,30 @@ LOCK = AutotuneLock(
     target_config="gpu_device_info { core_count: 132 }",
     results='entries { key { target { device: "x" } } }',
 )
+
+
+def predicted(seconds: float, low_seconds: float, high_seconds: float) -> Prediction:
+    """The predicted time of a step, without its kernels."""
+    return Prediction(
+        kernels=(),
+        seconds=seconds,
+        at_least_seconds=None,
+        low_seconds=low_seconds,
+        high_seconds=high_seconds,
+        call_seconds=seconds,
+        device="NVIDIA H200",
+        scaled_from=None,
+        assumptions=(),
+        uncounted=(),
+    )
+
+
+def at_least(seconds: float, why: str) -> Prediction:
+    """A lower bound of the time of a step."""
+    return replace(
+        predicted(seconds, seconds, seconds),
+        **dict.fromkeys(("seconds", "low_seconds", "high_seconds", "call_seconds")),
+        at_least_seconds=seconds,
+        assumptions=(why,),
+        uncounted=(why,),
+    )

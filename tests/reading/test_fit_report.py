@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.reading.sample_records import at_least, predicted
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
 from xlapipe.report.records import plain_data
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory, PredictedTime
+from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Axis, Combination, combinations
 from xlapipe.targets.outside_plan import OutsidePlan
 
@@ -216,17 +217,19 @@ def test_timings_are_columns_only_if_asked_for(rows: list[Row]) -> None:
 
 
 def test_each_row_has_the_time_of_a_step_and_items_per_second(rows: list[Row]) -> None:
-    predicted = replace(
+    known = replace(
         planned(1),
         floor_seconds=1e-3,
-        predicted=PredictedTime(2e-3, 1e-3, 3e-3, "NVIDIA H200", None, ()),
+        predicted=predicted(2e-3, 1e-3, 3e-3),
     )
     least = replace(planned(1), floor_seconds=1e-3)
     points = [row.combination for row in rows]
-    timed = [Row(points[2], predicted), Row(points[4], least), rows[3]]
+    bound = replace(least, predicted=at_least(4e-3, "a loop"))
+    timed = [Row(points[2], known), Row(points[4], least), rows[3], Row(points[4], bound)]
     lines = lines_of(timed, AXES, ())
     assert lines[1].endswith("fits      step  items/s")
     eight = points[4].values["batch"] / 1e-3
     assert lines[2].split()[-3:] == ["2.00", "ms", f"{points[2].values['batch'] / 2e-3:,.0f}"]
     assert lines[3].split()[-3:] == ["≥1.00", "ms", f"≤{eight:,.0f}"]
     assert lines[4].split()[-2:] == ["-", "-"]
+    assert lines[5].split()[-3:] == ["≥4.00", "ms", f"≤{eight / 4:,.0f}"]

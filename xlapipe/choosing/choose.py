@@ -1,6 +1,7 @@
 """Chooses the fastest form of a step that fits: what `xlapipe choose` and `xlapipe.choose` do."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from xlapipe.choosing.policies import (
     places_of,
     presets,
 )
-from xlapipe.choosing.rows import ChoiceRow, with_chosen
+from xlapipe.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.choosing.xla_options import option_changes, without_limit
 from xlapipe.compiling.defaults import DEFAULT_TARGET
@@ -155,22 +156,26 @@ def choose(
         interrupt = error
     if not compiled.rows and compiled.failed:
         raise compiled.failed[0][1]
+    rows = with_chosen(compiled.rows)
     return Choice(
         workload=workload,
         maximise=maximise,
-        rows=with_chosen(compiled.rows),
+        rows=rows,
         failed=tuple(compiled.failed),
         left_out=compiled.left_out,
         interrupt=interrupt,
-        notes=tuple(dict.fromkeys(search.notes)),
+        notes=tuple(dict.fromkeys((*lower_bound_notes(rows), *search.notes))),
     )
 
 
 def _check(limit_bytes: int | None, budget_minutes: float | None, compiles: int | None) -> None:
     if limit_bytes is not None and limit_bytes <= 0:
         raise XlapipeError(f"--limit {limit_bytes}: expected a positive number of bytes")
-    if budget_minutes is not None and budget_minutes <= 0:
-        raise XlapipeError(f"--budget {budget_minutes:g}: expected minutes above 0")
+    if budget_minutes is not None and not 0 < budget_minutes < math.inf:
+        raise XlapipeError(
+            f"--budget {budget_minutes:g}: expected a number of minutes above 0; fix: leave it out "
+            "for no budget"
+        )
     if compiles is not None and compiles <= 0:
         raise XlapipeError(f"--compiles {compiles}: expected 1 or more")
 
@@ -353,9 +358,9 @@ class _Search:
                 f"{row.memory.rematerialised} instructions again; at most {max(less_bytes, 0):,} B "
                 "less at the peak would turn it off"
             )
-            if other.memory.predicted is not None and row.memory.predicted is not None:
-                share = other.memory.predicted.seconds / row.memory.predicted.seconds - 1
-                note += f": {share:+.1%} predicted time"
+            before, after = row.seconds_per_item, other.seconds_per_item
+            if before is not None and after is not None:
+                note += f": {after / before - 1:+z.1%} predicted time"
             self.notes.append(f"{note}.")
 
     def _options(self, base: Candidate) -> Iterator[Candidate]:

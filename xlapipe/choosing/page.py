@@ -88,13 +88,10 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
 
 def _about(row: ChoiceRow) -> str:
     predicted = row.memory.predicted
-    time = ""
-    if predicted is not None:
-        low, high = predicted.low_seconds * 1e3, predicted.high_seconds * 1e3
-        time = (
-            f", predicted {predicted.seconds * 1e3:,.3f} ms, 9 of 10 within {low:,.2f} to "
-            f"{high:,.2f} ms"
-        )
+    time = f", predicted {predicted.text}" if predicted is not None else ""
+    if predicted is not None and predicted.low_seconds and predicted.high_seconds:
+        low, high = predicted.low_seconds * 1e6, predicted.high_seconds * 1e6
+        time += f", 9 of 10 within {low:,.1f} to {high:,.1f} µs"
     return f"{row.candidate}: {row.memory.total_bytes:,} B{time}"
 
 

@@ -1,6 +1,6 @@
 """Rows of compiled candidates, and which of them is chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,9 +43,14 @@ class ChoiceRow:
 
     @property
     def seconds_per_item(self) -> float | None:
-        """Predicted seconds of a step, per item if an argument is maximised; None if unknown."""
+        """Predicted seconds of a step, per item if an argument is maximised.
+
+        None if unknown, also where a lower bound is known: it says nothing about which is faster.
+        """
         predicted = self.memory.predicted
-        return None if predicted is None else predicted.seconds / (self.items or 1.0)
+        if predicted is None or predicted.seconds is None:
+            return None
+        return predicted.seconds / (self.items or 1.0)
 
     @property
     def rank(self) -> tuple[float, float, bool, int, int]:
@@ -69,7 +74,7 @@ class ChoiceRow:
             **{
                 f"predicted_{name}": value
                 for name, value in named(
-                    memory.predicted, "seconds", "low_seconds", "high_seconds"
+                    memory.predicted, "seconds", "at_least_seconds", "low_seconds", "high_seconds"
                 ).items()
             },
             "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
@@ -93,6 +98,27 @@ def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
         best = next((row for row in own if row.fits), None)
         ordered += [replace(row, chosen=row is best) for row in own]
     return tuple(ordered)
+
+
+def lower_bound_notes(rows: Sequence[ChoiceRow]) -> Iterator[str]:
+    """For each target which rows have only a lower bound of their time, and what that means."""
+    for target in dict.fromkeys(row.candidate.target for row in rows):
+        own = [row for row in rows if row.candidate.target == target]
+        bounds = [row for row in own if row.memory.predicted and row.memory.predicted.uncounted]
+        if not bounds:
+            continue
+        reasons = (row.memory.predicted.uncounted for row in bounds if row.memory.predicted)
+        why = "; ".join(dict.fromkeys(reason for own_reasons in reasons for reason in own_reasons))
+        text = (
+            f"{target}: of {len(bounds)} of {len(own)} forms only the least time is known, so they "
+            f"are not ranked by time: {why}."
+        )
+        if any(row.chosen for row in bounds):
+            text += (
+                " The chosen form is the first that fits, as written or with the fewest bytes; "
+                "whether it is the fastest is unknown."
+            )
+        yield text
 
 
 def front(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:

@@ -245,12 +245,13 @@ def _freed_in(place: Place, compiles: Compiles, target: str, free_bytes: int) ->
 
 
 def _freed(change: Change, written: PlannedMemory, changed: PlannedMemory) -> Freed:
-    before, after = written.predicted, changed.predicted
+    before = written.predicted.seconds if written.predicted is not None else None
+    after = changed.predicted.seconds if changed.predicted is not None else None
     return Freed(
         change=change,
         freed_bytes=written.total_bytes - changed.total_bytes,
         total_bytes=changed.total_bytes,
-        seconds=after.seconds - before.seconds if before and after else None,
+        seconds=after - before if after is not None and before is not None else None,
     )
 
 

@@ -123,7 +123,6 @@ def _nothing_fits(choice: "Choice") -> list[str]:
 def _choice(options: argparse.Namespace) -> "Choice":
     from xlapipe.choosing.choose import Changes, choose
     from xlapipe.cli.progress import Steps
-    from xlapipe.report.time_lines import microseconds
     from xlapipe.sizing.sweep import Axis
 
     axes = [Axis.parse(text) for text in options.vary]
@@ -142,8 +141,8 @@ def _choice(options: argparse.Namespace) -> "Choice":
             text = "failed"
             if not isinstance(row, XlapipeError):
                 predicted = row.memory.predicted
-                seconds = predicted.seconds if predicted is not None else None
-                text = f"{row.memory.total_bytes:,} B, predicted {microseconds(seconds)}"
+                seconds = predicted.text if predicted is not None else "-"
+                text = f"{row.memory.total_bytes:,} B, predicted {seconds}"
             steps.show(f"{candidate.target}, {candidate}: {text}")
 
         return choose(

@@ -89,9 +89,12 @@ def _target_lines(
 def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
     predicted, change = row.memory.predicted, row.candidate.change
     interval, seconds = "-", "-"
-    if predicted is not None:
+    if predicted is not None and predicted.low_seconds and predicted.high_seconds:
+        interval = f"{_seconds(predicted.low_seconds)} to {_seconds(predicted.high_seconds)}"
+    if predicted is not None and predicted.seconds is not None:
         seconds = _seconds(predicted.seconds)
-        interval = f"{predicted.low_seconds * 1e3:,.2f} to {predicted.high_seconds * 1e3:,.2f}"
+    elif predicted is not None:
+        seconds = f"≥ {_seconds(predicted.at_least_seconds or 0.0)}"
     item = row.seconds_per_item
     return [
         *map(repr, row.candidate.arguments.values()),

@@ -63,7 +63,10 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "fits": memory.fits,
         "error": None,
         **named(memory, *_IN_JSON),
-        "predicted_seconds": memory.predicted.seconds if memory.predicted is not None else None,
+        **{
+            f"predicted_{name}": value
+            for name, value in named(memory.predicted, "seconds", "at_least_seconds").items()
+        },
         "outside": _outside_figures(memory.outside),
         "missing_memory": [
             named(item, "kind", "instruction", "about_bytes") for item in memory.missing
@@ -103,7 +106,8 @@ def fit_lines(
     sizes = (*_BYTES, "host") if host else _BYTES
     items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
     per_second = f"{items}/s" if items in _NAMES_OF_ITEMS else "items/s"
-    step = ["step", *([per_second] if items else [])] if any(map(_seconds, compiled)) else []
+    timed = any(_seconds(plan)[0] for plan in compiled)
+    step = ["step", *([per_second] if items else [])] if timed else []
     stages = [f"{name}, s" for name in _STAGES] if timings else []
     header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
     table = [header]
@@ -153,18 +157,21 @@ def _cells(row: Row, host: bool) -> list[str]:
     return [*map(rounded, sizes), headroom, *on_host, fits_text(row)]
 
 
-def _seconds(memory: PlannedMemory) -> float | None:
-    """The predicted time of a step, or else its least time."""
-    return memory.predicted.seconds if memory.predicted is not None else memory.floor_seconds
+def _seconds(memory: PlannedMemory) -> tuple[float | None, bool]:
+    """The predicted time of a step, or else its least time, and whether it is the least."""
+    predicted = memory.predicted
+    if predicted is not None and predicted.seconds is not None:
+        return predicted.seconds, False
+    return predicted.at_least_seconds if predicted is not None else memory.floor_seconds, True
 
 
 def _step_cells(row: Row, items: str | None) -> list[str]:
     """The time of a step, `≥` in front of a least time, and items per second."""
     memory = row.outcome
-    seconds = None if isinstance(memory, XlapipeError) else _seconds(memory)
-    if seconds is None or isinstance(memory, XlapipeError):
+    seconds, is_least = (None, True) if isinstance(memory, XlapipeError) else _seconds(memory)
+    if seconds is None:
         return ["-", "-"]
-    least = "≥" if memory.predicted is None else ""
+    least = "≥" if is_least else ""
     count = row.combination.values.get(items) if items is not None else None
     rate = count / seconds if isinstance(count, int) else None
     per_second = "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

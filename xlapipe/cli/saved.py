@@ -105,7 +105,7 @@ def _freed_figures(item: "Freed") -> dict[str, object]:
 
 
 def _change(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds * 1e6:+,.1f} µs"
+    return "unknown" if seconds is None else f"{seconds * 1e6:+z,.1f} µs"
 
 
 def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]":

@@ -21,7 +21,7 @@ from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order, with_fields
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock
 from xlapipe.dumps.compile_facts import CompileFacts
-from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
+from xlapipe.dumps.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.requested_lines import with_requested_lines
 from xlapipe.dumps.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
@@ -104,7 +104,9 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     manifest = _manifest(job, record, lock, dots, plan, relative)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
-    return Dump(Path(where), manifest, plan), files
+    config = files.get(TARGET_CONFIG)
+    dump = Dump(Path(where), manifest, plan, config.decode() if config is not None else None)
+    return dump, files
 
 
 def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:

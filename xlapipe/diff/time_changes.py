@@ -8,8 +8,8 @@ from xlapipe.predict import Prediction
 
 # Smaller differences of a floor are rounding.
 _LEAST_SECONDS = 1e-9
-# Smaller predicted differences of a line are not printed.
-_LEAST_PREDICTED = 0.05e-6
+# Smaller differences would be printed as 0.0 µs; those of a line's prediction are not printed.
+_LEAST_MICROSECONDS = 0.05e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class LineCost:
     """Cost of the kernels of one source line; seconds are None if a GPU is unknown.
 
     Attributes:
-      predicted_seconds: None also without a calibration.
+      predicted_seconds: None also without a calibration, and where a part is not counted.
+      at_least_seconds: of the whole step, where a part is not counted.
     """
 
     floor_seconds: float | None = None
@@ -25,11 +26,20 @@ class LineCost:
     read_bytes: int = 0
     written_bytes: int = 0
     launches: int = 0
+    at_least_seconds: float | None = None
 
     @property
     def touched_bytes(self) -> int:
         """Bytes read and written."""
         return self.read_bytes + self.written_bytes
+
+    @property
+    def predicted_text(self) -> str:
+        """The predicted time, or what it is at least."""
+        if self.at_least_seconds is not None:
+            return f"at least {self.at_least_seconds * 1e6:,.1f} µs"
+        seconds = self.predicted_seconds
+        return "unknown" if seconds is None else f"{seconds * 1e6:,.1f} µs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +93,29 @@ class TimeChange:
         # Fewer bytes take longer where the operations, or the launches, bound the time.
         although = "although " if touched and (touched > 0) != longer else ""
         direction = "longer" if longer else "shorter"
-        return f"least time {delta * 1e6:+,.1f} µs ({direction}): {although}{name} {what}"
+        text = f"{delta * 1e6:+,.1f} µs"
+        if abs(delta) < _LEAST_MICROSECONDS:
+            text = f"{delta * 1e9:+.1f} ns"
+        return f"least time {text} ({direction}): {although}{name} {what}"
 
     @property
     def _predicted(self) -> str:
         a, b = self.a.predicted_seconds, self.b.predicted_seconds
+        if self.a.at_least_seconds is not None or self.b.at_least_seconds is not None:
+            return (
+                f"; predicted {self.a.predicted_text} -> {self.b.predicted_text}: not compared, "
+                "because a part is not counted (show --time says which)"
+            )
         if a is None or b is None:
             return ""
         if self.source is None:
             before, after = f"{a * 1e6:,.1f}", f"{b * 1e6:,.1f}"
             if before == after:
                 return f"; predicted {after} µs for both"
-            share = f" ({b / a - 1:+.1%})" if a else ""
+            share = f" ({b / a - 1:+z.1%})" if a else ""
             return f"; predicted {before} -> {after} µs{share}"
         delta = b - a
-        return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_PREDICTED else ""
+        return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_MICROSECONDS else ""
 
 
 def time_changes(
@@ -114,9 +132,10 @@ def time_changes(
     predicted_a, predicted_b = predictions
     lines_a, lines_b = _by_source(a.kernels, predicted_a), _by_source(b.kernels, predicted_b)
     known = a.floor_seconds is not None and b.floor_seconds is not None
+    predicted = all(item and item.seconds is not None for item in predictions)
     changes = [
         TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing))
-        for nothing in [LineCost(0.0 if known else None, 0.0 if all(predictions) else None)]
+        for nothing in [LineCost(0.0 if known else None, 0.0 if predicted else None)]
         for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
     ]
     changed = [change for change in changes if _differs(change)]
@@ -153,16 +172,18 @@ def _of_step(
         sum(line.read_bytes for line in lines.values()),
         sum(line.written_bytes for line in lines.values()),
         cost.launches,
+        prediction.at_least_seconds if prediction is not None else None,
     )
 
 
 def _by_source(kernels: Sequence[KernelCost], prediction: Prediction | None) -> dict[str, LineCost]:
     lines: dict[str, LineCost] = {}
+    whole = prediction is not None and prediction.seconds is not None
     seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
     for kernel in kernels:
         source = str(kernel.source) if kernel.source is not None else "unknown line"
         nothing = LineCost(
-            0.0 if kernel.floor_seconds is not None else None, 0.0 if prediction else None
+            0.0 if kernel.floor_seconds is not None else None, 0.0 if whole else None
         )
         line = lines.get(source, nothing)
         floor, predicted = kernel.floor_seconds, line.predicted_seconds

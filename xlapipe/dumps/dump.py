@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xlapipe.expect import Expectation
 
 PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
+TARGET_CONFIG = "target_config.txtpb"
 # Texts that no figure is read from; their digests are checked only when they are shown.
 _NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
     file.name for platform in PLATFORMS for file in platform.dump_files if not file.read_into_plan
@@ -51,11 +52,16 @@ _LARGEST_FILE_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class Dump:
-    """A dump directory that was read and checked against its manifest."""
+    """A dump directory that was read and checked against its manifest.
+
+    Attributes:
+      target_config: configuration of the device that it was compiled for; None if it has none.
+    """
 
     path: Path
     manifest: Manifest
     plan: Plan
+    target_config: str | None = None
 
     @cached_property
     def program(self) -> Program:
@@ -68,6 +74,7 @@ class Dump:
             requested_collectives=self.manifest.requested_collectives,
             named_values=self.manifest.named_values,
             target=self.manifest.target,
+            target_config=self.target_config,
         )
 
     @property
@@ -106,7 +113,10 @@ def open_dump(path: Path) -> Dump:
         lines = path / SOURCE_LINES
         manifest = with_lines(manifest, read_source_lines(lines), where=str(lines))
     check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
-    return Dump(path, manifest, plan)
+    config = None
+    if TARGET_CONFIG in manifest.files:
+        config = read_checked_file(path, manifest, TARGET_CONFIG).decode(errors="replace")
+    return Dump(path, manifest, plan, config)
 
 
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:

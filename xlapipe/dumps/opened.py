@@ -7,28 +7,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cost import StepCost, step_cost
+from xlapipe.cost import StepCost
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, STAGE_TITLES
-from xlapipe.predict import Prediction, predict
+from xlapipe.predict import Prediction
 from xlapipe.predict.calibration import Calibration
-from xlapipe.predict.choose import calibration_for
+from xlapipe.predict.study import Study, device_of
 from xlapipe.readers import read_path
 from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import files_at
 from xlapipe.readers.source_lines import read_source_lines
-from xlapipe.targets.device import Device, device_of_config, device_of_target
+from xlapipe.targets.device import Device
 
 if TYPE_CHECKING:
     from xlapipe.dumps.time_record import TimeRecord
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
-TARGET_CONFIG = "target_config.txtpb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,47 +104,37 @@ class Opened:
             return ""
         return self.autotuning.partition(" (")[0].partition(" on ")[0]
 
-    @cached_property
+    @property
     def device(self) -> Device | None:
         """The GPU that the plan is for; None if the target is unknown, or is no GPU."""
-        if self.target is not None:
-            return device_of_target(self.target)
-        if self.dump is None:
-            return None
-        text = self.target_config_text
-        return device_of_config(text) if text else device_of_target(self.dump.manifest.target)
+        return self.study.device
 
     @cached_property
+    def study(self) -> Study:
+        """Cost and predicted time of the plan."""
+        own = self.dump.manifest.target if self.dump is not None else None
+        return Study(
+            self.plan,
+            device_of(own, self.target_config_text, self.target),
+            self.calibration,
+            self.unknown_trips,
+            self.timed,
+        )
+
+    @property
     def target_config_text(self) -> str | None:
-        """The configuration of the device; None if the dump has none, or was not written."""
-        if self.dump is None or TARGET_CONFIG not in self.dump.manifest.files:
-            return None
-        try:
-            return read_file(self.dump.path, TARGET_CONFIG).decode(errors="replace")
-        except DumpError:  # a plan that was compiled and not written
-            return None
+        """The configuration of the device; None if the dump has none."""
+        return self.dump.target_config if self.dump is not None else None
 
-    @cached_property
+    @property
     def step_cost(self) -> StepCost | None:
         """What a step must cost; None if the dump has no complete HLO module."""
-        return step_cost(self.plan, self.device)
+        return self.study.cost
 
-    @cached_property
+    @property
     def prediction(self) -> Prediction | None:
         """The predicted time of a step; None without a complete HLO module, or for no known GPU."""
-        device, cost = self.device, self.step_cost
-        if device is None or cost is None:
-            return None
-        calibration = calibration_for(device, self.calibration)
-        if calibration is None:
-            return None
-        return predict(
-            self.plan,
-            cost,
-            calibration,
-            unknown_trips=self.unknown_trips,
-            timed=self.timed,
-        )
+        return self.study.prediction
 
     @cached_property
     def time_record(self) -> "TimeRecord | None":

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
-from xlapipe.cost import KernelCost, StepCost, step_cost
+from xlapipe.cost import KernelCost, step_cost
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
-from xlapipe.predict import predict
-from xlapipe.predict.choose import calibration_for
-from xlapipe.targets.device import device_of_target
+from xlapipe.predict.study import Study, device_of
 
 _BOUNDS = ("memory", "compute", "link")
 
@@ -131,7 +129,8 @@ class FloorAtMost(Expectation):
     target: str
 
     def check(self, program: Program) -> Finding:
-        cost, violation = _cost_on(program, self.target)
+        study, violation = _study_on(program, self.target)
+        cost = study.cost if study is not None else None
         if cost is None or cost.floor_seconds is None:
             return self.finding("unknown", violation or no_module("kernels"))
         measured = f"{cost.floor_seconds * 1e6:,.2f} µs on {self.target}"
@@ -166,7 +165,8 @@ class BoundBy(Expectation):
             raise ValueError(f"BoundBy: expected one of {', '.join(_BOUNDS)}, found {self.bound!r}")
 
     def check(self, program: Program) -> Finding:
-        cost, violation = _cost_on(program, self.target or program.target)
+        study, violation = _study_on(program, self.target)
+        cost = study.cost if study is not None else None
         if cost is None:
             return self.finding("unknown", violation or no_module("kernels"))
         seconds = cost.bound_seconds()
@@ -202,31 +202,32 @@ class StepTimeAtMost(Expectation):
     target: str | None = None
 
     def check(self, program: Program) -> Finding:
-        target = self.target or program.target
-        cost, violation = _cost_on(program, target)
-        device = device_of_target(target) if target is not None else None
-        if cost is None or device is None or target is None:
+        study, violation = _study_on(program, self.target)
+        if study is None or study.cost is None:
             return self.finding("unknown", violation or no_module("kernels"))
-        calibration = calibration_for(device)
-        if calibration is None:
+        prediction = study.prediction
+        if prediction is None:
             return self.finding(
                 "unknown",
-                Violation("a GPU whose speeds are known", target, advice="name one with target=…"),
+                Violation(
+                    "a GPU whose speeds are known",
+                    self.target or program.target or "",
+                    advice="name one with target=…",
+                ),
             )
-        prediction = predict(program.plan, cost, calibration)
-        text = f"{prediction.seconds * 1e6:,.1f} µs predicted on {prediction.device}"
+        text = f"{prediction.text} predicted on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
-        if prediction.seconds <= self.seconds and not prediction.uncounted:
+        if prediction.seconds is not None and prediction.seconds <= self.seconds:
             return self.finding(text)
-        if prediction.seconds <= self.seconds:
+        if prediction.seconds is None and (prediction.at_least_seconds or 0.0) <= self.seconds:
             return self.finding(
-                f"at least {text}",
+                text,
                 Violation(
                     f"at most {self.seconds * 1e6:,.1f} µs",
-                    f"at least {text}: {'; '.join(prediction.uncounted)}",
-                    advice="state the trips of loops with `Workload(loop_trips=N)`; a step with "
-                    "calls that were not timed has no upper bound",
+                    f"{text}: {'; '.join(prediction.uncounted)}",
+                    advice="state the trips of loops with `Workload(loop_trips=N)`; a step of "
+                    "which a part is not counted has no upper bound",
                 ),
             )
         longest = max(prediction.kernels, key=lambda kernel: kernel.seconds)
@@ -257,13 +258,18 @@ def _kernel_text(kernel: KernelCost) -> str:
     return f"{kernel.name} ({kernel.kind}), {kernel.touched_bytes:,} B"
 
 
-def _cost_on(program: Program, target: str | None) -> tuple[StepCost | None, Violation | None]:
-    """The cost on a target of the catalogue, or the violation that says why there is none."""
-    speeds = device_of_target(target) if target is not None else None
-    if speeds is None:
+def _study_on(program: Program, target: str | None) -> tuple[Study | None, Violation | None]:
+    """The times on a target of the catalogue, or the violation that says why there are none.
+
+    Args:
+      target: None for the one that the program was compiled for.
+    """
+    device = device_of(program.target, program.target_config, target)
+    if device is None:
+        name = target or program.target
         return None, Violation(
             "a target of the catalogue, whose bandwidth and peaks are known",
-            f"target {target!r}" if target is not None else "a dump that does not name its target",
+            f"target {name!r}" if name is not None else "a dump that does not name its target",
             advice="name one with target=…; `xlapipe targets` lists them",
         )
-    return step_cost(program.plan, speeds), None
+    return Study(program.plan, device), None

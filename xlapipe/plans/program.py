@@ -150,6 +150,7 @@ class Program:
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
       target: name of the GPU that it was compiled for; None if unknown.
+      target_config: its configuration, as XLA's text; None if unknown.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
         earlier one; None if nothing was measured.
     """
@@ -163,6 +164,7 @@ class Program:
     named_values: tuple[NamedValue, ...] = ()
     same_buffer: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
+    target_config: str | None = None
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None
 

@@ -56,29 +56,40 @@ class PredictedKernel:
     at_floor: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The predicted time of a step.
+    """The predicted time of a step, or a lower bound of it.
 
     Attributes:
-      seconds: from the first kernel's start to the last one's end on the device.
-      low_seconds, high_seconds: an interval that holds the truth in nine of ten programs.
-      call_seconds: of a call without the profiler, with the host's part.
+      kernels: each with the time of what is counted of it.
+      seconds: from the first kernel's start to the last one's end on the device; None if only a
+        lower bound is known, which is no prediction: it is neither ranked nor compared.
+      at_least_seconds: the lower bound, where `seconds` is None; else None.
+      low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
+        lower bound.
+      call_seconds: of a call without the profiler, with the host's part; None of a lower bound.
       device: that the prediction is for; `scaled_from` the one that was timed, if another.
       assumptions: in words, what is not known.
-      uncounted: those of them by which the step may take many times as long; the times are then
-        lower bounds, and nothing is known of `high_seconds`.
+      uncounted: those of them by which the step may take many times as long.
     """
 
     kernels: tuple[PredictedKernel, ...]
-    seconds: float
-    low_seconds: float
-    high_seconds: float
-    call_seconds: float
+    seconds: float | None
+    at_least_seconds: float | None
+    low_seconds: float | None
+    high_seconds: float | None
+    call_seconds: float | None
     device: str
     scaled_from: str | None
     assumptions: tuple[str, ...]
-    uncounted: tuple[str, ...] = ()
+    uncounted: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The time in microseconds, or what it is at least."""
+        if self.seconds is None:
+            return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
+        return f"{self.seconds * 1e6:,.1f} µs"
 
     @property
     def kernel_seconds(self) -> float:
@@ -243,12 +254,14 @@ class _Predictor:
             + leaves_of(self._plan) * constants.leaf_seconds
             + self._clock.graph_kernels * constants.graph_kernel_seconds
         )
+        whole = not self._uncounted
         return Prediction(
             kernels=kernels,
-            seconds=seconds,
-            low_seconds=max(floor, seconds * math.exp(-spread)),
-            high_seconds=seconds * math.exp(spread),
-            call_seconds=call,
+            seconds=seconds if whole else None,
+            at_least_seconds=None if whole else seconds,
+            low_seconds=max(floor, seconds * math.exp(-spread)) if whole else None,
+            high_seconds=seconds * math.exp(spread) if whole else None,
+            call_seconds=call if whole else None,
             device=self._calibration.device,
             scaled_from=self._calibration.scaled_from,
             assumptions=(*self._uncounted, *self._assumptions),

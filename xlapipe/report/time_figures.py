@@ -97,9 +97,9 @@ class StepTime:
       speeds: None if the dump does not name its GPU.
       measured: None if nothing was measured.
       predicted_seconds: from the first kernel to the last one on the device; None if no GPU is
-        known. `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10
-        programs, and the latter is None where a part is not counted; `predicted_call_seconds` has
-        the host's part.
+        known, or a part is not counted: `predicted_at_least_seconds` is then what the others take.
+        `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10 programs;
+        `predicted_call_seconds` has the host's part.
     """
 
     traffic_bytes: int
@@ -112,16 +112,13 @@ class StepTime:
     speeds: ComputedSpeeds | None
     measured: MeasuredTime | None
     predicted_seconds: float | None
+    predicted_at_least_seconds: float | None
     predicted_kernel_seconds: float | None
     predicted_low_seconds: float | None
     predicted_high_seconds: float | None
     predicted_call_seconds: float | None
     prediction: AboutPrediction | None
     kernels: tuple[TimeRow, ...]
-
-
-def _high_seconds(prediction: Prediction | None) -> float | None:
-    return prediction.high_seconds if prediction and not prediction.uncounted else None
 
 
 def step_time(opened: Opened) -> StepTime | None:
@@ -140,9 +137,10 @@ def step_time(opened: Opened) -> StepTime | None:
         speeds=_speeds(opened.device),
         measured=_measured(record),
         predicted_seconds=prediction.seconds if prediction else None,
+        predicted_at_least_seconds=prediction.at_least_seconds if prediction else None,
         predicted_kernel_seconds=prediction.kernel_seconds if prediction else None,
         predicted_low_seconds=prediction.low_seconds if prediction else None,
-        predicted_high_seconds=_high_seconds(prediction),
+        predicted_high_seconds=prediction.high_seconds if prediction else None,
         predicted_call_seconds=prediction.call_seconds if prediction else None,
         prediction=_about(prediction) if prediction else None,
         kernels=tuple(

@@ -143,14 +143,14 @@ def _prediction(time: StepTime) -> Iterator[str]:
         yield "predicted: none, because the dump does not name a GPU whose speeds are known"
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
-    least, interval = "", f" ({low} to {high} in 9 of 10 programs)"
-    if time.predicted_high_seconds is None:
-        least, interval = "at least ", ""
-    text = (
-        f"predicted {least}{microseconds(time.predicted_seconds)} on {about.device}{interval}, "
-        f"{microseconds(time.predicted_kernel_seconds)} in kernels, "
-        f"{microseconds(time.predicted_call_seconds)} per call"
-    )
+    text = f"predicted {microseconds(time.predicted_seconds)} on {about.device}"
+    text += f" ({low} to {high} in 9 of 10 programs)"
+    if time.predicted_seconds is None:
+        least = microseconds(time.predicted_at_least_seconds)
+        text = f"predicted at least {least} on {about.device}"
+    text += f", {microseconds(time.predicted_kernel_seconds)} in kernels"
+    if time.predicted_call_seconds is not None:
+        text += f", {microseconds(time.predicted_call_seconds)} per call"
     total = sum(about.basis_seconds.values())
     shares = [f"{name} {part / total:.0%}" for name, part in about.basis_seconds.items() if part]
     if shares:

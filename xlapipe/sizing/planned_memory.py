@@ -14,13 +14,12 @@ from typing import NamedTuple
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump
-from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
-from xlapipe.predict import predict
-from xlapipe.predict.choose import calibration_for
+from xlapipe.predict import Prediction
+from xlapipe.predict.study import Study
 from xlapipe.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.readers import read_path
@@ -35,18 +34,6 @@ from xlapipe.targets.outside_plan import OutsidePlan
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.usable_memory import usable_memory
 from xlapipe.temp_order.instruction_order import order_share
-
-
-@dataclass(frozen=True)
-class PredictedTime:
-    """The predicted time of a step; see `Prediction`, without its kernels."""
-
-    seconds: float
-    low_seconds: float
-    high_seconds: float
-    device: str
-    scaled_from: str | None
-    assumptions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +62,8 @@ class PlannedMemory:
         rematerialised, or if the device's speeds are unknown.
       order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
         if it was not computed.
-      predicted: the predicted time of a step; None if it was not asked for, or without a
-        calibration.
+      predicted: the predicted time of a step, without its kernels; None if it was not asked for,
+        or without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
         on; see `plan_error_bytes`.
       basis: what they rest on, in words; None for the device's own, or without autotuning.
@@ -101,7 +88,7 @@ class PlannedMemory:
     recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
     order_bytes: int | None = None
-    predicted: PredictedTime | None = None
+    predicted: Prediction | None = None
     outside: OutsidePlan | None = None
     reserved_bytes: int = 0
     error_bytes: int = 0
@@ -157,12 +144,9 @@ def planned_memory(
         target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=memory_fraction
     )
     rematerialised = rematerialised_names(compiled.plan)
-    cost = None
-    if rematerialised or with_floors or with_times:
-        cost = step_cost(compiled.plan, device_of_config(compiled.config_text))
-    predicted = None
-    if with_times and cost is not None:
-        predicted = _predicted(compiled, cost)
+    study = Study(compiled.plan, device_of_config(compiled.config_text))
+    cost = study.cost if rematerialised or with_floors or with_times else None
+    prediction = study.prediction if with_times else None
     order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
@@ -187,7 +171,7 @@ def planned_memory(
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
-        predicted=predicted,
+        predicted=replace(prediction, kernels=()) if prediction is not None else None,
         outside=usable.outside,
         error_bytes=plan_error_bytes(
             compiled.plan, tuned=False if depends else None, predicted_lock=lock
@@ -222,22 +206,6 @@ def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
             f"±: {'untuned. ' if untuned else ''}9 of 10 recorded programs differ from the "
             "device's plan by less."
         )
-
-
-def _predicted(compiled: "_CompiledPlan", cost: StepCost) -> PredictedTime | None:
-    device = device_of_config(compiled.config_text)
-    calibration = calibration_for(device) if device is not None else None
-    if calibration is None:
-        return None
-    prediction = predict(compiled.plan, cost, calibration)
-    return PredictedTime(
-        prediction.seconds,
-        prediction.low_seconds,
-        prediction.high_seconds,
-        prediction.device,
-        prediction.scaled_from,
-        prediction.assumptions,
-    )
 
 
 class _CompiledPlan(NamedTuple):

@@ -13,6 +13,7 @@ from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.wording import counted
+from xlapipe.predict import Prediction
 from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
@@ -241,14 +242,19 @@ def _time(overview: Overview) -> Iterator[str]:
         most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
         least = f"at least {seconds_text(floor)}" + (f" ({most})" if most else "")
     if prediction is not None:
-        low, high = seconds_text(prediction.low_seconds), seconds_text(prediction.high_seconds)
-        unit = f" {high.rpartition(' ')[2]}"
-        interval = f" (9 in 10: {low.removesuffix(unit)} to {high})"
-        if prediction.uncounted:
-            interval = " of a part"
-        yield f"Time: {seconds_text(prediction.seconds)} predicted{interval}, {least}"
+        yield f"Time: {_predicted_text(prediction)}, {least}"
     elif least:
         yield f"Time: {least}"
+
+
+def _predicted_text(prediction: Prediction) -> str:
+    seconds, low, high = prediction.seconds, prediction.low_seconds, prediction.high_seconds
+    if seconds is None or low is None or high is None:
+        counted = seconds_text(prediction.at_least_seconds or 0.0)
+        return f"no prediction: a part is not counted (--time), without it {counted}"
+    unit = f" {seconds_text(high).rpartition(' ')[2]}"
+    interval = f"{seconds_text(low).removesuffix(unit)} to {seconds_text(high)}"
+    return f"{seconds_text(seconds)} predicted (9 in 10: {interval})"
 
 
 def _next(overview: Overview, name: str, width: int) -> str:
