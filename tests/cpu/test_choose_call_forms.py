@@ -13,7 +13,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from xlapipe import XlapipeError
-from xlapipe.choosing.choose import forward_graph_at, target_speeds
+from xlapipe.choosing.choose import forward_graph_at, target_device
 from xlapipe.choosing.policies import Place, applicable, chosen_values, places_of, presets
 from xlapipe.choosing.search import keep_within
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
@@ -168,7 +168,7 @@ def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
 @pytest.mark.parametrize("step", [per_example, branch, counted_loop, mapped_loop])
 def test_a_searched_policy_keeps_the_values_that_it_lists(step: Step, tmp_path: Path) -> None:
     place = places_in(step, tmp_path)[0]
-    kept = keep_within(place.values, place.saved_bytes // 2, target_speeds("h200"))
+    kept = keep_within(place.values, place.saved_bytes // 2, target_device("h200"))
     assert kept is not None and kept.groups
     change = chosen_values(kept, place)
     assert change.rematerialise is not None
@@ -264,3 +264,84 @@ def test_a_line_that_calls_what_a_library_made_before_says_so(
 ) -> None:
     (place,) = places_in(step, tmp_path)
     assert printed in next(presets(place)).code
+
+
+class Halves(nnx.Module):
+    """A block of two parts, in a list of blocks."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.first, self.second = (nnx.Linear(32, 32, rngs=rngs) for _ in range(2))
+
+    def part(self, x: jax.Array, layer: nnx.Linear) -> jax.Array:
+        return jnp.tanh(layer(x))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x + self.part(x, self.first)
+        return x - self.part(x, self.second)
+
+
+class Stack(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.blocks = nnx.List([Halves(rngs) for _ in range(3)])
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for one in self.blocks:
+            x = one(x)
+        return x
+
+
+def stacked(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    model = Stack(nnx.Rngs(0))
+    return nnx.grad(lambda model, x: jnp.mean(model(x @ w) ** 2))(model, x)
+
+
+def linen_stack(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    class Whole(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            for _ in range(4):
+                x = Block()(x)
+            return jnp.cos(x)
+
+    params = Whole().init(jax.random.key(0), jnp.ones((2, 32)))
+    return jax.grad(lambda p: jnp.mean(Whole().apply(p, x)))(params)  # type: ignore[arg-type]
+
+
+def half(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.cos(jnp.sin(x @ w))
+
+
+def two_kinds(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    def of_both(w: jax.Array) -> jax.Array:
+        y = x
+        for _ in range(2):
+            y = half(y, w)
+        for _ in range(5):
+            y, _ = layer(y, w)
+        return jnp.mean(y)
+
+    return jax.grad(of_both)(w)
+
+
+def scanned_once(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    return jax.grad(lambda w: jnp.sum(jax.lax.scan(layer, x, w[None])[0]))(w)
+
+
+@pytest.mark.parametrize(
+    ("step", "repeated"),
+    [
+        (stacked, [("Halves.__call__", 3, None)]),
+        (linen_stack, [("Block.__call__", 4, "nn.remat")]),
+        (two_kinds, [("half", 2, None), ("layer", 5, None)]),
+        (scanned_once, []),
+    ],
+)
+def test_what_a_forward_pass_calls_several_times_is_found(
+    step: Step, repeated: list[tuple[str, int, str | None]]
+) -> None:
+    graph = forward_graph(jax.jit(lambda w, x: step(w, x, Code())).trace(W, X).jaxpr)
+    assert [(own.function, own.calls, own.wrapper) for own in graph.repeated] == repeated
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    for own in graph.repeated:
+        path, _, line = own.source.rpartition(":")
+        assert path == __file__ and lines[int(line) - 1].lstrip().startswith(("def ", "@nn"))

@@ -11,7 +11,7 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from xlapipe.choosing.choose import forward_graph_at, target_speeds
+from xlapipe.choosing.choose import forward_graph_at, target_device
 from xlapipe.choosing.policies import Place, chosen_values, places_of
 from xlapipe.choosing.search import keep_within
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
@@ -226,7 +226,7 @@ def test_the_printed_code_keeps_the_same_values_at_other_sizes(
     step: Callable[[Policy], Step], share: float, tmp_path: Path
 ) -> None:
     place = place_in(step, tmp_path)
-    kept = keep_within(place.values, int(share * place.saved_bytes), target_speeds("h200"))
+    kept = keep_within(place.values, int(share * place.saved_bytes), target_device("h200"))
     assert kept is not None and len(kept.groups) > 1
     promised = set(origins(value for group in kept.groups for value in group.values))
     searched = set(origins(place.values))

@@ -51,6 +51,11 @@ COMPILES = {"scan": 3, "gradient": 5}
 REORDERING_PASSES = "fusion,dot-library-rewriter"
 
 
+def layer_line(text: str) -> int:
+    lines = (FOLDER / "choose_steps.py").read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.startswith(text))
+
+
 def pasted(module: str, code: str, place: str) -> str:
     """The source of a module of steps with the code that is printed for it."""
     source = (FOLDER / f"{module}.py").read_text(encoding="utf-8")
@@ -224,5 +229,7 @@ def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) ->
         compiles=2,
     )
     (note,) = choice.notes
-    assert not choice.chosen and "a jax.lax.scan over the layers" in note
+    assert not choice.chosen and "2 forms were tried, as written and with policies" in note
+    line = layer_line("def layer(")
+    assert f"Not tried: jax.checkpoint(layer) of each of 2 × layer (choose_steps.py:{line})" in note
     assert choice.left_out > 0

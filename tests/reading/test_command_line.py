@@ -103,6 +103,7 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
         ),
         useless=("an XLA option",),
         failed=(("batch=3", "ValueError: odd"),),
+        notes=("Not tried: blocks",),
     )
     lines = list(advice_lines(advice, width=80))
     assert lines == [
@@ -113,4 +114,5 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
         "  1.00 GiB   1.0 %  donate x; total 99.0 GiB (106,300,440,576 B), too much",
         "  saves nothing: an XLA option",
         "  does not compile: batch=3: ValueError: odd",
+        "Not tried: blocks",
     ]

@@ -14,6 +14,7 @@ from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.compiles import Compiles, Limits, items_of
 from xlapipe.choosing.policies import (
     GRADIENT,
+    WHERE,
     Place,
     applicable,
     chosen_values,
@@ -21,6 +22,7 @@ from xlapipe.choosing.policies import (
     offloaded,
     places_of,
     presets,
+    relative,
 )
 from xlapipe.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
@@ -31,7 +33,7 @@ from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.records import record_of
-from xlapipe.lowering.forward_graph import ForwardGraph
+from xlapipe.lowering.forward_graph import ForwardGraph, RepeatedCall
 from xlapipe.registry import find_workload
 from xlapipe.sizing.cliff import EXPECTED_SHARE
 from xlapipe.sizing.sweep import Axis, combinations
@@ -187,6 +189,7 @@ class _Search:
     Attributes:
       points: the values of `--vary`.
       notes: advice, filled while it runs.
+      repeated: what the forward pass of the step calls several times.
     """
 
     compiles: Compiles
@@ -194,6 +197,7 @@ class _Search:
     points: Sequence[Mapping[str, Any]]
     targets: Sequence[str]
     notes: list[str] = field(default_factory=list)
+    repeated: tuple[RepeatedCall, ...] = ()
     _kept_bytes: dict[Change, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -205,6 +209,7 @@ class _Search:
             return
         with scratch_folder("choose-") as folder:
             graphs = self._graphs(bases, folder)
+        self.repeated = next((graph.repeated for graph in graphs.values()), ())
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
         places = {n: self._applicable(graphs[n], own) for n, own in places.items()}
@@ -326,15 +331,11 @@ class _Search:
             ]
             if any(row.fits for row in own):
                 continue
-            advice = "smaller blocks, a smaller batch or more devices"
-            if places[0].kind == GRADIENT:
-                advice = (
-                    "a jax.lax.scan over the layers, whose body takes the policy: a policy around "
-                    "the whole gradient lets XLA compute all layers again at once"
-                )
+            where = " and the ".join(WHERE[place.kind] for place in places)
             self.notes.append(
-                f"{base.target}, {base}: no policy makes it fit; fewer bytes than recomputing "
-                f"everything need another program: {advice}."
+                f"{base.target}, {base}: {len(own)} forms were tried, as written and with policies "
+                f"for the {where}, and none fits. {_not_tried(places[0], self.repeated)}; "
+                "`xlapipe advise` tries other changes."
             )
 
     def _compare_with_no_limit(self) -> None:
@@ -367,6 +368,22 @@ class _Search:
         if self.changes.options:
             for change in option_changes():
                 yield replace(base, change=change)
+
+
+def _not_tried(place: Place, repeated: Sequence[RepeatedCall]) -> str:
+    if place.kind != GRADIENT:
+        return "Not tried: smaller blocks, a smaller batch and more devices"
+    default = "nnx.remat" if place.sites[0].function.startswith("nnx.") else "jax.checkpoint"
+    blocks = []
+    for call in repeated:
+        name = call.function.removesuffix(".__call__")
+        own = f"{call.wrapper}({name})" if call.wrapper else f"{default}({call.function})"
+        blocks.append(f"{own} of each of {call.calls} × {name} ({relative(call.source)})")
+    each = ", ".join(blocks) or "jax.checkpoint, nnx.remat or nn.remat of each layer or block"
+    return (
+        f"Not tried: {each}, or a jax.lax.scan over them whose body takes a policy. They keep "
+        "less: a policy around the whole gradient lets XLA compute all layers again at once"
+    )
 
 
 def _identity(candidate: Candidate) -> str:

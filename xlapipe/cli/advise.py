@@ -1,6 +1,7 @@
 """`xlapipe advise`: which changes of a workload lower its memory, and by how much."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
@@ -46,6 +47,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
     from xlapipe.cli.progress import Steps
     from xlapipe.compiling.make_jobs import jobs_of
     from xlapipe.compiling.pipeline import compile_dump
+    from xlapipe.plans.phases import phases_of
     from xlapipe.predicted_locks.plan_error import plan_error_bytes
     from xlapipe.report.advice import Advice
     from xlapipe.sizing.remedies import Limit, try_changes
@@ -77,4 +79,13 @@ def _advice(options: argparse.Namespace) -> "Advice":
         remedies=tried.remedies,
         useless=tried.useless,
         failed=tried.failed,
+        notes=(_not_tried(options.workload),) if phases_of(plan).trains else (),
+    )
+
+
+def _not_tried(workload: str) -> str:
+    return (
+        "Not tried: jax.checkpoint, nnx.remat or nn.remat of each layer or block, and policies for "
+        f"the bodies of loops; `xlapipe choose {shlex.quote(workload)} --remat` searches which "
+        "values to keep, and names the blocks if nothing that it tries fits"
     )

@@ -18,6 +18,7 @@ from xlapipe.cli.options import (
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import EndedBySignalError, XlapipeError
+from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
     from xlapipe.choosing.candidate import Candidate
@@ -112,10 +113,10 @@ def _nothing_fits(choice: "Choice") -> list[str]:
         least = min(rows, key=lambda row: row.memory.total_bytes)
         more = "" if any(row.candidate.change for row in rows) else "add --remat, or "
         messages.append(
-            f"{choice.workload}: nothing fits {target}: the smallest plan ({least.candidate}) "
-            f"needs {least.memory.total_bytes:,} B, {-least.headroom_bytes:,} B more than "
-            f"{least.limit_bytes:,} B; fix: {more}give smaller values with --vary, a larger "
-            "target, or more bytes with --limit"
+            f"{choice.workload}: of {counted(len(rows), 'form')} tried nothing fits {target}: the "
+            f"smallest plan ({least.candidate}) needs {least.memory.total_bytes:,} B, "
+            f"{-least.headroom_bytes:,} B more than {least.limit_bytes:,} B; fix: {more}give "
+            "smaller values with --vary, a larger target, or more bytes with --limit"
         )
     return messages
 

@@ -102,6 +102,22 @@ class SideEffect:
 
 
 @dataclass(frozen=True)
+class RepeatedCall:
+    """A function of the user that the forward pass calls several times, such as a model's block.
+
+    Attributes:
+      source: `file:line` of its definition.
+      wrapper: form of `jax.checkpoint` for the library that calls it; None for functions, and for
+        modules whose calls no library wraps.
+    """
+
+    function: str
+    source: str
+    calls: int
+    wrapper: str | None
+
+
+@dataclass(frozen=True)
 class ForwardGraph:
     """The forward pass of a step.
 
@@ -113,6 +129,7 @@ class ForwardGraph:
       effects: that happen again where they are in what is computed again.
       decided: keys of what the policy of the step's own `jax.checkpoint` was asked about; empty if
         it is the step's own.
+      repeated: what the differentiated functions call several times.
     """
 
     values: tuple[ForwardValue, ...]
@@ -121,3 +138,4 @@ class ForwardGraph:
     arguments_bytes: tuple[int, ...] = ()
     effects: tuple[SideEffect, ...] = ()
     decided: tuple[PolicyKey, ...] = ()
+    repeated: tuple[RepeatedCall, ...] = ()

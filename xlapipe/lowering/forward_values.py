@@ -6,7 +6,7 @@ the backward pass reads is kept until then. If a loop's body has both passes, as
 gradients, one iteration's values are kept, else those of all iterations.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -35,6 +35,7 @@ from xlapipe.lowering.forward_graph import (
     SideEffect,
     Site,
 )
+from xlapipe.lowering.repeated_blocks import repeated_calls
 from xlapipe.lowering.same_keys import distinct_keys
 from xlapipe.lowering.user_frame import is_user_code
 from xlapipe.plans.program import KeptIn, NamedValue
@@ -70,6 +71,7 @@ def forward_graph(
         walk.arguments_bytes(),
         tuple(walk.effects),
         tuple(dict.fromkeys(same[key] for key in walk.decided)),
+        repeated_calls(walk.tracebacks),
     )
 
 
@@ -125,6 +127,7 @@ class _Walk:
         self._arguments: list[Any] = []
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
+        self.tracebacks: Counter[tuple[Any, str]] = Counter()
         self.names: dict[str, None] = {}
         self.effects: dict[SideEffect, None] = {}
 
@@ -218,6 +221,9 @@ class _Walk:
                 if place.differentiated and self._acts_outside(equation, maker):
                     effect = SideEffect(equation.primitive.name, place.line, place.loop)
                     self.effects[effect] = None
+                traceback = equation.source_info.traceback
+                if place.differentiated and traceback is not None:
+                    self.tracebacks[traceback, equation.primitive.name] += 1
                 number = self._add(equation, maker, place)
                 maker.update((output, number) for output in equation.outvars)
                 self._follow_sizes(equation)

@@ -40,6 +40,7 @@ class Advice:
       remedies: changes that save memory, most bytes saved first.
       useless: changes that save none.
       failed: changes that do not compile, each with the first line of its error.
+      notes: what was not tried.
     """
 
     workload: str
@@ -51,6 +52,7 @@ class Advice:
     remedies: Sequence[Remedy]
     useless: Sequence[str]
     failed: Sequence[tuple[str, str]]
+    notes: Sequence[str] = ()
 
 
 def advice_figures(advice: Advice) -> dict[str, Any]:
@@ -101,3 +103,5 @@ def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
         yield from wrapped(f"saves nothing: {change}", width, indent=6, first="  ")
     for change, error in advice.failed:
         yield from wrapped(f"does not compile: {change}: {error}", width, indent=6, first="  ")
+    for note in advice.notes:
+        yield from wrapped(note, width, indent=2, first="")

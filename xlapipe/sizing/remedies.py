@@ -22,10 +22,10 @@ from xlapipe.sizing.sweep import Combination
 
 _CHANGED = "xlapipe.lowering.changed_workload:changed_workload"
 _POLICIES = {
-    "dots_saveable": "rematerialise everything but matrix products "
+    "dots_saveable": "rematerialise everything but matrix products, around the whole gradient "
     "(jax.checkpoint_policies.dots_saveable)",
-    "nothing_saveable": "rematerialise everything (jax.checkpoint)",
-    "offload": "keep matrix products in the host's memory "
+    "nothing_saveable": "rematerialise everything, around the whole gradient (jax.checkpoint)",
+    "offload": "keep matrix products in the host's memory, around the whole gradient "
     "(jax.checkpoint_policies.offload_dot_with_no_batch_dims)",
 }
 # The file in a temporary folder that the compiling child writes the chosen value to.
