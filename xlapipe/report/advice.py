@@ -59,6 +59,7 @@ def advice_figures(advice: Advice) -> dict[str, Any]:
     """The JSON of `xlapipe advise`."""
     return {
         **asdict(advice),
+        "notes": list(advice.notes),
         "remedies": remedy_figures(advice.remedies),
         "failed": [{"change": change, "error": error} for change, error in advice.failed],
         "fits": advice.total_bytes <= advice.usable_bytes,
