@@ -3,7 +3,9 @@
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.expect import NoCopyAbove
 from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.program import ArgumentLeaf, Program
 
 ROWS = "f32[8,128]{1,0}"
 BYTES = 8 * 128 * 4
@@ -161,3 +163,52 @@ ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
 }}
 """
     assert bool(copies(text, {"a": 0, "f": memory})) is is_copy
+
+
+A, B = (ArgumentLeaf(name, (8, 128), "float32", BYTES, False, n) for n, name in enumerate("ab"))
+SMALL = f"""HloModule m, is_scheduled=true
+
+%body (x: f32[8,128]) -> f32[128,8] {{
+  %x = {ROWS} parameter(0)
+  ROOT %r = f32[128,8]{{1,0}} transpose(%x), dimensions={{1,0}}
+}}
+
+ENTRY %main (a: f32[8,128], b: f32[8,128]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %b = {ROWS} parameter(1)
+  %n = {ROWS} negate(%a)
+  OF_B
+  %d = f32[] custom-call(%c, %n), custom_call_target="f"
+  %e = {ROWS} custom-call(%c, %n), custom_call_target="f"
+  ROOT %t = (f32[], {ROWS}) tuple(%d, %e)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "of", "advice"),
+    [
+        ("%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body", " of b", "pass b in that"),
+        ("%c = f32[8,128]{0,1} copy(%b)", " of b", "pass b in that order (b.transpose(1, 0))"),
+        ("%c = f32[8,128]{0,1} copy(%n)", "", "compute it in that order"),
+        (f"%c = {ROWS} copy(%b)", " of b", "donate the argument b, update it in place"),
+        (f"%c = {ROWS} copy(%n)", "", "donate the buffer, update it in place"),
+        ("%c = f32[8,256]{1,0} concatenate(%a, %b), dimensions={1}", " of a, b", "use the parts"),
+        ("%c = f32[8,64]{1,0} slice(%b), slice={[0:8], [0:64]}", " of b", "compute with the part"),
+    ],
+)
+def test_advice_against_a_copy_fits_its_kind_and_names_the_argument(
+    line: str, of: str, advice: str
+) -> None:
+    memory = {"a": 0, "b": 1, "n": 2, "c": 3, "d": 4, "e": 5}
+    program = Program(plan_of_text(SMALL.replace("OF_B", line), memory), arguments=(A, B))
+    (violation,) = NoCopyAbove(BYTES // 4).check(program).violations
+    assert violation.found.endswith(f" B copied by c{of}")
+    assert advice in violation.advice
+
+
+def test_an_argument_that_is_returned_as_it_came_is_not_returned_instead() -> None:
+    text = SMALL.replace("OF_B", f"%c = {ROWS} copy(%b)").replace("tuple(%d, %e)", "tuple(%d, %c)")
+    program = Program(plan_of_text(text, {"b": 1, "c": 3}), arguments=(A, B))
+    (violation,) = NoCopyAbove(0).check(program).violations
+    assert violation.advice.startswith("do not return the argument b")

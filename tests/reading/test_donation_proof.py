@@ -176,8 +176,13 @@ def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) 
     ("shape", "advice"),
     [
         (SHAPE, "do not read the old value after the update"),
-        ("bf16[8,128]{0,1}", "XLA reads it in layout bf16[8,128]{0,1}, and the argument is in"),
-        ("bf16[8,128]{0,1:T(8,128)}", "XLA reads it in layout bf16[8,128]{0,1}, and"),
+        (
+            "bf16[8,128]{0,1}",
+            "XLA writes cache once more, in the order of dimensions in which it is read at "
+            "step.py:7: "
+            "pass cache in that order (cache.transpose(1, 0)), or",
+        ),
+        ("bf16[8,128]{0,1:T(8,128)}", "XLA writes cache once more"),
     ],
 )
 def test_advice_against_a_copy_fits_its_kind(shape: str, advice: str) -> None:

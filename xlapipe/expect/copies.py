@@ -4,10 +4,14 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.copy_advice import advice_against, leaf_of
 from xlapipe.plans.program import Program
 from xlapipe.plans.undefined_copies import undefined_copies
 from xlapipe.plans.wording import counted
+
+# Arguments that a violation names.
+_MAX_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,11 @@ class NoCopyAbove(Expectation):
         violations = [
             Violation(
                 f"no copy above {self.limit_bytes:,} B",
-                f"{copy.copied_bytes:,} B copied by {copy.instruction}",
+                f"{copy.copied_bytes:,} B copied by {copy.instruction}{_of(program, copy)}",
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),
                 copy.source,
-                "donate the buffer, update it in place (`x.at[i].set(v)`), and do not read the "
-                "old value after the update",
+                advice_against(program, copy),
                 f"copies at {copy.source}" if copy.source is not None else "copies",
                 copy.copied_bytes,
             )
@@ -37,6 +40,13 @@ class NoCopyAbove(Expectation):
         return self.finding(
             f"{counted(len(copies), 'copy', 'copies')}, largest {largest:,} B", *violations
         )
+
+
+def _of(program: Program, copy: Copy) -> str:
+    """Names the arguments that are copied, e.g. ` of the argument cache`; else an empty text."""
+    leaves = [leaf_of(program, source) for source in copy.sources]
+    paths = dict.fromkeys(leaf.path for leaf in leaves if leaf is not None)
+    return f" of {', '.join(list(paths)[:_MAX_LISTED])}" if paths else ""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copy_advice import advice_against
 from xlapipe.plans.loops import Loop, find_loops
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
+
+_IN_PLACE = (
+    "update each leaf of the carry in place, keep its position in the carry, and read the old "
+    "value only before the update"
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,7 @@ class NoCopyInLoopAbove(Expectation):
                 + (f" ({copy.op_name})" if copy.op_name else ""),
                 # Copies that XLA inserts have no source line; the loop does.
                 copy.source or program.plan.nearest_source(loop_of[copy.instruction]),
-                "update each leaf of the carry in place, keep its position in the carry, and read "
-                "the old value only before the update",
+                advice_against(program, copy) if copy.reorders else _IN_PLACE,
             )
             for copy in copies
             if copy.copied_bytes > self.limit_bytes

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
+from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
@@ -36,7 +36,8 @@ class CopiedValue:
     Attributes:
       value: XLA's name of what it lists at its place in memory.
       allocation: the index of its allocation.
-      copied_bytes: of the value, at most; a slice of it copies less than all.
+      copied_bytes: of the value, at most.
+      is_whole: whether all of the value is copied, not a slice.
       parameter_number: the entry parameter that it is, or of which it is an update in place; None
         for other values.
     """
@@ -44,6 +45,7 @@ class CopiedValue:
     value: str
     allocation: int
     copied_bytes: int
+    is_whole: bool
     parameter_number: int | None
 
 
@@ -56,6 +58,8 @@ class Copy:
       value: name of that value.
       sources: the values that it has its data from, without indices; those in unknown memory are
         left out.
+      updates: whether it writes a buffer with other elements in some places.
+      reorders: whether the elements are in another order: it transposes, or changes the layout.
       read_color, written_color: XLA's numbers of the memory spaces, from the layouts.
     """
 
@@ -66,6 +70,8 @@ class Copy:
     op_name: str | None
     source: SourceLine | None
     sources: tuple[CopiedValue, ...]
+    updates: bool
+    reorders: bool
     read_color: int
     written_color: int
 
@@ -73,6 +79,11 @@ class Copy:
     def read_from(self) -> tuple[int, ...]:
         """Indices of the allocations that are read, in order."""
         return tuple(sorted({source.allocation for source in self.sources}))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it writes one whole value once more, in the same or another order."""
+        return len(self.sources) == 1 and self.sources[0].is_whole
 
     def bytes_of_parameter(self, number: int | None) -> int:
         """Bytes of an entry parameter that are copied to another allocation."""
@@ -112,6 +123,12 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
     return tuple(
         copy for copy in _written_by_moving(plan) if not any(map(is_on_chip, _spaces(plan, copy)))
     )
+
+
+@once_per_object
+def copies_by_value(plan: Plan) -> Mapping[str, Copy]:
+    """The copies of `find_copies` by the name of the value that is written."""
+    return {copy.value: copy for copy in find_copies(plan)}
 
 
 @once_per_object
@@ -173,16 +190,19 @@ def _copy(
     known = {position: found for position, found in places.items() if found is not None}
     in_place = any(_address(place) == _address(found) for found in known.values())
     # Without the bodies of loops, the memory of what an update changes is not known.
-    if in_place or (not known and _updates(dataflow, instruction)):
+    updates = _has(dataflow, written, opcodes.UPDATES)
+    if in_place or (not known and updates):
         return None
     sources = tuple(
         CopiedValue(
             found[1].name,
             found[0].index,
-            min(_bytes(operands[position], elements[position]), value.size_bytes),
+            copied_bytes,
+            copied_bytes == found[1].size_bytes,
             _parameter_number(plan, dataflow, operands[position]),
         )
         for position, found in known.items()
+        for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
     )
     shapes = [operand.instruction.shape.at(operand.path) for operand in operands.values()]
     names = (instruction.name, *(found[1].instruction for found in known.values()))
@@ -194,6 +214,8 @@ def _copy(
         instruction.op_name,
         next(filter(None, map(plan.nearest_source, names)), None),
         sources,
+        updates,
+        _has(dataflow, written, frozenset({"transpose"})) or _changes_layout(dataflow, written),
         (shapes or [value.shape])[0].memory_space,
         value.shape.memory_space,
     )
@@ -332,10 +354,23 @@ def _feeding(dataflow: Dataflow, body: Computation, name: str) -> Iterator[Instr
         pending.extend(instruction.operands)
 
 
-def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether the instruction updates slices of an operand, which XLA may do in place."""
-    inside = {site.instruction.opcode for site in dataflow.body(instruction)}
-    return not opcodes.UPDATES.isdisjoint(inside | {instruction.opcode})
+def _has(dataflow: Dataflow, value: Value, opcode: frozenset[str]) -> bool:
+    """Whether the instruction that writes `value`, or its body, has one of the opcodes."""
+    inside = {site.instruction.opcode for site in dataflow.body(value.instruction)}
+    return not opcode.isdisjoint(inside | {value.instruction.opcode})
+
+
+def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
+    """Whether a copy has its dimensions in another order in memory than its operand."""
+    sites = [Site(value.computation, value.instruction), *dataflow.body(value.instruction)]
+    for computation, instruction in ((site.computation, site.instruction) for site in sites):
+        operand = dataflow.operand(Value(computation, instruction), 0)
+        if instruction.opcode in opcodes.COPIES and operand is not None:
+            written = instruction.shape.arrays[:1]
+            read = operand.instruction.shape.at(operand.path).arrays[:1]
+            if [shape.order for shape in written] != [shape.order for shape in read]:
+                return True
+    return False
 
 
 def _address(place: Placed) -> tuple[int, int]:

@@ -1,18 +1,46 @@
-"""What to try against a copy of a donated leaf, by the kind of copy."""
+"""What to try against a copy, by the kind of copy."""
 
 from collections.abc import Sequence
 
-from xlapipe.plans.copies import Copy
+from xlapipe.plans.copies import CopiedValue, Copy
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans.program import ArgumentLeaf, Program
 
 # A copy of a counter or a scale takes less time than the launch of its kernel.
 _SMALL_BYTES = 1024
 
 
+def advice_against(program: Program, copy: Copy) -> str:
+    """What the author of a step can change so that a copy is not needed."""
+    whole = [source for source in copy.sources if source.is_whole]
+    if len(copy.sources) > 1 and not copy.updates:
+        return (
+            "use the parts where they are needed, or write each into one buffer "
+            "(`x.at[a:b].set(v)`), instead of joining them"
+        )
+    leaf = leaf_of(program, whole[0]) if whole else None
+    if copy.reorders:
+        return _layout_advice(program.plan, leaf, copy)
+    if not whole and copy.sources and not copy.updates:
+        return "compute with the part where it is read, or pass it as an argument of its own"
+    if leaf is not None and not leaf.donated:
+        if _is_output(program.plan, copy):
+            return (
+                f"do not return the argument {leaf.path}, which the caller has already, or donate "
+                "it"
+            )
+        return (
+            f"donate the argument {leaf.path}, update it in place (`x.at[i].set(v)`), and do not "
+            "read the old value after the update"
+        )
+    return (
+        "donate the buffer, update it in place (`x.at[i].set(v)`), and do not read the "
+        "old value after the update"
+    )
+
+
 def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
-    """The advice for a leaf that is updated in place, but also copied.
+    """The advice for a donated leaf that is updated in place, but also copied.
 
     Args:
       copies: of half of the leaf or more; at least one.
@@ -21,32 +49,58 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
     allow = f"allow it with Donated(…, copies_up_to_bytes={most_bytes})"
     if most_bytes <= _SMALL_BYTES:
         return f"nothing: a copy of {most_bytes:,} B costs almost no time; {allow}"
-    layouts = [_layouts(plan, leaf, copy) for copy in copies]
-    if all(layouts):
-        parameter, copied = next(filter(None, layouts))
-        return (
-            f"XLA reads it in layout {copied}, and the argument is in {parameter}: store the "
-            f"argument transposed, or {allow}"
-        )
+    if all(copy.reorders for copy in copies):
+        return f"{_layout_advice(plan, leaf, copies[0])}; or {allow}"
     return (
         "do not read the old value after the update, and return the new value only once; if XLA "
         f"orders a reader after the update, {allow}"
     )
 
 
-def _layouts(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[str, str] | None:
-    """Shapes with layout of the parameter and of its copy if only the order of elements differs."""
-    parameter = plan.parameter(leaf.parameter_number)
+def leaf_of(program: Program, source: CopiedValue) -> ArgumentLeaf | None:
+    """The argument that a copied value is, or is an update of in place; None for others."""
+    return program.argument_of_parameter.get(source.parameter_number)
+
+
+def _layout_advice(plan: Plan, leaf: ArgumentLeaf | None, copy: Copy) -> str:
+    """How to read a value in the order in which it is stored."""
+    line = plan.nearest_source(copy.instruction)
+    at = f" at {line}" if line is not None else ""
+    if leaf is None:
+        return (
+            f"XLA writes the value once more, in the order of dimensions in which it is read{at}: "
+            "compute it in that order, or write what reads it (einsum, dot_general, transpose) so "
+            "that it reads the value as it is"
+        )
+    dims = _order_read(plan, leaf, copy)
+    order = f" ({leaf.path}.transpose({', '.join(map(str, dims))}))" if dims else ""
+    return (
+        f"XLA writes {leaf.path} once more, in the order of dimensions in which it is read{at}: "
+        f"pass {leaf.path} in that order{order}, or write the product so that it reads {leaf.path} "
+        "as it is, e.g. with the same batch dimensions in both operands"
+    )
+
+
+def _order_read(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[int, ...]:
+    """The dimensions of an argument in the order of its copy; empty if they do not correspond."""
     instruction = plan.instructions.get(copy.instruction)
-    if parameter is None or instruction is None or not instruction.shape.arrays:
-        return None
-    shapes = parameter.shape, instruction.shape.arrays[0]
-    if any(shape.order is None for shape in shapes) or shapes[0].order == shapes[1].order:
-        return None
-    same_array = shapes[0].without_layout == shapes[1].without_layout
-    return (_text(shapes[0]), _text(shapes[1])) if same_array else None
+    if instruction is None or plan.module is None:
+        return ()
+    if instruction.opcode == "copy":
+        return tuple(reversed(instruction.shape.order or ()))
+    for computation in plan.module.called(instruction.called_computations):
+        for inner in computation.instructions:
+            dims = inner.contraction.dims if inner.contraction is not None else ()
+            if inner.opcode == "transpose" and len(dims) == len(leaf.shape):
+                operand = computation.by_name[inner.operands[0]]
+                return dims if operand.opcode == "parameter" else ()
+    return ()
 
 
-def _text(shape: Shape) -> str:
-    """Without tiles and memory space."""
-    return f"{shape.without_layout}{{{','.join(map(str, shape.order or ()))}}}"
+def _is_output(plan: Plan, copy: Copy) -> bool:
+    """Whether a copy is an output of the step."""
+    entry = plan.module.entry_computation if plan.module is not None else None
+    if entry is None:
+        return False
+    root = entry.by_name[entry.root]
+    return copy.instruction in (entry.root, *(root.operands if root.opcode == "tuple" else ()))

@@ -190,9 +190,18 @@ class Program:
         return output_paths(self.outputs)
 
     @cached_property
+    def argument_of_parameter(self) -> Mapping[int | None, ArgumentLeaf]:
+        """The argument leaf of each parameter number."""
+        return {
+            leaf.parameter_number: leaf
+            for leaf in self.arguments
+            if leaf.parameter_number is not None
+        }
+
+    @cached_property
     def owner_of_output(self) -> Mapping[str, ArgumentLeaf]:
         """The argument leaf that each aliased output is written over, by the output's path."""
-        arguments = {leaf.parameter_number: leaf for leaf in self.arguments}
+        arguments = self.argument_of_parameter
         return {
             self.output_path(alias.output_index): arguments[alias.parameter_number]
             for alias in self.plan.aliases

@@ -8,6 +8,8 @@ from rich.text import Text
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans.copies import Copy, copies_by_value
+from xlapipe.plans.copy_advice import leaf_of
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of
 from xlapipe.plans.occupancy import CountedValue, Role
@@ -144,6 +146,8 @@ class _Named:
         elif instruction is not None:
             kind = f" ({instruction.fusion_kind})" if instruction.fusion_kind else ""
             yield "made by", f"{instruction.opcode}{kind} {instruction.op_name or ''}".rstrip()
+        if value.name in copies_by_value(plan):
+            yield "copy of", self._copied_text(copies_by_value(plan)[value.name])
         alive, live = occupancy.alive.get(value.name), plan.live_ranges
         if alive is not None and live is not None:
             peak = overview.peak.position
@@ -161,6 +165,17 @@ class _Named:
             yield "ends at", f"{last}{at}" + (f"  {text}" if text else "")
         if plan.module is not None and plan.module.complete:
             yield "read by", self._readers_text(value, is_output=role is Role.OUTPUT)
+
+    def _copied_text(self, copy: Copy) -> str:
+        """What a copy reads, arguments by their paths: `all of the argument ws, reordered`."""
+        parts = []
+        for source in copy.sources[:_MAX_USERS]:
+            leaf = leaf_of(self._opened.program, source)
+            name = f"the argument {leaf.path}" if leaf is not None else source.value
+            size = "all" if source.is_whole else rounded(source.copied_bytes)
+            parts.append(f"{size} of {name}")
+        text = ", ".join(parts) or "a value without memory of its own"
+        return f"{text}, in another order of dimensions" if copy.reorders else text
 
     def _readers_text(self, value: LogicalBuffer, *, is_output: bool) -> str:
         """The instructions that read a value, in XLA's order, each with its line."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans.copies import copies_by_value
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
@@ -151,7 +152,8 @@ class Uses:
     def _of_operation(self, value: LogicalBuffer, phase: Phase | None) -> Purpose:
         name = value.instruction
         instruction = self._plan.instructions.get(name)
-        if instruction is not None and instruction.opcode in COPIES:
+        copy = copies_by_value(self._plan).get(value.name)
+        if copy is not None and copy.is_whole:
             return Purpose.COPY
         if phase is Phase.BACKWARD:
             recomputed = self._phases.recomputes(name)
