@@ -38,7 +38,7 @@ from xlapipe.compiling.user_environment import refuse_changed_variables
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
-from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import platform_named
 from xlapipe.targets.chip_grid import ChipGrid
@@ -324,7 +324,7 @@ def _lowered(
         topology = _topology(request, workload.name, program.mesh)
         stages.enter("target")
         devices, config_text = _devices(request, workload.name, topology)
-    if request.shared_lowering is not None:
+    if request.shared_lowering is not None and PYTHON_PARTITIONED not in program.stablehlo:
         write_files({Path(request.shared_lowering): json.dumps(program.to_json()).encode()})
     return program, topology, devices, config_text
 
@@ -338,7 +338,16 @@ def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
         path = Path(shared)
     else:
         return None
-    return LoweredProgram.from_json(json.loads(path.read_text(encoding="utf-8")))
+    program = LoweredProgram.from_json(json.loads(path.read_text(encoding="utf-8")))
+    if PYTHON_PARTITIONED in program.stablehlo:
+        raise WorkloadError(
+            f"{program.workload}: its mesh partitions a call by Python code, e.g. cuDNN attention, "
+            "which XLA can call only in the process that lowered the step, and this step was "
+            "lowered in a test's or notebook's own process; fix: call it inside jax.shard_map over "
+            "all axes of the mesh, or put the step into a module and compile it by name: xlapipe "
+            "check module:workload"
+        )
+    return program
 
 
 def _requested_topology(request: CompileRequest) -> DeviceTopology | None:

@@ -48,6 +48,7 @@ from xlapipe.lowering.lost_updates import (
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.lowering.names import fn_text, refuse_other_signature
+from xlapipe.lowering.python_partitioned import with_devices
 from xlapipe.lowering.references import (
     closed_over_references,
     is_reference,
@@ -170,6 +171,7 @@ def _lower(
     with (
         target_in_place_of_cpu(client),
         jax.sharding.use_abstract_mesh(mesh),
+        with_devices(client.devices(), mesh),
         _without_donation_warnings(),
         _without_obscure_type_errors(workload),
         _without_obscure_mesh_errors(workload),

@@ -13,6 +13,9 @@ from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 from xlapipe.plans.stated_cost import StatedCost
 
+# What a module calls that Python code partitions, which XLA calls back in the same process.
+PYTHON_PARTITIONED = b"CustomSPMDPartitioning"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoweredProgram:
