@@ -13,6 +13,7 @@ from functools import cached_property
 from xlapipe.cost.elements import array_of
 from xlapipe.cost.estimate import estimate_of, estimates_of
 from xlapipe.cost.flops import VECTOR, Flops
+from xlapipe.cost.hosts import spans_hosts
 from xlapipe.cost.residency import Residency
 from xlapipe.cost.schedule import (
     SEPARATE_FIRST_TRIPS,
@@ -406,7 +407,9 @@ class _Walk:
             compute += flops / peak if peak else 0.0
         collective = self._collectives.get(kernel.name)
         link = 0.0
-        if collective is not None and device.link_bandwidth:
+        # Between hosts it is not the link within a host that bounds it.
+        inside = collective is not None and not spans_hosts(collective, self._plan.topology)
+        if inside and collective is not None and device.link_bandwidth:
             link = _link_bytes(collective) / device.link_bandwidth
         return replace(
             kernel,

@@ -66,6 +66,7 @@ class CompileFacts:
             sorts_undecided=self.sorts_undecided,
             stated_costs=self.stated_costs,
             stated_trips=self.stated_trips,
+            topology=self.topology,
             kernel_codes=self.kernel_codes,
         )
 

@@ -52,6 +52,7 @@ class Plan:
       stated_costs: of Pallas kernels, by the author; see `StatedCost`.
       kernel_codes: of Pallas kernels; see `KernelCode`.
       stated_trips: of each loop whose number the plan does not have, by the author.
+      topology: hosts and GPUs of each, `8x8`; None for one device, or if it is unknown.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
 
@@ -66,6 +67,7 @@ class Plan:
     sorts_undecided: bool = False
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
+    topology: str | None = None
     kernel_codes: tuple[KernelCode, ...] = ()
     platform: str = "cuda"
 

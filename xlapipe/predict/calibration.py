@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.plans.opcodes import COLLECTIVES
 
 if TYPE_CHECKING:
     from xlapipe.predict.index_values import Array
 
 SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
+# GPUs of the calibrations that do not state how many their collectives were among.
+_GPUS = 2
 _MAX_BYTES = 16 * 1024 * 1024
 _PROVENANCE = ("device", "driver", "date", "versions", "command")
 # Coordinates are logarithms and shares. The squares of larger numbers may have no float.
@@ -187,6 +190,17 @@ class Calibration:
     def device(self) -> str:
         """The device's name, e.g. `NVIDIA H200`."""
         return str(self.provenance["device"])
+
+    @property
+    def collective_gpus(self) -> int:
+        """GPUs that each timed collective was among."""
+        return int(self.provenance.get("gpus", _GPUS))
+
+    @property
+    def times_collectives(self) -> bool:
+        """Whether collectives were timed on this very GPU."""
+        own = (self.of_kind(kind).kernels((0,)) for kind in COLLECTIVES if self.of_kind(kind).lines)
+        return self.scaled_from is None and any(not kernel.device for (kernel,) in own)
 
     @property
     def kernels(self) -> tuple[TimedKernel, ...]:

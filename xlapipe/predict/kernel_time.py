@@ -321,6 +321,12 @@ def measured_time(seconds: float) -> KernelTime:
     return KernelTime(seconds, (Part(seconds, "timed before"),), 1.0, TIMED, 0.03)
 
 
+def least_time(floor_seconds: float, constants: Constants) -> KernelTime:
+    """The least time of a launch of which no more is known."""
+    parts = (Part(constants.launch_seconds, "launch"), Part(floor_seconds, "the floor"))
+    return KernelTime(sum(part.seconds for part in parts), parts, 1.0, ASSUMED, 0.4)
+
+
 def time_of(
     work: KernelWork, cached_bytes: float, in_graph: bool, calibration: Calibration
 ) -> KernelTime:

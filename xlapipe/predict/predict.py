@@ -16,12 +16,14 @@ from xlapipe.predict.kernel_time import (
     SCALED,
     TIMED,
     KernelTime,
+    least_time,
     measured_time,
     time_of,
 )
 from xlapipe.predict.kernel_work import touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 from xlapipe.predict.product_work import is_untuned
+from xlapipe.predict.unmodelled import sentences, unmodelled
 from xlapipe.predict.work import KernelWork
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
@@ -192,6 +194,7 @@ class _Predictor:
             for instruction in computation.instructions
             if instruction.opcode.endswith("-start")
         }
+        self._unmodelled = unmodelled(plan, calibration)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._assumptions: dict[str, None] = {}
@@ -232,9 +235,11 @@ class _Predictor:
                 f"a library is called {times}, in ways that were not timed ({names}): the least "
                 "that this needs is counted"
             ] = None
-        unknown = sum(k.seconds for k in assumed if k not in calls)
+        self._uncounted |= dict.fromkeys(sentences(self._plan, self._unmodelled))
+        others = [k for k in assumed if k not in calls and k.name not in self._unmodelled]
+        unknown = sum(k.seconds for k in others)
         if unknown:
-            kinds = sorted({k.work.kind for k in assumed if k not in calls})
+            kinds = sorted({k.work.kind for k in others})
             self._assumptions[
                 f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
                 f"of Pallas kernels whose code is partly unknown: {', '.join(kinds[:4])}"
@@ -489,6 +494,8 @@ class _Predictor:
         key = (id(work), launch.cached_bytes, launch.graph is not None)
         if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
             return measured_time(seconds)
+        if key not in self._times and name in self._unmodelled:
+            self._times[key] = least_time(self._floors[name], self._calibration.constants)
         if key not in self._times:
             self._times[key] = time_of(
                 work, launch.cached_bytes, launch.graph is not None, self._calibration

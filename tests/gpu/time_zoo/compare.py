@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
@@ -91,14 +91,19 @@ class Compared:
         return self.prediction.kernel_seconds / self.kernel_seconds - 1
 
     @property
+    def counted_seconds(self) -> float:
+        """The predicted time, or what it is at least, where a part is not counted."""
+        return self.prediction.seconds or self.prediction.at_least_seconds or 0.0
+
+    @property
     def span_error(self) -> float:
         """Relative error of the span."""
-        return self.prediction.seconds / self.span_seconds - 1
+        return self.counted_seconds / self.span_seconds - 1
 
     @property
     def call_error(self) -> float:
         """Relative error of a call."""
-        return self.prediction.call_seconds / self.call_seconds - 1
+        return (self.prediction.call_seconds or self.counted_seconds) / self.call_seconds - 1
 
 
 @cache
@@ -122,6 +127,8 @@ def compared(records: str, only: str = "") -> tuple[Compared, ...]:
             if name != (only or name):
                 continue
             plan = with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name)
+            if records == "two":
+                plan = replace(plan, topology="1x2")
             cost = step_cost(plan, speeds)
             assert cost is not None
             program = Compared(
@@ -155,7 +162,9 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
             total += measured
             off += abs(kernel.seconds - measured) if measured else 0.0
     inside = [
-        item.prediction.low_seconds <= item.span_seconds <= item.prediction.high_seconds
+        (item.prediction.low_seconds or item.prediction.at_least_seconds or 0.0)
+        <= item.span_seconds
+        <= (item.prediction.high_seconds or math.inf)
         for item in programs
     ]
     return {
@@ -269,7 +278,7 @@ def plot(programs: Sequence[Compared]) -> str:
         )
     for item in programs:
         x = margin + place(item.span_seconds)
-        y = size - margin - place(item.prediction.seconds)
+        y = size - margin - place(item.counted_seconds)
         colour = "#1d4ed8" if item.name in development else "#c2410c"
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{item.name}</title>'

@@ -70,7 +70,7 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
         variants = []
         for name in endings.split():
             program, items = programs[prefix + name], int(name) if name.isdigit() else 1
-            seconds = program.span_seconds / items, program.prediction.seconds / items
+            seconds = program.span_seconds / items, program.counted_seconds / items
             variants.append(Variant(name, *seconds))
         yield title, variants
     for target, *names in GOLDENS:

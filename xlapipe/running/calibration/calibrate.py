@@ -54,12 +54,13 @@ def calibrate(
     ):
         write_calls(folder / name, timed)
     gpu = Machine.local().gpu()
-    provenance = run_record(
+    record = run_record(
         device=jax.devices()[0].device_kind,
         driver=gpu.driver_version if gpu is not None else None,
         versions={name: version(name) for name in _PACKAGES},
         command=command,
     )
+    provenance = {**record, "gpus": jax.device_count()}
     return calibration_of(read_profiles(folder), _attached_device(), provenance)
 
 
