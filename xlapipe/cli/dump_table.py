@@ -1,5 +1,6 @@
 """The table of `xlapipe dump` and `xlapipe build`, with a row for each compile that has ended."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.text import Text
 
+from xlapipe.cli.output import NEXT
 from xlapipe.cli.progress import Bar
 from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.target_text import TUNE, device_text
@@ -84,7 +86,7 @@ class DumpTable(Bar):
         if len(self._folders) > _MAX_FOLDERS:
             self._line(f"and {len(self._folders) - _MAX_FOLDERS} other folders")
         if self._folders:
-            self._line(f"Next: xlapipe show {self._folders[0]}")
+            self._line(f"Next: xlapipe show {shlex.quote(self._folders[0])}")
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
@@ -125,6 +127,9 @@ class DumpTable(Bar):
         self._line(aligned_row([cell for _, cell in shown], widths, right), style)
 
     def _line(self, text: str, style: str = "") -> None:
+        if text.startswith(NEXT):  # to be pasted
+            self._console.print(Text(text, style=style), soft_wrap=True)
+            return
         width = self._console.width if self._console.is_terminal else len(text)
         for part in folded(text, width):
             self._console.print(Text(part, style=style))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from xlapipe.compiling.job import Job
 
 _LINE_OF_FILES, _LEAST_WIDTH, _WIDEST = 80, 40, 120
+# What begins the line of a command to run next.
+NEXT = "Next: "
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
@@ -48,8 +50,13 @@ def print_text(text: object = "") -> None:
     from xlapipe.report.wrapped_text import folded
 
     line = visible_line(str(text))
-    for part in folded(line, screen_width()) if sys.stdout.isatty() else [line]:
+    for part in folded(line, screen_width()) if _is_folded(line) else [line]:
         print(part)
+
+
+def _is_folded(line: str) -> bool:
+    """Whether a terminal gets a line in parts; a command that is to be pasted stays whole."""
+    return sys.stdout.isatty() and not line.startswith(NEXT)
 
 
 def print_markdown(line: str) -> None:
@@ -90,7 +97,7 @@ def _folded(line: "Text", width: int) -> "Iterator[Text]":
     from xlapipe.report.wrapped_text import folded
 
     plain = visible_line(line.plain)
-    if len(plain) > width:
+    if len(plain) > width and _is_folded(plain):
         yield from (Text(part, style=line.style) for part in folded(plain, width))
         return
     visible = line.copy()

@@ -169,6 +169,7 @@ def _manifest(
         target_description=target.description,
         target_source=target.source,
         platform=job.platform.name,
+        reference=job.reference.name if job.reference.name != record.workload else None,
         gemm_policy=job.policy.value,
         tuned=lock is not None and record.fusion_without_result is None,
         extra_options=extra,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -26,15 +27,18 @@ from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.environment.scratch import scratch_folder
-from xlapipe.errors import CompileError, XlapipeError
+from xlapipe.errors import CompileError, WorkloadError, XlapipeError
 from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, Part
 from xlapipe.readers.source_lines import SourceLines
-from xlapipe.registry import WorkloadReference
+from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
+# Of a call, what a folder name does not have.
+_UNSAFE = re.compile(r"[^\w.=,+-]+")
+_LONGEST_ARGUMENTS = 80
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class WrittenDump(CompiledDump):
 def dump_folder(out: Path, manifest: Manifest) -> Path:
     """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
+    Arguments of the workload's function follow its name: `gpt-remat=True`.
     For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options add a
     digest, and patches of XLA that are switched off their names, so that a dump with them has its
     own folder.
@@ -84,7 +89,13 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
         label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     for name in manifest.without_xla_patches:
         label += f"-without-{name}"
-    return out / manifest.workload / label
+    _, bracket, arguments = manifest.compiled_name.partition("(")
+    given = _UNSAFE.sub("_", arguments.removesuffix(")").replace(", ", ","))
+    if len(given) > _LONGEST_ARGUMENTS:
+        given = hashlib.sha256(given.encode()).hexdigest()[:8]
+    return (
+        out / (f"{manifest.workload}-{given}" if bracket and given else manifest.workload) / label
+    )
 
 
 def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
@@ -115,6 +126,7 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
       XlapipeError: the plan differs from the device's; nothing is written.
     """
     path = dump_folder(out, compiled.dump.manifest)
+    _refuse_to_replace_another(path, job)
     if job.target is not None and (path / RUN_RECORD).exists():
         lines = differences(read_normal_form(path), compiled.normal, name=str(path))
         if lines:
@@ -127,6 +139,28 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed, seconds)
+
+
+def _refuse_to_replace_another(path: Path, job: Job) -> None:
+    """Refuses to write where a dump of another step is, whose workload has the same name."""
+    if not is_dump(path):
+        return
+    earlier = read_manifest(path, check_files=False).compiled_name
+    known = _definition(earlier)
+    if known is not None and known != str(job.reference) and earlier != job.reference.name:
+        raise XlapipeError(
+            f"{path}: holds the dump of {earlier}, whose workload has the same name as that of "
+            f"{job.reference.name}; fix: give one of the workloads another name, or this dump "
+            "another folder with --out"
+        )
+
+
+def _definition(name: str) -> str | None:
+    """`module:attribute(arguments)` of what a user named; None if that is unknown now."""
+    try:
+        return str(find_workload(name))
+    except WorkloadError:
+        return None
 
 
 def _update_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:

@@ -22,8 +22,8 @@ MANIFEST = "manifest.json"
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
     {"asked_early", "dropped_updates", "extra_options", "kernel_codes", "left_out", "named_values"}
-    | {"platform", "predicted_lock", "refused", "sorts_undecided", "stated_costs", "stated_trips"}
-    | {"topology", "without_xla_patches", "xla_patches"}
+    | {"platform", "predicted_lock", "reference", "refused", "sorts_undecided", "stated_costs"}
+    | {"stated_trips", "topology", "without_xla_patches", "xla_patches"}
 )
 # Paths that a note names.
 _LISTED = 4
@@ -39,6 +39,8 @@ class Manifest(CompileFacts):
       tuned: True if a device's autotune results covered every fusion that needs one.
       extra_options: XLA options of neither the workload nor the policy.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
+      reference: what the user named to compile it, `module:attribute(layers=2)` or a registered
+        name; None if that is the workload's name, and in older dumps.
       without_xla_patches: names of changes to XLA that the user switched off.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`;
@@ -53,9 +55,15 @@ class Manifest(CompileFacts):
     requested_dots: tuple[RequestedDot, ...]
     extra_options: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
+    reference: str | None = None
     left_out: tuple[str, ...] = ()
     without_xla_patches: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def compiled_name(self) -> str:
+        """What a command takes to compile it again."""
+        return self.reference or self.workload
 
     @property
     def device(self) -> str:

@@ -48,20 +48,23 @@ def graphs_named(dump: InductorDump, name: str) -> InductorDump:
     return InductorDump(dump.path, plans)
 
 
-def overview_lines(dump: InductorDump, name: str, *, width: int) -> Iterator[Text]:
+def overview_lines(dump: InductorDump, command: str, *, width: int) -> Iterator[Text]:
     """One graph on one screen, or a list of several, the largest first.
 
     Args:
-      name: of the dump, for the next command.
+      command: that prints this, for the next one.
       width: in characters.
     """
     if len(dump.plans) > 1:
-        yield from _list(dump, name, width)
+        yield from _list(dump, command, width)
         return
     (plan,) = dump.plans
     texts = SourceTexts(dump.path)
-    for part in (_head(plan), _tables(plan, texts, width), _tail(plan, name, width)):
+    for part in (_head(plan), _tables(plan, texts, width), _tail(plan, command)):
         for line in part:
+            if line.plain.startswith("Next: "):  # to be pasted
+                yield line
+                continue
             text = line.plain.lstrip()
             start = len(line.plain) - len(text)
             indent = max(start, 2)
@@ -69,7 +72,7 @@ def overview_lines(dump: InductorDump, name: str, *, width: int) -> Iterator[Tex
                 yield Text(folded, style=line.style)
 
 
-def _list(dump: InductorDump, name: str, width: int) -> Iterator[Text]:
+def _list(dump: InductorDump, command: str, width: int) -> Iterator[Text]:
     yield Text(f"{dump.path}: {len(dump.plans)} graphs, the largest peak first", style="bold")
     rows = sorted(dump.plans, key=lambda plan: (-plan.totals.own_peak_bytes, plan.graph))
     for plan in rows[:_MAX_GRAPHS]:
@@ -81,7 +84,7 @@ def _list(dump: InductorDump, name: str, width: int) -> Iterator[Text]:
     if line is not None:
         yield from map(Text, wrapped(f"  {line}", width, indent=4))
     yield from _notes(rows[0], width)
-    yield Text(f"Next: xlapipe show {name} --module {rows[0].graph}", style="bold")
+    yield Text(f"Next: {command} --module {rows[0].graph}", style="bold")
 
 
 def _notes(plan: InductorPlan, width: int) -> Iterator[Text]:
@@ -207,7 +210,7 @@ def _plain(shape: str) -> str:
     return shape.partition("]")[0].replace(", ", ",") + "]"
 
 
-def _tail(plan: InductorPlan, name: str, width: int) -> Iterator[Text]:
+def _tail(plan: InductorPlan, command: str) -> Iterator[Text]:
     aliases = list(alias_lines(plan))
     for line in aliases[:1]:
         more = f" and {len(aliases) - 1} more (--all)" if len(aliases) > 1 else ""
@@ -229,5 +232,4 @@ def _tail(plan: InductorPlan, name: str, width: int) -> Iterator[Text]:
         yield Text(f"  GEMMs and convolutions: {listed} (--gemms)")
     if plan.collectives:
         yield Text(f"  Collectives: {len(plan.collectives)} (--collectives)")
-    command = f"Next: xlapipe show {name} --all"
-    yield Text(command if len(command) <= width else "Next: xlapipe show DIR --all", style="bold")
+    yield Text(f"Next: {command} --all", style="bold")

@@ -1,5 +1,6 @@
 """Dumps of torch Inductor as commands show them, and one beside a dump of XLA."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,8 @@ class InductorSubject:
         from xlapipe.report.inductor_overview import overview_lines
 
         module = f" --module {options.module}" if options.module is not None else ""
-        return overview_lines(dump, f"{self.name}{module}", width=options.width)
+        command = f"xlapipe show {shlex.quote(self.name)}{module}"
+        return overview_lines(dump, command, width=options.width)
 
     def _shown(self, options: ShowOptions) -> InductorDump:
         """The dump, or the graphs of it that `--module` names."""

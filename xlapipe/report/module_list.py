@@ -1,5 +1,6 @@
 """The modules of a folder that XLA dumped to: the largest first, or one by name."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def module_lines(directory: Path, paths: Sequence[Path], *, width: int) -> Itera
         yield from wrapped(row.path.name, width, indent=16, first=f"  {size:>10}  ")
     if len(paths) > _MAX_LISTED:
         yield f"  and {len(paths) - _MAX_LISTED} more"
-    yield f"Next: xlapipe show {directory} --module {_short_name(rows[0].path)}"
+    yield f"Next: xlapipe show {shlex.quote(str(directory))} --module {_short_name(rows[0].path)}"
 
 
 def _short_name(path: Path) -> str:

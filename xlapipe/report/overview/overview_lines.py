@@ -1,6 +1,7 @@
 """The overview of a plan for a terminal: at most 40 lines, readable without colour."""
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -181,7 +182,7 @@ def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
     for line in _time(overview):
         yield from map(Text, wrapped(line, width, indent=2))
-    yield Text(_next(overview, name, width), style="bold")
+    yield Text(_next(overview, name), style="bold")
 
 
 def _donation(overview: Overview) -> Iterator[str]:
@@ -260,13 +261,12 @@ def _predicted_text(prediction: Prediction) -> str:
     return f"{seconds_text(seconds)} predicted (9 in 10: {interval})"
 
 
-def _next(overview: Overview, name: str, width: int) -> str:
-    """A command that shows more, with the dump's name if that fits on the line."""
+def _next(overview: Overview, name: str) -> str:
+    """A command that shows more, on one line however long it is, to be pasted."""
     memory = overview.memory
     dump = overview.opened.dump
     if memory is not None and memory.usable_bytes < overview.total_bytes and dump is not None:
-        return f"Next: xlapipe advise {dump.manifest.workload}"
+        return f"Next: xlapipe advise {shlex.quote(dump.manifest.compiled_name)}"
     lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]
     shown = overview.named(lines[0]) if lines else "--all"
-    command = f"Next: xlapipe show {name} {shown}"
-    return command if len(command) <= width else f"Next: xlapipe show DIR {shown}"
+    return f"Next: xlapipe show {shlex.quote(name)} {shlex.quote(shown)}"
