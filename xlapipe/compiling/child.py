@@ -135,7 +135,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
 
     # A compilation taken from the cache would dump nothing.
     jax.config.update("jax_enable_compilation_cache", False)
-    from jax._src import source_info_util
+    from jax.extend import source_info_util
 
     # As in xlapipe.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
@@ -248,8 +248,8 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[
 
 def _as_text(program: LoweredProgram) -> str:
     """The module as text, without the values of large constants."""
-    from jax._src.interpreters import mlir
-    from jax._src.lib.mlir import ir
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
 
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
@@ -430,7 +430,8 @@ def _devices(
 
 def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], str]:
     import jax
-    from jax._src.lib import xla_client
+
+    from xlapipe.jax_private import get_topology_for_devices
 
     devices = jax.devices("gpu")
     if hosts > 1 or per_host > len(devices):
@@ -438,5 +439,5 @@ def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], 
             f"workload {name}: its mesh needs {hosts} host(s) with {per_host} GPUs each, found "
             f"one host with {len(devices)}; fix: name a --target to compile without the GPUs"
         )
-    config = str(xla_client.get_topology_for_devices(devices).target_config)
+    config = str(get_topology_for_devices(devices).target_config)
     return devices[:per_host], config

@@ -226,11 +226,10 @@ def _executable(
       module: a serialised HloModuleProto that is compiled instead; None to compile the program's.
     """
     import numpy as np
-    from jax._src import compiler
-    from jax._src.interpreters import mlir, pxla
-    from jax._src.lib import xla_client
-    from jax._src.lib.mlir import ir
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir, pxla
 
+    from xlapipe.jax_private import DeviceList, backend_compile_and_load
     from xlapipe.lowering.settings import apply_settings
     from xlapipe.lowering.xla_input import refuse_other_options
 
@@ -257,8 +256,8 @@ def _executable(
         compile_options = _with_fields(
             compile_options, additions + _memory_limit(request.memory_limit_bytes)
         )
-        return compiler.backend_compile_and_load(
-            client, stablehlo, xla_client.DeviceList(tuple(devices)), compile_options, []
+        return backend_compile_and_load(
+            client, stablehlo, DeviceList(tuple(devices)), compile_options, []
         )
 
 
@@ -267,7 +266,7 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
 
     jax's calls have one of no bytes, which XLA replaces where it has the device.
     """
-    from jax._src.lib.mlir import ir
+    from jax.extend.mlir import ir
 
     def visit(operation: Any) -> Any:
         if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
@@ -287,7 +286,7 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
 
 def _array(value: Any) -> tuple[str, list[int]]:
     """dtype as XLA writes it, and dimensions."""
-    from jax._src.lib.mlir import ir
+    from jax.extend.mlir import ir
 
     kind = ir.RankedTensorType(value.type)
     return str(kind.element_type), kind.shape
@@ -305,7 +304,7 @@ def _with_fields(compile_options: Any, fields: bytes) -> Any:
     """
     if not fields:
         return compile_options
-    from jax._src.lib import xla_client
+    from xlapipe.jax_private import CompileOptions
 
     serialized = compile_options.SerializeAsString()
-    return xla_client.CompileOptions.ParseFromString(serialized + fields)
+    return CompileOptions.ParseFromString(serialized + fields)

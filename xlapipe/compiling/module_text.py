@@ -9,10 +9,6 @@ def fingerprint_text(content: bytes) -> str:
     Args:
       content: a serialised HloProto.
     """
-    from jaxlib import _hlo  # type: ignore[attr-defined]
+    from xlapipe.jax_private import module_text
 
-    options = _hlo.HloPrintOptions.fingerprint()
-    options.print_backend_config = True
-    options.print_operand_shape = True
-    module = HloProto.FromString(content).hlo_module.SerializeToString()
-    return str(_hlo.HloModule.from_serialized_hlo_module_proto(module).to_string(options))
+    return module_text(HloProto.FromString(content).hlo_module.SerializeToString())

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src import core
+from jax.api_util import shaped_abstractify
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr
@@ -163,7 +163,7 @@ class _Place:
         return made
 
     def _leaf(self, path: str, leaf: Any, spec: Any) -> Any:
-        if isinstance(leaf, (*_SCALARS, core.Ref)):
+        if isinstance(leaf, (*_SCALARS, jax.Ref)):
             return leaf  # jit gives a scalar a weak type, and lowers a reference as it is
         if isinstance(leaf, type) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             if self.wrapped:
@@ -281,7 +281,7 @@ def _facts(leaf: Any) -> tuple[Any, ...]:
     """What the program depends on of a leaf, except a sharding that the workload gives."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jax warns of a dtype that it narrows, when it is traced
-        aval = core.shaped_abstractify(leaf)
+        aval = shaped_abstractify(leaf)
     return aval.shape, aval.dtype, aval.weak_type
 
 

@@ -25,12 +25,12 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
-from jax._src import core, stages
-from jax._src.ad_checkpoint import name_p
-from jax._src.interpreters import batching
+from jax.extend.core import valid_jaxtype
+from jax.extend.core.primitives import name_p
 
 from xlapipe.errors import WorkloadError
 from xlapipe.files.writing import write_files
+from xlapipe.jax_private import is_vmapped, lower_traced, replaced
 from xlapipe.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.lowering.forward_graph import PolicyKey, Site
 from xlapipe.lowering.forward_values import forward_graph, policy_key, policy_keys
@@ -84,7 +84,7 @@ def _replace(owner: ModuleType, attribute: str, changed: Any) -> None:
     """In jax, under all its names, and in the modules that have imported it already."""
     original = getattr(owner, attribute)
     for name, module in list(sys.modules.items()):
-        if module is not owner and name.startswith(("jax.", "jaxlib", "jax._src")):
+        if module is not owner and name.startswith(("jax.", "jaxlib")):
             continue
         for own_name, value in list(vars(module).items()) if module is not None else ():
             if value is original:
@@ -92,7 +92,7 @@ def _replace(owner: ModuleType, attribute: str, changed: Any) -> None:
 
 
 def _at_lowering(change: "_Change", record: Path | None) -> None:
-    original = stages.Traced.lower
+    original = getattr(*lower_traced)
 
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
@@ -104,7 +104,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
             write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
-    _ACTIVE.enter_context(patch.object(stages.Traced, "lower", lower))
+    _ACTIVE.enter_context(replaced(lower_traced, lower))
 
 
 class _Change:
@@ -167,7 +167,7 @@ class _Change:
 
                 chosen = [args[position] for position in positions]
                 with patch.object(self, "_differentiates", True):
-                    if _is_vmapped():
+                    if is_vmapped():
                         self._keep_keys(of_differentiated, chosen, has_aux)
                     if self._place != GRADIENT:
                         outputs = fun(*args, **kwargs)
@@ -197,7 +197,7 @@ class _Change:
 
     def _keep_other_output(self, site: Site, outputs: Any) -> None:
         for leaf in jax.tree.leaves(outputs):
-            if not core.valid_jaxtype(leaf):
+            if not valid_jaxtype(leaf):
                 self._other_outputs.setdefault(site, f"{leaf!r:.60} ({type(leaf).__name__})")
 
     def all_sites(self) -> tuple[Site, ...]:
@@ -292,14 +292,6 @@ def _as_weight(leaf: Any) -> Any:
     It is bound without `checkpoint_name`, which makes arrays of Python's numbers.
     """
     return name_p.bind(leaf, name=WEIGHT_NAME) if getattr(leaf, "shape", ()) else leaf
-
-
-def _is_vmapped() -> bool:
-    """Whether what is traced now is under `jax.vmap`."""
-    trace: Any = core.trace_ctx.trace
-    while trace is not None and not isinstance(trace, batching.BatchTrace):
-        trace = getattr(trace, "parent_trace", None)
-    return trace is not None
 
 
 def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:

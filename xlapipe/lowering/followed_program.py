@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax._src import core
+from jax.extend.core import Literal, jaxprs_in_params
 
 from xlapipe.lowering.forward_values import carried_inputs
 
@@ -97,7 +97,7 @@ class FollowedProgram:
         known |= dict(zip(jaxpr.invars, arguments, strict=True))
 
         def value(atom: Any) -> Any:
-            if isinstance(atom, core.Literal):
+            if isinstance(atom, Literal):
                 return None if np.shape(atom.val) else np.asarray(atom.val).item()
             return known.get(atom)
 
@@ -127,7 +127,7 @@ class FollowedProgram:
             return self._cond(params["branches"], given)
         if name in ("program_id", "num_programs"):
             return [(self._ids if name == "program_id" else self._grid)[params["axis"]]]
-        called = next(iter(core.jaxprs_in_params(params)), None)
+        called = next(iter(jaxprs_in_params(params)), None)
         if called is not None and len(called.invars) >= len(given):
             missing = len(called.invars) - len(given)  # references to scratch memory
             return self.run(called, [*given, *[None] * missing])
@@ -255,7 +255,7 @@ def _indices(equation: Any) -> list[Any]:
 
 
 def _name(atom: Any) -> Any:
-    return str(atom.val) if isinstance(atom, core.Literal) else id(atom)
+    return str(atom.val) if isinstance(atom, Literal) else id(atom)
 
 
 def _quotient(a: Any, b: Any) -> Any:

@@ -14,10 +14,9 @@ from typing import Any
 
 import jax
 from jax import numpy as jnp
-from jax._src import core, source_info_util
-from jax._src.checkify import ErrorEffect
-from jax._src.state.types import ReadEffect, RefEffect
+from jax.extend.core import jaxprs_in_params
 
+from xlapipe.jax_private import harmless_effects, reference_effects, user_frames
 from xlapipe.lowering.followed_sizes import (
     WEIGHT_NAME,
     Pattern,
@@ -41,7 +40,6 @@ from xlapipe.lowering.user_frame import is_user_code
 from xlapipe.plans.program import KeptIn, NamedValue
 
 # Names of axes, allocation and reading of references, and checks.
-_HARMLESS = (core.NamedAxisEffect, core.InternalMutableArrayEffect, ReadEffect, ErrorEffect)
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
@@ -90,8 +88,7 @@ def named_values(closed: Any) -> tuple[NamedValue, ...]:
 
 def _has_names(jaxpr: Any) -> bool:
     return any(
-        equation.primitive.name == "name"
-        or any(map(_has_names, core.jaxprs_in_params(equation.params)))
+        equation.primitive.name == "name" or any(map(_has_names, jaxprs_in_params(equation.params)))
         for equation in jaxpr.eqns
         if equation.primitive.name != "pallas_call"
     )
@@ -102,7 +99,7 @@ def user_line(equation: Any) -> str | None:
     traceback = equation.source_info.traceback
     if traceback is None:
         return None
-    for frame in source_info_util.user_frames(traceback):
+    for frame in user_frames(traceback):
         if is_user_code(frame.file_name):
             return f"{frame.file_name}:{frame.start_line}"
     return None
@@ -310,8 +307,10 @@ class _Walk:
 
     def _acts_outside(self, equation: Any, maker: dict[Any, int]) -> bool:
         """Whether it has an effect outside of the differentiated function."""
-        effects = [effect for effect in equation.effects if not isinstance(effect, _HARMLESS)]
-        if effects and all(isinstance(effect, RefEffect) for effect in effects):
+        effects = [
+            effect for effect in equation.effects if not isinstance(effect, harmless_effects)
+        ]
+        if effects and all(isinstance(effect, reference_effects) for effect in effects):
             # A reference that the function itself makes is made again too.
             refs = [number for number in _numbers(equation.invars[:1], maker) if number >= 0]
             return not any(self._made[number]["differentiated"] for number in refs)
@@ -433,7 +432,7 @@ def policy_keys(jaxpr: Any) -> Iterator[PolicyKey]:
     """What a policy sees of the equations of a jaxpr and of those inside of them."""
     for equation in jaxpr.eqns:
         yield _key(equation)
-        for inner in core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             yield from policy_keys(inner)
 
 

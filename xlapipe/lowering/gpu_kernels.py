@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from jax._src import core
+from jax.extend.core import jaxprs_in_params
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.user_frame import equation_line
@@ -38,5 +38,5 @@ def _kernels(jaxpr: Any) -> Iterator[Any]:
         if equation.primitive.name == "pallas_call":
             yield equation
             continue
-        for called in core.jaxprs_in_params(equation.params):
+        for called in jaxprs_in_params(equation.params):
             yield from _kernels(called)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import jax
-from jax._src import source_info_util
+from jax.extend import source_info_util
 
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.lowered_program import LoweredProgram

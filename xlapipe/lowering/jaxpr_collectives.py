@@ -8,8 +8,9 @@ it sees: only the jaxpr has what the author wrote. Collectives that only shardin
 from collections.abc import Iterator
 from typing import Any
 
-from jax._src import core, source_info_util
+from jax.extend.core import jaxprs_in_params
 
+from xlapipe.jax_private import user_frames
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.program import RequestedCollective
@@ -44,7 +45,7 @@ def _of(
 ) -> Iterator[RequestedCollective]:
     for equation in jaxpr.eqns:
         kind = _kind(equation)
-        called = () if kind is not None else tuple(core.jaxprs_in_params(equation.params))
+        called = () if kind is not None else tuple(jaxprs_in_params(equation.params))
         # A kernel's own jaxpr runs within one device. Of the other equations, which are most,
         # neither source nor scope is asked, which takes long.
         if kind is None and (not called or equation.primitive.name == "pallas_call"):
@@ -95,7 +96,7 @@ def _shape(aval: Any) -> str:
 
 def _source(equation: Any) -> SourceLine | None:
     """The innermost line of the program's own code, as `read.stack_frames` finds it in HLO."""
-    frames = list(source_info_util.user_frames(equation.source_info.traceback))
+    frames = list(user_frames(equation.source_info.traceback))
     own = next((frame for frame in frames if is_own_code(frame.file_name)), None)
     frame = own or next(iter(frames), None)
     return None if frame is None else SourceLine(frame.file_name, frame.start_line)

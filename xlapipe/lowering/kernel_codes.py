@@ -9,8 +9,8 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
-from jax._src import core
-from jax._src.pallas.triton.core import CompilerParams as TritonParams
+from jax.experimental.pallas.triton import CompilerParams as TritonParams
+from jax.extend.core import jaxprs_in_params
 
 from xlapipe.lowering.followed_program import (
     Count,
@@ -88,7 +88,7 @@ def _codes(jaxpr: Any) -> Iterator[KernelCode]:
                 except _OF_ANOTHER_FORM:
                     continue  # its code stays unknown, which the prediction states
         else:
-            for called in core.jaxprs_in_params(equation.params):
+            for called in jaxprs_in_params(equation.params):
                 yield from _codes(called)
 
 
@@ -150,7 +150,7 @@ def _decides(jaxpr: Any) -> bool:
     names = {equation.primitive.name for equation in jaxpr.eqns}
     if not names.isdisjoint({"while", "cond"}):
         return True
-    called = (inner for e in jaxpr.eqns for inner in core.jaxprs_in_params(e.params))
+    called = (inner for e in jaxpr.eqns for inner in jaxprs_in_params(e.params))
     return any(map(_decides, called))
 
 

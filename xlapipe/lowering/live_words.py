@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from jax._src import core
+from jax.extend.core import Literal, jaxprs_in_params
 
 _LOADS = {"get", "masked_load"}
 # A loop or product has all elements of its operands and results at once; other operations are
@@ -36,7 +36,7 @@ def live_words(jaxpr: Any) -> int:
         live -= sum(words.get(variable, 0) for variable in operands if last[variable] == index)
         # A loop holds those of its operands that are needed after it.
         shared = sum(words.get(variable, 0) for variable in operands if last[variable] > index)
-        inside = max(map(live_words, core.jaxprs_in_params(equation.params)), default=0)
+        inside = max(map(live_words, jaxprs_in_params(equation.params)), default=0)
         most = max(most, live - shared + inside)
         for variable in equation.outvars:
             words[variable] = _words(variable.aval) if _held(equation, users, variable) else 0
@@ -64,7 +64,7 @@ def _is_whole(equation: Any) -> bool:
 
 
 def _variables(atoms: Any) -> Iterator[Any]:
-    return (atom for atom in atoms if not isinstance(atom, core.Literal))
+    return (atom for atom in atoms if not isinstance(atom, Literal))
 
 
 def _words(aval: Any) -> int:

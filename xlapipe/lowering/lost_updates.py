@@ -15,6 +15,7 @@ import jax
 from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
+from xlapipe.jax_private import jitted_function, lowering_of, replaced
 from xlapipe.lowering.names import fn_text, positional_names
 from xlapipe.workload import Workload
 
@@ -49,16 +50,14 @@ def listing_dropped_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
       arguments: of the step, as a tree.
     """
     dropped: list[str] = []
-    is_jit = isinstance(fn, type(jax.jit(len)))
-    original = getattr(fn, "_fun", None) if is_jit else None
-    if original is None or not _holds_mutable(arguments):
+    place = jitted_function(fn)
+    original: Any = getattr(*place) if place is not None else None
+    if place is None or not _holds_mutable(arguments):
         yield dropped
     else:
-        fn._fun = _watched(original, lambda lost, args, kwargs: dropped.extend(lost))
-        try:
+        watched = _watched(original, lambda lost, args, kwargs: dropped.extend(lost))
+        with replaced(place, watched):
             yield dropped
-        finally:
-            fn._fun = original
     dropped += _stored_values(inspect.unwrap(original or fn))
 
 
@@ -189,7 +188,7 @@ def refuse_empty_program(workload: Workload, traced: Any, lowered: Any) -> None:
       WorkloadError: the program is empty.
     """
     jaxpr = traced.jaxpr.jaxpr
-    if jaxpr.outvars or jaxpr.effects or lowered._lowering.compile_args["kept_var_idx"]:
+    if jaxpr.outvars or jaxpr.effects or lowering_of(lowered).compile_args["kept_var_idx"]:
         return
     raise WorkloadError(
         f"{fn_text(workload)} returns nothing and its program uses no argument, so XLA "

@@ -18,12 +18,13 @@ from math import prod
 from typing import Any
 
 import jax
-from jax._src import source_info_util
-from jax._src.interpreters import mlir
+from jax.extend import source_info_util
+from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation, expectation_to_json
+from xlapipe.jax_private import is_reference, lowering_of
 from xlapipe.lowering.arguments import (
     AbstractArray,
     CallArguments,
@@ -51,7 +52,6 @@ from xlapipe.lowering.names import fn_text, refuse_other_signature
 from xlapipe.lowering.python_partitioned import with_devices
 from xlapipe.lowering.references import (
     closed_over_references,
-    is_reference,
     updated_references,
 )
 from xlapipe.lowering.settings import current_settings, refuse_changed_settings
@@ -182,7 +182,7 @@ def _lower(
         refuse_changed_settings(workload.name, settings)
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
-    named_inside = mesh_inside(workload, lowering.lowered._lowering, device_count)
+    named_inside = mesh_inside(workload, lowering_of(lowering.lowered), device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.
         return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
@@ -255,7 +255,7 @@ def _lowered_program(
     devices: tuple[Any, ...],
     platform: Platform,
 ) -> LoweredProgram:
-    given = xla_input(fn_text(workload), lowering.lowered._lowering, devices)
+    given = xla_input(fn_text(workload), lowering_of(lowering.lowered), devices)
     leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
     return LoweredProgram(
         workload=workload.name,
@@ -336,14 +336,14 @@ def _without_donation_warnings() -> Iterator[None]:
 def _arguments(
     step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering, *, several: bool
 ) -> tuple[ArgumentLeaf, ...]:
-    details = lowering.lowered._lowering.compile_args
+    details = lowering_of(lowering.lowered).compile_args
     # An ordered effect, such as an ordered callback, adds a token before the arguments.
     token_count = len(details["ordered_effects"])
     names = step.argument_names(arguments.args, arguments.kwargs, lowering)
     leaves = jax.tree.leaves(lowering.lowered.args_info)
     # jax passes closed-over constants before the arguments if it is configured to hoist them.
-    constants = list(lowering.lowered._lowering.const_args)
-    closed_over = closed_over_references(lowering.lowered._lowering)
+    constants = list(lowering_of(lowering.lowered).const_args)
+    closed_over = closed_over_references(lowering_of(lowering.lowered))
     # jit drops the leaves that the program does not use, and adds closed-over references last.
     kept = sorted(details["kept_var_idx"])
     kept += range(len(constants) + len(leaves), len(constants) + len(leaves) + len(closed_over))
@@ -392,11 +392,11 @@ def _outputs(
     lowering: RecordedLowering,
     leaves: Sequence[ArgumentLeaf],
 ) -> tuple[OutputLeaf, ...]:
-    details = lowering.lowered._lowering.compile_args
+    details = lowering_of(lowering.lowered).compile_args
     token_count = len(details["ordered_effects"])
     names = step.output_names(arguments.args, arguments.kwargs, lowering)
     dependent = dependent_outputs(lowering.traced.jaxpr)
-    references = updated_references(lowering.lowered._lowering, leaves, token_count)
+    references = updated_references(lowering_of(lowering.lowered), leaves, token_count)
     kinds = zip([*names, *references], [*dependent, *(True for _ in references)], strict=True)
     avals = details["global_out_avals"]
     return tuple(

@@ -7,10 +7,11 @@ the user, so code that asked for a device then got the user's, not the target.
 from typing import Any
 
 import jax
-from jax._src.interpreters import mlir
+from jax.interpreters import mlir
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
+from xlapipe.jax_private import devices_of, lowering_of
 from xlapipe.lowering.arguments import shard_bytes
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.specs import memory_kind_of
@@ -34,11 +35,11 @@ def program_of_lowered(
       WorkloadError: it was lowered for another platform or GPU, for several devices, or holds what
         only its function says.
     """
-    lowering: Any = lowered._lowering
+    lowering = lowering_of(lowered)
     details = lowering.compile_args
     _refuse(name, lowering, platform)
     given = xla_input(name, lowering, tuple(jax.devices()[:1]))
-    device = next(iter(lowering._device_list or ()), None)
+    device = next(iter(devices_of(lowering) or ()), None)
     lowered_for: str = getattr(device, "device_kind", "an unknown device")
     content = _bytecode(name, given, lowered_for, device_kind)
     default_memory = device.default_memory().kind if device is not None else None

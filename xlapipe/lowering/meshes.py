@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-from jax._src.mesh import AbstractDevice, get_abstract_mesh, get_concrete_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from xlapipe.errors import WorkloadError
@@ -28,7 +27,7 @@ def axes_of(workload: Workload) -> Mapping[str, int] | None:
     Raises:
       WorkloadError: shardings over different meshes, or devices out of order.
     """
-    current = get_abstract_mesh()
+    current = jax.sharding.get_abstract_mesh()
     if workload.mesh_axes is not None:
         _refuse_two_meshes(workload, current)
         return workload.mesh_axes
@@ -111,7 +110,7 @@ def _carried_meshes(
     for given in named_jit_shardings(workload.fn):
         yield f"{given.place} of fn's jax.jit", given.sharding.mesh
     if not current.empty:
-        concrete = get_concrete_mesh()
+        concrete = jax.sharding.get_mesh()
         yield "jax.set_mesh", current if concrete.empty else concrete
 
 
@@ -120,10 +119,10 @@ def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
 
     For one device, and for arguments or a function that bring their own mesh, it has no axes.
     """
-    abstract_device = AbstractDevice(
+    abstract_device = jax.sharding.AbstractDevice(
         device_kind=device.device_kind, num_cores=device.core_count, platform=device.platform
     )
-    current = get_abstract_mesh()
+    current = jax.sharding.get_abstract_mesh()
     if workload.mesh is None and not current.empty:
         return current
     if workload.mesh is not None and not isinstance(workload.mesh, Mapping):
@@ -142,7 +141,7 @@ def mesh_inside(workload: Workload, lowering: Any, device_count: int) -> Mapping
     """The mesh that the step names inside of it, if the program is over more devices than known.
 
     Args:
-      lowering: `jax.stages.Lowered._lowering`.
+      lowering: as of `jax_private.lowering_of`.
       device_count: the known number of devices.
 
     Raises:

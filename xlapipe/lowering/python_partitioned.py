@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from jax._src import custom_partitioning, dispatch, sharding_impls
 from jax.sharding import AbstractMesh
+
+from xlapipe import jax_private
 
 # By key, as in jax, which lets them go with the executable.
 _CALLBACKS: dict[bytes, Any] = {}
@@ -24,12 +25,11 @@ def with_devices(devices: Sequence[Any], mesh: AbstractMesh) -> Iterator[None]:
         yield
         return
     numbers = count(1)
-    context: Any = sharding_impls.ShardingContext
     names = {
-        (dispatch, "jaxpr_has_prim_requiring_devices"): lambda jaxpr: False,
-        (custom_partitioning, "_sharding_callbacks"): _CALLBACKS,
-        (custom_partitioning, "id"): lambda _: next(numbers),
-        (context, "__post_init__"): _filled(tuple(devices), mesh),
+        jax_private.requires_devices: lambda jaxpr: False,
+        jax_private.partition_callbacks: _CALLBACKS,
+        jax_private.partition_key: lambda _: next(numbers),
+        jax_private.sharding_context_made: _filled(tuple(devices), mesh),
     }
     before = {key: vars(key[0]).get(key[1]) for key in names}
     for (owner, name), value in names.items():
@@ -40,7 +40,7 @@ def with_devices(devices: Sequence[Any], mesh: AbstractMesh) -> Iterator[None]:
         for (owner, name), value in before.items():
             if value is None:
                 delattr(owner, name)
-            elif owner is not custom_partitioning:  # XLA asks for the code later
+            elif (owner, name) != jax_private.partition_callbacks:  # XLA asks for the code later
                 setattr(owner, name, value)
 
 

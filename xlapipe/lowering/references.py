@@ -7,23 +7,14 @@ after the step's own. References that the step closes over come after its argume
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import core
-
 from xlapipe.plans.program import ArgumentLeaf
-
-
-def is_reference(leaf: Any) -> bool:
-    """Whether a leaf of the arguments, or what jax knows of one, is a reference."""
-    return isinstance(leaf, core.Ref) or type(getattr(leaf, "_aval", None)).__name__ == (
-        "AbstractRef"
-    )
 
 
 def closed_over_references(lowering: Any) -> list[Any]:
     """The references that a step closes over, in the order of their parameters.
 
     Args:
-      lowering: `jax.stages.Lowered._lowering`.
+      lowering: as of `jax_private.lowering_of`.
     """
     mutated = lowering.compile_args["mut"]
     return list(mutated.in_mut) if mutated is not None else []

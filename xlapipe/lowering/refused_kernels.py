@@ -49,11 +49,11 @@ def refused_kernels(
       options: XLA's; nothing is dumped.
     """
     import numpy as np
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-    from jax._src.lib import xla_client
-    from jax._src.lib.mlir import ir
+    from jax.extend.backend import get_compile_options
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
 
+    from xlapipe.jax_private import DeviceList, backend_compile_and_load
     from xlapipe.lowering.strip_kernel_locations import may_hold_kernels
 
     if not may_hold_kernels(program.stablehlo):
@@ -63,7 +63,7 @@ def refused_kernels(
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
         for call in list(_kernels(module))[:_MOST_KERNELS]:
-            compile_options = compiler.get_compile_options(
+            compile_options = get_compile_options(
                 num_replicas=1,
                 num_partitions=1,
                 device_assignment=np.array([[devices[0].id]]),
@@ -71,10 +71,10 @@ def refused_kernels(
                 backend=devices[0].client,
             )
             try:
-                compiler.backend_compile_and_load(
+                backend_compile_and_load(
                     devices[0].client,
                     _alone(call),
-                    xla_client.DeviceList((devices[0],)),
+                    DeviceList((devices[0],)),
                     compile_options,
                     [],
                 )
@@ -99,8 +99,8 @@ def _kernels(module: Any) -> Iterator[Any]:
 
 def _alone(call: Any) -> Any:
     """A module whose only function makes this call of its own arguments."""
-    from jax._src.lib.mlir import ir
-    from jax._src.lib.mlir.dialects import func
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import func
 
     module = ir.Module.create(loc=ir.Location.unknown())
     module.operation.attributes["sym_name"] = ir.StringAttr.get("kernel")
@@ -117,7 +117,7 @@ def _alone(call: Any) -> Any:
 
 
 def _target(call: Any) -> str:
-    from jax._src.lib.mlir import ir
+    from jax.extend.mlir import ir
 
     return str(ir.StringAttr(call.attributes["call_target_name"]).value)
 

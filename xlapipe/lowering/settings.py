@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-from jax._src import config
 from jax.sharding import AbstractMesh
 
 from xlapipe.errors import WorkloadError
+from xlapipe.jax_private import setting_holders, trace_context
 from xlapipe.lowering.target_devices import TracedFor
 
 # What `jax._src.compiler.get_compile_options` reads.
@@ -29,8 +29,8 @@ _CHANGED = ("jax_default_device",)
 
 def current_settings() -> dict[str, Any]:
     """Every value of jax's configuration in this thread, and of its contexts without a name."""
-    values = {name: holder.value for name, holder in config.config._value_holders.items()}
-    contexts = {f"context {number}": it for number, it in enumerate(config.trace_context())}
+    values = {name: holder.value for name, holder in setting_holders().items()}
+    contexts = {f"context {number}": it for number, it in enumerate(trace_context())}
     return {**values, **contexts}
 
 
@@ -58,7 +58,7 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
 
 def compile_settings() -> dict[str, Any]:
     """The values of the settings that decide about compile options, by jax's names."""
-    holders = config.config._value_holders
+    holders = setting_holders()
     values = {name: holders[name].value for name in _COMPILE_SETTINGS if name in holders}
     return {name: getattr(value, "value", value) for name, value in values.items()}
 
@@ -68,4 +68,4 @@ def apply_settings(values: Mapping[str, Any]) -> None:
     current = compile_settings()
     for name, value in values.items():
         if current[name] != value:
-            config.update(name, value)
+            jax.config.update(name, value)

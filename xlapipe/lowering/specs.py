@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jax._src.lib import xla_client
-from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from xlapipe.jax_private import parse_flatten_op_sharding, tiled_sharding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Spec
 
 
@@ -83,14 +82,6 @@ def arguments_as_compiled(
 def _specs(shardings: Sequence[Any] | None, axes: Mapping[str, int]) -> list[Spec]:
     """The specs of XLA's shardings over the mesh of these axes."""
     mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
-    parsed = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in shardings or ()]
+    tiled = map(tiled_sharding, shardings or ())
+    parsed = [parse_flatten_op_sharding(sharding, mesh) for sharding in tiled]
     return [tuple(spec) for (spec,) in parsed]
-
-
-def _tiled(sharding: Any) -> Any:
-    """A sharding by tiles, which jax parses; libtpu's names mesh axes, which ends the process."""
-    if isinstance(sharding, xla_client.OpSharding):
-        sharding = xla_client.HloSharding.from_proto(sharding)
-    # jax 0.10 has neither the form nor the conversion.
-    convert = getattr(xla_client.HloSharding, "v3_to_v2_sharding", None)
-    return sharding if convert is None else convert(sharding)

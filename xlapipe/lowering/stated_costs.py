@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jax._src import core
+from jax.extend.core import jaxprs_in_params
 
 from xlapipe.plans.stated_cost import StatedCost
 
@@ -29,7 +29,7 @@ def _estimates(jaxpr: Any) -> Iterator[StatedCost]:
     for equation in jaxpr.eqns:
         estimate = equation.params.get("cost_estimate")
         if equation.primitive.name not in ("pallas_call", "mpmd_map"):
-            for called in core.jaxprs_in_params(equation.params):
+            for called in jaxprs_in_params(equation.params):
                 yield from _estimates(called)
         elif estimate is not None:
             results = [variable.aval for variable in equation.outvars]

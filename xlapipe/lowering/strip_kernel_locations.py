@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jax._src.lib import triton
-from jax._src.lib.mlir import ir, passmanager
+from jax.extend.mlir import ir, passmanager
 
+from xlapipe.jax_private import register_triton_dialect
 from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 from xlapipe.platforms.tpu import MOSAIC_TPU_CALL
 
@@ -84,7 +84,7 @@ def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
     # `gpu`) would be written as unregistered ones, which XLA cannot read.
     with context, ir.Location.unknown(), _unregistered_allowed(context, target != TRITON_CALL):
         if target == TRITON_CALL:
-            triton.dialect.register_dialect(context)
+            register_triton_dialect(context)
         module = ir.Module.parse(bytecode)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
         stripped = io.BytesIO()

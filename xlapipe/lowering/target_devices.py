@@ -7,17 +7,14 @@ Nothing can be computed or stored on them.
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
-from jax._src import mesh, xla_bridge
-from jax._src.cudnn import fused_attention_stablehlo
-from jax._src.interpreters import mlir
-from jax._src.lax import linalg
-from jax._src.mesh import AbstractDevice
+from jax.sharding import AbstractDevice
 
+from xlapipe import jax_private
 from xlapipe.errors import WorkloadError
 from xlapipe.platforms.platform import DeviceFigures
 
@@ -174,7 +171,8 @@ def let_cpu_meshes_stand_for(figures: DeviceFigures) -> None:
     jax compares the kind of device of a mesh that a module makes with that of the current mesh,
     and Pallas asks it for the device.
     """
-    real = getattr(mesh, "abstract_device_from", None)
+    mesh, name = jax_private.abstract_device_from
+    real = getattr(mesh, name, None)
     if real is None:
         return  # jax 0.10 has no such function, and meshes of the module keep the CPU's kind
     target = AbstractDevice(
@@ -184,7 +182,7 @@ def let_cpu_meshes_stand_for(figures: DeviceFigures) -> None:
     def abstract_device_from(device: Any) -> Any:
         return target if getattr(device, "platform", None) == "cpu" else real(device)
 
-    mesh.abstract_device_from = abstract_device_from  # type: ignore[assignment]
+    setattr(mesh, name, abstract_device_from)
 
 
 @contextmanager
@@ -206,45 +204,31 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
 
 @contextmanager
 def _replacements(client: TargetClient) -> Iterator[None]:
-    real = xla_bridge.get_backend
+    real = getattr(*jax_private.get_backend)
 
     def get_backend(platform: Any = None) -> Any:
         return client if platform in (None, client.platform, "cuda") else real(platform)
 
     libraries = _LibraryVersions(client.figures)
     with (
-        _replaced(xla_bridge, "get_backend", get_backend),
+        jax_private.replaced(jax_private.get_backend, get_backend),
         # Lowering of a host callback asks for the backend; only TPUs use the answer.
-        _replaced(mlir.ModuleContext, "get_backend", lambda self, optional=False: client),
-        # Otherwise jax loads the libraries here, which need not be installed.
-        _replaced(fused_attention_stablehlo, "cuda_versions", libraries),
-        _replaced(linalg, "cuda_versions", libraries),
+        jax_private.replaced(jax_private.backend_of_module, lambda self, optional=False: client),
+        ExitStack() as stack,
         _without_cached_answers(),
     ):
+        for place in jax_private.cuda_versions:
+            # Otherwise jax loads the libraries here, which need not be installed.
+            stack.enter_context(jax_private.replaced(place, libraries))
         yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 @contextmanager
 def _without_cached_answers() -> Iterator[None]:
     """Clears jax's cached answers about devices: the target's must not mix with the machine's."""
-    cached = [
-        getattr(xla_bridge, name)
-        for name in ("local_devices", "process_count", "process_indices", "host_ids")
-        if hasattr(getattr(xla_bridge, name, None), "cache_clear")
-    ]
 
     def clear() -> None:
-        for function in cached:
+        for function in jax_private.cached_device_answers:
             function.cache_clear()
 
     clear()

@@ -4,8 +4,7 @@ import os
 import traceback
 from typing import Any
 
-from jax._src import source_info_util
-
+from xlapipe.jax_private import TracedHere, user_frames
 from xlapipe.plans.call_chains import is_own_code
 
 _XLAPIPE = os.path.dirname(os.path.dirname(__file__))
@@ -18,7 +17,7 @@ def user_frame(error: BaseException) -> str | None:
     the traced operation as its cause.
     """
     cause = error.__cause__
-    if isinstance(cause, source_info_util.JaxStackTraceBeforeTransformation):
+    if isinstance(cause, TracedHere):
         frame = _innermost(cause)
         if frame is not None:
             return frame
@@ -36,7 +35,7 @@ def _innermost(error: BaseException) -> str | None:
 
 def equation_line(equation: Any) -> str:
     """` at file:line` of the user's call that made an equation of a jaxpr; empty if unknown."""
-    frames = source_info_util.user_frames(equation.source_info.traceback)
+    frames = user_frames(equation.source_info.traceback)
     frame = next((item for item in frames if is_own_code(item.file_name)), None)
     return f" at {frame.file_name}:{frame.start_line}" if frame is not None else ""
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
-from jax._src import stages
+from jax import stages
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
+from xlapipe.jax_private import lower_traced, replaced
 from xlapipe.lowering.bound_functions import unbound
 from xlapipe.lowering.gpu_kernels import refuse_gpu_kernels
 from xlapipe.lowering.names import fn_text, positional_names
@@ -46,7 +47,7 @@ class RecordedLowering:
 def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
     """Lowers for `platform_name` whatever a wrapper lowers, and records the outermost calls."""
     recorded: list[RecordedLowering] = []
-    original = stages.Traced.lower
+    original = getattr(*lower_traced)
     depth = 0
 
     def lower(self: Any, *, lowering_platforms: Any = None, **options: Any) -> Any:
@@ -63,11 +64,8 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
             recorded.append(RecordedLowering(self, lowered))
         return lowered
 
-    stages.Traced.lower = lower  # type: ignore[method-assign]
-    try:
+    with replaced(lower_traced, lower):
         yield recorded
-    finally:
-        stages.Traced.lower = original  # type: ignore[method-assign]
 
 
 class Wrapper(Protocol):

@@ -5,13 +5,12 @@ instead. So what jax derives from the function, the arguments and its configurat
 jax, and `refuse_other_options` compares it with what the compiling child gives XLA.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jax._src import compiler
-
+from xlapipe import jax_private
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.settings import compile_settings
 
@@ -45,13 +44,13 @@ def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
 
     Args:
       where: the step, for messages.
-      lowering: `jax.stages.Lowered._lowering`.
+      lowering: as of `jax_private.lowering_of`.
       devices: of the target, for a step whose shardings do not name devices.
 
     Raises:
       WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.
     """
-    compiler_options = dict(lowering._compiler_options_kvs)
+    compiler_options = jax_private.compiler_options(lowering)
     _refuse_unrecordable(where, compiler_options)
     recorded: list[tuple[Any, Any]] = []
 
@@ -68,8 +67,9 @@ def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
         recorded.append((computation, compile_options))
         raise _ReachedXla
 
-    assignment = devices if lowering._device_list is None else None
-    with _replaced_compiler(compile_or_get_cached), suppress(_ReachedXla):
+    assignment = devices if jax_private.devices_of(lowering) is None else None
+    place = jax_private.compile_or_get_cached
+    with jax_private.replaced(place, compile_or_get_cached), suppress(_ReachedXla):
         lowering.compile(device_assignment=assignment)
     ((module, options),) = recorded
     return XlaInput(
@@ -88,16 +88,6 @@ def _refuse_unrecordable(where: str, options: Mapping[str, Any]) -> None:
                 "a number, a boolean or a string; fix: leave it out, since xlapipe cannot record "
                 "it in a dump"
             )
-
-
-@contextmanager
-def _replaced_compiler(function: Any) -> Iterator[None]:
-    original = compiler.compile_or_get_cached
-    compiler.compile_or_get_cached = function
-    try:
-        yield
-    finally:
-        compiler.compile_or_get_cached = original
 
 
 def option_fields(options: Any) -> dict[str, Any]:

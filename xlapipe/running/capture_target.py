@@ -21,10 +21,10 @@ _CHILD_PROGRAM = """
 import json, sys
 from importlib.metadata import version
 import jax
-from jax._src.lib import xla_client
+from xlapipe.jax_private import get_topology_for_devices
 devices = jax.devices("gpu")
 json.dump({
-    "config": str(xla_client.get_topology_for_devices(devices).target_config),
+    "config": str(get_topology_for_devices(devices).target_config),
     "versions": {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin")},
 }, sys.stdout)
 """

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src.lib import xla_client
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
+from xlapipe.jax_private import DeviceList
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import (
@@ -149,7 +149,7 @@ def load_executable(
         import_module("jax.experimental.mosaic.gpu")  # finds it in jax's other places
     try:
         executable = devices[0].client.deserialize_executable(
-            built.content, executable_devices=xla_client.DeviceList(devices)
+            built.content, executable_devices=DeviceList(devices)
         )
     except RuntimeError as error:
         raise built.not_loaded(error) from None

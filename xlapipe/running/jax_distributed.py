@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import distributed
 
 from xlapipe.errors import TargetError
+from xlapipe.jax_private import distributed_state
 from xlapipe.running.meet import meet
 from xlapipe.running.rendezvous import Member
 
@@ -74,7 +74,7 @@ def _abandon() -> None:
 
     At exit jax would wait for the other processes, which wait for this one.
     """
-    state = distributed.global_state
+    state = distributed_state
     for part in (state.client, state.service):
         if part is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # its destructor waits too
@@ -102,7 +102,7 @@ def exchange(member: Member | None, key: str, value: Any) -> list[Any]:
     if member is None:
         return [value]
     seconds = _EXCHANGE_WAITS * member.wait_seconds
-    client: Any = distributed.global_state.client
+    client: Any = distributed_state.client
     client.key_value_set(f"xlapipe/{key}/{member.process}", json.dumps(value))
     values = []
     for process in range(member.count):

@@ -6,11 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
-from jax._src.lib import xla_client
 
 from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
+from xlapipe.jax_private import get_topology_for_devices
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.predict.calibration import Calibration
 from xlapipe.profiles.measured import join_profile
@@ -80,7 +80,7 @@ def read_profiles(folder: Path) -> list[ProgramProfile]:
 
 def _attached_device() -> Device:
     devices = jax.devices("gpu")
-    config = str(xla_client.get_topology_for_devices(devices[:1]).target_config)
+    config = str(get_topology_for_devices(devices[:1]).target_config)
     device = device_of_config(config)
     if device is None:
         kind = devices[0].device_kind
