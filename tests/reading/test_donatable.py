@@ -88,7 +88,19 @@ def test_the_parameter_in_a_path(path: str, name: str) -> None:
 
 
 def copied(path: str, size_bytes: int, copied_bytes: int) -> Donation:
-    copy = Copy(path, copied_bytes, path, 0, None, None, (), 0, 0)
+    copy = Copy(
+        path,
+        copied_bytes,
+        path,
+        allocation=0,
+        op_name=None,
+        source=None,
+        sources=(),
+        updates=False,
+        reorders=False,
+        read_color=0,
+        written_color=0,
+    )
     return Donation(path, (1,), "int8", size_bytes, DonationOutcome.COPIED, copies=(copy,))
 
 

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.bound_functions import unbound
-from xlapipe.lowering.names import fn_text
+from xlapipe.lowering.names import fn_text, positional_names
 from xlapipe.workload import Workload
 
 
@@ -61,6 +61,17 @@ def jit_device(fn: Any) -> Any:
         if isinstance(given.sharding, SingleDeviceSharding)
     )
     return next(devices, None)
+
+
+def dropped_donations(fn: Any) -> dict[str, str]:
+    """The settings of jax that drop the donation of a step, by the names of its parameters."""
+    said = jit_parameters(fn)
+    if said is None or not jax.config.jax_debug_nans:
+        return {}
+    numbers = said.donate_argnums
+    by_position = positional_names(fn, max(numbers, default=-1) + 1)
+    names = (*said.donate_argnames, *(by_position[number] for number in numbers))
+    return dict.fromkeys(names, "jax_debug_nans")
 
 
 def refuse_other_device(workload: Workload) -> None:

@@ -39,7 +39,7 @@ from xlapipe.lowering.inner_jits import (
     refusing_options_of_inner_jits,
 )
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
-from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
+from xlapipe.lowering.jit_parameters import dropped_donations, jit_device, refuse_other_device
 from xlapipe.lowering.kernel_codes import kernel_codes
 from xlapipe.lowering.lost_updates import (
     listing_dropped_updates,
@@ -69,6 +69,7 @@ from xlapipe.lowering.wrapped_steps import (
     wrapped_step,
 )
 from xlapipe.lowering.xla_input import xla_input
+from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
@@ -357,6 +358,7 @@ def _arguments(
     given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
     given = given if len(given) == len(leaves) else [None] * len(leaves)
     shardings = [*([None] * len(constants)), *given, *([None] * len(closed_over))]
+    dropped = dropped_donations(step.fn)
     for position, sharding in zip(kept, details["in_shardings"], strict=True):
         # jax keeps those of the leaves that the program uses; the others are on the arguments,
         # unless a wrapper passes them in another order.
@@ -371,6 +373,7 @@ def _arguments(
             parameter_number=number_of.get(position),
             spec=spec_of(sharding) if several else None,
             memory_kind=memory_kind_of(sharding),
+            donation_dropped_by=dropped.get(argument_name(name)),
         )
         for position, (name, info, sharding) in enumerate(zip(names, infos, shardings, strict=True))
     )

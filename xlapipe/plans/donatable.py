@@ -41,7 +41,7 @@ def donatable(program: Program) -> tuple[Donatable, ...]:
     leaves: dict[str, list[ArgumentLeaf]] = defaultdict(list)
     total_bytes: Counter[str] = Counter()
     for leaf in program.arguments:
-        if leaf.donated or leaf.parameter_number is None:
+        if leaf.donated or leaf.donation_dropped_by or leaf.parameter_number is None:
             continue
         name = argument_name(leaf.path)
         total_bytes[name] += leaf.size_bytes

@@ -17,6 +17,15 @@ from xlapipe.plans.buffers import AllocationKind
 from xlapipe.plans.changed_outputs import ChangedOutputs
 from xlapipe.plans.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plans.copy_advice import copy_advice
+from xlapipe.plans.donation_causes import (
+    Cause,
+    cause_of_disuse,
+    cause_of_loop,
+    cause_of_memory,
+    cause_of_order,
+    cause_of_setting,
+    cause_of_sharding,
+)
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.likely_output import LikelyOutputs
 from xlapipe.plans.once import once_per_object
@@ -93,7 +102,11 @@ def _copied_bytes(row: Donation) -> int:
 def donations(program: Program) -> tuple[Donation, ...]:
     """One row per leaf that the author donated, in the order of the arguments."""
     outcomes = _Outcomes(program)
-    return tuple(outcomes.of(leaf) for leaf in program.arguments if leaf.donated)
+    return tuple(
+        outcomes.of(leaf)
+        for leaf in program.arguments
+        if leaf.donated or leaf.donation_dropped_by is not None
+    )
 
 
 class _Outcomes:
@@ -136,12 +149,10 @@ class _Outcomes:
                 **fields,  # type: ignore[arg-type]
             )
 
+        if leaf.donation_dropped_by is not None:
+            return row(DonationOutcome.DROPPED, **cause_of_setting(leaf)._asdict())
         if leaf.parameter_number is None:
-            return row(
-                DonationOutcome.DROPPED,
-                reason="the program does not use it, so it is not a parameter of the module",
-                advice="return a value computed from it, or do not pass it",
-            )
+            return row(DonationOutcome.DROPPED, **cause_of_disuse(self._program, leaf)._asdict())
         alias = self._plan.alias_of_parameter.get(leaf.parameter_number)
         output = self._program.output_path(alias.output_index) if alias is not None else None
         shared = self._program.same_buffer.get(leaf.path)
@@ -153,7 +164,7 @@ class _Outcomes:
                 "it through another argument fails at run time",
                 advice="pass a copy (`jnp.copy`), or pass the array only once",
             )
-        if output is None:
+        if alias is None or output is None:
             reason, advice, partner = self._why_not(leaf)
             donor = leaf.parameter_number in self._donors
             return row(
@@ -162,13 +173,24 @@ class _Outcomes:
                 advice=advice,
                 source=_source(self._program, leaf, partner),
             )
+        written = self._program.output_at.get(output)
+        in_other_memory = cause_of_memory(leaf, written) if written is not None else None
+        if in_other_memory is not None:
+            return row(DonationOutcome.UNUSED, **in_other_memory._asdict())
         copied = self._copies_of(leaf)
         if copied:
+            cause = (
+                (written is not None and cause_of_sharding(leaf, written))
+                or cause_of_loop(self._program, leaf, alias)
+                or cause_of_order(self._program, leaf, alias)
+                or Cause("", self._changed.advice(leaf, output))
+            )
+            reason = _copy_text(leaf, copied[0])
             return row(
                 DonationOutcome.COPIED,
                 output=output,
-                reason=_copy_text(leaf, copied[0]),
-                advice=self._changed.advice(leaf, output) or copy_advice(self._plan, leaf, copied),
+                reason=f"{reason}: {cause.reason}" if cause.reason else reason,
+                advice=cause.advice or copy_advice(self._plan, leaf, copied),
                 copies=copied,
                 source=copied[0].source,
             )
@@ -244,13 +266,9 @@ class _Outcomes:
                 or "return one more value of its shape and dtype, or do not donate this leaf",
                 first,
             )
-        if output.size_bytes != leaf.size_bytes:
-            return (
-                f"the sharding of {output.path} differs: {output.size_bytes:,} B on each device, "
-                f"not {leaf.size_bytes:,} B",
-                "give argument and output the same sharding (in_specs, out_specs)",
-                output,
-            )
+        cause = cause_of_memory(leaf, output) or cause_of_sharding(leaf, output)
+        if cause is not None:
+            return (*cause, output)
         layouts = _layouts(self._program, leaf, output)
         if layouts is not None and layouts[0] != layouts[1]:
             return (

@@ -300,7 +300,7 @@ class Plan:
 
     def parameter(self, number: int | None) -> Instruction | None:
         """The entry's parameter `number`; None without HLO."""
-        return self._entry.parameters.get(number) if self._entry and number is not None else None
+        return self.entry.parameters.get(number) if self.entry and number is not None else None
 
     def parameter_allocation(self, number: int | None) -> BufferAllocation | None:
         """The allocation of entry parameter `number`, or None."""
@@ -319,10 +319,10 @@ class Plan:
         alias = self._alias_of_output.get((index,) if of != 1 or self._root_is_tuple else ())
         if alias is not None:
             return self.parameter_allocation(alias.parameter_number)
-        if self._entry is None:
+        if self.entry is None:
             return None
         path = (index,) if self._root_is_tuple else ()
-        place = self.place_of(Value(self._entry, self._entry.by_name[self._entry.root], path))
+        place = self.place_of(Value(self.entry, self.entry.by_name[self.entry.root], path))
         return place[0] if place is not None else None
 
     @cached_property
@@ -334,14 +334,15 @@ class Plan:
         """The first alias of each parameter number."""
         return {alias.parameter_number: alias for alias in reversed(self.aliases)}
 
-    @cached_property
-    def _entry(self) -> Computation | None:
+    @property
+    def entry(self) -> Computation | None:
+        """The entry computation; None without HLO."""
         return self.module.entry_computation if self.module is not None else None
 
     @property
     def result_shape(self) -> Shape | None:
         """Shape of the entry computation's root, on one device."""
-        entry = self._entry
+        entry = self.entry
         return entry.by_name[entry.root].shape if entry is not None else None
 
     @property

@@ -25,9 +25,9 @@ class _LeafJson:
     __slots__ = ()
 
     def to_json(self: Any) -> dict[str, Any]:
-        """All fields; `spec`, `memory_kind` and `constant` are left out if None or False."""
+        """All fields; those that few leaves have are left out if None or False."""
         data = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("spec", "memory_kind", "constant"):
+        for name in ("spec", "memory_kind", "constant", "donation_dropped_by"):
             if not data.get(name, True) and data[name] != ():
                 del data[name]
         return data
@@ -45,6 +45,8 @@ class ArgumentLeaf(_LeafJson):
       spec: how it is sharded over the mesh; None for a program on one device.
       memory_kind: jax's name of the memory that it is in, e.g. `pinned_host`; None for the
         device's own.
+      donation_dropped_by: the setting of jax that drops the author's donation of it, e.g.
+        `jax_debug_nans`; None if none does.
     """
 
     path: str
@@ -55,6 +57,7 @@ class ArgumentLeaf(_LeafJson):
     parameter_number: int | None
     spec: Spec | None = None
     memory_kind: str | None = None
+    donation_dropped_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,11 @@ class Program:
             for leaf in self.arguments
             if leaf.parameter_number is not None
         }
+
+    @cached_property
+    def output_at(self) -> Mapping[str, OutputLeaf]:
+        """The output leaves by path."""
+        return {leaf.path: leaf for leaf in self.outputs}
 
     @cached_property
     def owner_of_output(self) -> Mapping[str, ArgumentLeaf]:
