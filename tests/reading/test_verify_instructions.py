@@ -40,6 +40,7 @@ ENTRY %main (a: f32[4,8], b: f32[8,16], n: s32[], c: pred[]) -> f32[] {{
 }}
 """
 SOUND = [
+    "f32[8]{0} gather(%a, %n), offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0}",
     "f32[4,8]{1,0} negate(%a)",
     "f32[4,8]{1,0} add(%a, %a)",
     "f32[4,8]{1,0} select(%c, %a, %a)",
@@ -168,6 +169,6 @@ def test_the_proto_is_refused_where_it_is_read() -> None:
         for instruction in computation.instructions
         if instruction.opcode == "multiply"
     )
-    instruction.opcode = "gather"
-    with pytest.raises(PlanMismatchError, match=r"^dump: expected operands.* that a gather can"):
+    instruction.opcode = "reduce"
+    with pytest.raises(PlanMismatchError, match=r"^dump: expected operands.* that a reduce can"):
         read_proto(proto.SerializeToString(), where="dump")

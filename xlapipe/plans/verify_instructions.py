@@ -376,9 +376,17 @@ def _starts_of(array: Shape, starts: Sequence[Shape]) -> bool:
 
 def _gather(i: Instruction, operands: Sequence[Shape]) -> bool:
     starts = i.contraction.starts if i.contraction is not None else ()
-    rank = len(operands[0].dims)
+    rank, places = len(operands[0].dims), operands[1].dims
     kept = [dim for dim in _dims(i) if dim != -1]
-    return len(_dims(i)) <= len(i.shape.dims) and _all_of(kept, rank) and _all_of(starts, rank)
+    # A dimension of the indices may be the vector that has a number for each of `starts`.
+    by_vector = len(i.shape.dims) - len(kept) == len(places) - 1 and len(starts) in places
+    by_number = len(i.shape.dims) - len(kept) == len(places) and len(starts) == 1
+    return (
+        len(_dims(i)) <= len(i.shape.dims)
+        and _all_of(kept, rank)
+        and _all_of(starts, rank)
+        and (by_vector or by_number)
+    )
 
 
 def _scatter(i: Instruction, operands: Sequence[Shape]) -> bool:
