@@ -23,6 +23,7 @@ WHEELS = {
     "jax-cuda13-pjrt": "0.11.2",
     "jinja2": "3.1.6",
     "markupsafe": "3.0.4",
+    "msgspec": "0.22.0",
     "numpy": "2.5.5",
     "protobuf": "7.36.2",
     "rich": "15.0.0",

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.executable import LoadedExecutable
 from xlapipe.running.inputs import read_inputs
@@ -88,4 +88,4 @@ def test_the_memory_of_a_leaf_is_in_the_manifest_only_if_it_is_not_the_devices()
     for leaf in ARGUMENTS:
         data = leaf.to_json()
         assert ("memory_kind" in data) == (leaf.memory_kind is not None)
-        assert record_of(ArgumentLeaf, data) == leaf
+        assert typed(ArgumentLeaf, data) == leaf

@@ -22,7 +22,7 @@ from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.dumps.manifest import MANIFEST, Manifest
 from xlapipe.environment.doctor import Check
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.plans.thunks import Thunk
 from xlapipe.running import executable
@@ -251,5 +251,5 @@ def test_invalid_specs_are_refused(spec: Any, built: Path) -> None:
 )
 def test_leaves_round_trip_through_json(leaf: Any) -> None:
     data = json.loads(json.dumps(leaf.to_json()))
-    assert record_of(type(leaf), data) == leaf
+    assert typed(type(leaf), data) == leaf
     assert ("spec" in data) == (leaf.spec is not None)

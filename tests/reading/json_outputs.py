@@ -44,7 +44,7 @@ from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
@@ -315,7 +315,7 @@ def _run(*, memory: bool) -> dict[str, Any]:
 def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
     fields = {field.name for field in dataclasses.fields(MemoryAccount)}
     known = {name: value for name, value in device["memory"].items() if name in fields}
-    return record_of(
+    return typed(
         DeviceRun,
         {
             **device,

@@ -1,6 +1,7 @@
 """Files that anybody may have made: pipes, devices, links, bombs; and faults while writing."""
 
 import gzip
+import json
 import lzma
 import os
 import re
@@ -146,6 +147,31 @@ def test_a_planted_link_is_not_written_through(
     with pytest.raises(XlapipeError, match="cannot be written"):
         write_files({tmp_path / "report": b"other"})
     assert (tmp_path / "victim").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"platform": "rocm"}, "platform: expected cuda or tpu, found 'rocm'"),
+        ({"versions": {}}, "versions: expected those of jax and jaxlib, found none of jax and"),
+        ({"versions": {"jax": 1}}, "versions"),
+        ({"arguments": [{}]}, "arguments[0].path: expected a value, found none"),
+        ({"tuned": "no"}, "tuned: expected true or false, found 'no'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "check", "run"])
+def test_a_manifest_of_another_form(
+    dump: Path,
+    command: str,
+    change: dict[str, object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An unknown platform was a KeyError."""
+    manifest = dump / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    assert main([command, str(dump)]) == 2
+    assert f"{manifest}: {message}" in capsys.readouterr().err
 
 
 def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """A profile's kernels joined with a plan: by instruction, by order and by neighbours."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.cli import main
 from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan, Thunk
@@ -248,6 +252,45 @@ def test_record_without_calls_is_read(tmp_path: Path) -> None:
     del data["before_seconds"], data["after_seconds"]
     read = TimeRecord.from_json(data, where=TIME_RECORD)
     assert read.measured.call_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("wall_seconds", True),
+        ("wall_seconds", "1"),
+        ("span_seconds", 1e9),
+        ("busy_seconds", -1.0),
+        ("steps", 0),
+        ("steps", 1.5),
+        ("kernels", {}),
+        ("kernels", [["a", 1, 1.0]]),
+        ("device", 3),
+        ("device", "a\x1b[2J"),
+        ("versions", []),
+    ],
+)
+def test_a_field_of_another_form_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    path = write_time_record(tmp_path, record())
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}, indent=1))
+    with pytest.raises(
+        DumpError, match=rf"time_record\.json: line \d+: {name}.*: expected .*, found"
+    ):
+        read_time_record(tmp_path)
+
+
+def test_a_record_of_another_device_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--timed` took the times of an A100 for those of an H200."""
+    golden = ROOT / "hlo_dumps/qwen3-prompts-hopper/h200-auto-tuned-jax0.11.2"
+    dump = Path(shutil.copytree(golden, tmp_path / "dump"))
+    path = dump / TIME_RECORD
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "NVIDIA A100-SXM4-80GB"}))
+    for command in (["show", str(dump), "--time"], ["show", str(golden), "--timed", str(tmp_path)]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "device: expected 'NVIDIA H200', as in the manifest, found 'NVIDIA A100" in error
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 2}', '{"schema_version": 1}'])

@@ -242,11 +242,27 @@ def test_step_time_at_most() -> None:
     ("line", "text", "problem"),
     [
         (1, "{}", "xlapipe_calibration"),
-        (2, '{"constants": {}}', "missing or unknown"),
+        (1, "[]", "expected an object, found"),
+        (2, '{"constants": {}}', "constants.launch_seconds: expected a value, found none"),
+        (2, '{"constants": []}', "constants: expected an object, found"),
         (3, "not JSON", "a JSON object"),
-        (4, '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}', "'ratio'"),
-        (5, '{"kind": "loop", "at": ["x"], "graph": false}', "a list of numbers"),
-        (5, '{"kind": "loop", "at": [1e200], "graph": false}', "a list of numbers below 1e6"),
+        (
+            4,
+            '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}',
+            "ratio: expected a number > 0",
+        ),
+        (4, '{"kind": "loop", "at": [1], "graph": 0}', "graph: expected true or false, found 0"),
+        (4, '{"kind": "loop", "at": [], "at": [1]}', "the key 'at' is given twice"),
+        (
+            5,
+            '{"kind": "loop", "at": ["x"], "graph": false}',
+            "expected a number, found 'x'",
+        ),
+        (
+            5,
+            '{"kind": "loop", "at": [1e200], "graph": false}',
+            "a number <= 1000000",
+        ),
     ],
 )
 def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem: str) -> None:
@@ -254,6 +270,40 @@ def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem:
     lines[line - 1] = text
     with pytest.raises(CalibrationError, match=rf"some\.jsonl, line {line}: .*{problem}.*fix:"):
         parse_calibration("\n".join(lines), where="some.jsonl")
+
+
+def constant(name: str, value: object) -> str:
+    """The lines of a calibration with another value of a constant."""
+    lines = calibration().to_text().splitlines()
+    constants = json.loads(lines[1])["constants"]
+    lines[1] = json.dumps({"constants": {**constants, name: value}})
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [], 0, -1.0, 1e-300, 1e300])
+@pytest.mark.parametrize("name", ["launch_seconds", "bandwidth", "l2_bytes", "leaf_seconds"])
+def test_a_constant_that_no_gpu_has(name: str, value: object) -> None:
+    if (name, value) in (("launch_seconds", 1e-300), ("leaf_seconds", 1e-300)):
+        return  # shorter than any, which changes no figure
+    with pytest.raises(CalibrationError, match=rf"line 2: constants\.{name}: expected a number"):
+        parse_calibration(constant(name, value), where="some.jsonl")
+
+
+@pytest.mark.parametrize("name", ["bf16", "tf32", "s8"])
+def test_a_peak_that_is_missing(name: str) -> None:
+    """Products of that type were predicted by the rate of other operations, six times as long."""
+    peaks = {key: rate for key, rate in calibration().constants.peak_flops.items() if key != name}
+    with pytest.raises(CalibrationError, match=rf"peak_flops: .*H200, found none of {name}; fix"):
+        parse_calibration(constant("peak_flops", peaks), where="some.jsonl")
+
+
+def test_a_kernel_without_its_program() -> None:
+    lines = calibration().to_text().splitlines()
+    row = json.loads(lines[2])
+    del row["program"]
+    text = "\n".join([*lines[:2], json.dumps(row), *lines[3:]])
+    with pytest.raises(CalibrationError, match="line 3: program: expected a value, found none"):
+        parse_calibration(text, where="some.jsonl")
 
 
 def test_calibration_survives_writing_and_reading() -> None:

@@ -1,12 +1,17 @@
-"""Dataclasses made of the plain data that JSON keeps of them."""
+"""Data of JSON files: what fits becomes a dataclass, all else is refused with its place."""
 
+import json
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import pytest
+from msgspec import Meta
 
-from xlapipe.files.records import record_of
+from xlapipe.errors import DumpError
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Line, MisfitError, Seconds, Text, read_typed, typed
 
 
 class Kind(Enum):
@@ -29,6 +34,11 @@ class Whole:
     span: Span | None
     kind: Kind
     axes: tuple[str | tuple[str, ...] | None, ...] = ()
+    seconds: Seconds = 0.0
+    share: Annotated[float, Meta(gt=0)] = 1.0
+    flag: bool = False
+    line: Line = ""
+    text: Text = ""
 
 
 DATA = {
@@ -41,26 +51,75 @@ DATA = {
 
 def test_lists_and_objects_become_what_the_annotations_name() -> None:
     whole = Whole((Part("a"), Part("b")), Span(1, 2), Kind.FIRST, (None, "x", ("y", "z")))
-    assert record_of(Whole, DATA) == whole
-    assert record_of(Whole, {**asdict(whole), "kind": "first"}) == whole
+    assert typed(Whole, DATA) == whole
+    assert typed(Whole, {**asdict(whole), "kind": "first"}) == whole
+    assert typed(Whole, {**DATA, "of_a_later_version": 1}) == whole
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        {"parts": {"name": "a"}},
-        {"parts": "ab"},
-        {"parts": [["a"]]},
-        {"parts": None},
-        {"parts": [{"name": "a", "more": 1}]},
-        {"span": [1]},
-        {"span": {"start": 1, "end": 2}},
-        {"kind": "second"},
-        {"axes": {"x": 1}},
-        {"axes": [{"x": 1}]},
-        {"unknown": 1},
+        ({"parts": {"name": "a"}}, "parts: expected a list, found {'name': 'a'}"),
+        ({"parts": "ab"}, "parts: expected a list, found 'ab'"),
+        ({"parts": [["a"]]}, "parts[0]: expected an object, found ['a']"),
+        ({"parts": None}, "parts: expected a list, found None"),
+        ({"parts": [{"name": "a"}, {}]}, "parts[1].name: expected a value, found none"),
+        ({"parts": [{"name": 3}]}, "parts[0].name: expected text, found 3"),
+        ({"span": [1]}, "span: expected a list of length 2, found [1]"),
+        ({"span": {"start": 1, "end": 2}}, "span: expected a list or null, found {'start': 1, "),
+        ({"kind": "second"}, "kind: expected another value, found 'second'"),
+        ({"axes": [{"x": 1}]}, "axes[0]: expected text or a list or null, found {'x': 1}"),
+        ({"seconds": True}, "seconds: expected a number, found True"),
+        ({"seconds": "1"}, "seconds: expected a number, found '1'"),
+        ({"seconds": 1e9}, "seconds: expected a number <= 86400.0, found 1000000000.0"),
+        ({"seconds": -1}, "seconds: expected a number >= 0.0, found -1"),
+        ({"seconds": float("nan")}, "seconds: expected a number >= 0.0, found nan"),
+        ({"seconds": float("inf")}, "seconds: expected a number <= 86400.0, found inf"),
+        ({"share": 0}, "share: expected a number > 0.0, found 0"),
+        ({"flag": "no"}, "flag: expected true or false, found 'no'"),
+        ({"flag": 1}, "flag: expected true or false, found 1"),
+        ({"line": "a\x1b[2J"}, "line: expected text without control characters, found 'a\\x1b[2J'"),
+        ({"line": "a\nb"}, "line: expected text without control characters, found 'a\\nb'"),
+        ({"line": "\u202ea"}, "line: expected text without control characters, found '\\u202ea'"),
+        ({"text": "a\0"}, "text: expected text without control characters, found 'a\\x00'"),
+        ({"text": "\ud800"}, "text: expected text without control characters, found '\\ud800'"),
     ],
 )
-def test_data_of_another_form_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        record_of(Whole, {**DATA, **change})
+def test_data_of_another_form_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(MisfitError) as caught:
+        typed(Whole, {**DATA, **change})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "line 1: expected an object, found []"),
+        ("{}", "line 1: expected schema_version 1, found None"),
+        ('{"schema_version": true}', "line 1: expected schema_version 1, found True"),
+        ('{\n"schema_version": 2}', "line 2: expected schema_version 1, found 2"),
+        ('{"schema_version": 1,\n"a": 1, "a": 2}', "not JSON: the key 'a' is given twice"),
+        ('{"schema_version": 1, "seconds": NaN}', "not JSON: NaN is not a number of JSON"),
+        ('{"schema_version": 1, "seconds": 1e999}', "not JSON: 1e999 is not a finite number"),
+        ("{", "not JSON: "),
+    ],
+)
+def test_content_of_another_form_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(DumpError) as caught:
+        read_typed(path, Whole, refusal=Refusal(fix="this"), limit_bytes=1000, schema_version=1)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert str(caught.value).endswith("; fix: this")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_message_has_the_line(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "file.json"
+    data = {"schema_version": 1, **DATA, "parts": [{"other": [{}], "name": "a"}, {"name": 5}]}
+    path.write_text(json.dumps(data, indent=indent))
+    line = 1 if indent is None else path.read_text().split("5")[0].count("\n") + 1
+    with pytest.raises(
+        DumpError, match=rf": line {line}: parts\[1\]\.name: expected text, found 5;"
+    ):
+        read_typed(path, Whole, refusal=Refusal(), limit_bytes=1000, schema_version=1)

@@ -119,6 +119,30 @@ def test_damaged_files_are_refused(content: str, tmp_path: Path) -> None:
         read_tuning_times(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("seconds", "true", "a number, found True"),
+        ("seconds", "1e9", "a number <= 3600"),
+        ("seconds", '"1"', "a number, found '1'"),
+        ("chosen", '"no"', "true or false, found 'no'"),
+        ("scratch_bytes", "-1", "an integer >= 0"),
+        ("config", "[]", r"an object, found \[\]"),
+    ],
+)
+def test_a_field_of_another_form(name: str, value: str, expected: str, tmp_path: Path) -> None:
+    """`true` was 1 s, and the text "no" true."""
+    sound = {"config": "{}", "seconds": "1.0", "scratch_bytes": "0", "chosen": "true"}
+    pairs = ", ".join(f'"{key}": {text}' for key, text in {**sound, name: value}.items())
+    (tmp_path / TUNING_TIMES).write_text(
+        '{"schema_version": 1, "instructions": [\n{"name": "a", "shape": "f32[]", '
+        f'"hlo_fingerprint": "b", "candidates": [\n{{{pairs}}}]}}]}}'
+    )
+    field = rf"line 3: instructions\[0\]\.candidates\[0\]\.{name}"
+    with pytest.raises(DumpError, match=rf"{field}: expected {expected}.*; fix: "):
+        read_tuning_times(tmp_path)
+
+
 def test_times_of_the_tuner_predict_kernels_without_a_record(tmp_path: Path) -> None:
     folder = tmp_path / GOLDEN.name
     shutil.copytree(GOLDEN, folder)

@@ -32,7 +32,7 @@ from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.lowering.forward_graph import ForwardGraph, RepeatedCall
 from xlapipe.registry import find_workload
 from xlapipe.sizing.cliff import EXPECTED_SHARE
@@ -395,7 +395,7 @@ def _identity(candidate: Candidate) -> str:
 
 def forward_graph_at(path: Path) -> ForwardGraph:
     """What a compiling child recorded."""
-    return record_of(ForwardGraph, read_json(path))
+    return typed(ForwardGraph, read_json(path))
 
 
 def target_device(target: str) -> Device:

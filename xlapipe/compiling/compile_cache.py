@@ -23,7 +23,6 @@ from xlapipe.compiling.compiler_identity import compiler_identity
 from xlapipe.compiling.messages import CompileRecord, CompileRequest
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
-from xlapipe.files.field_types import misfit
 from xlapipe.files.writing import remove_left, write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import platform_named
@@ -72,8 +71,6 @@ class CompileCache:
             if archive.comment != _binding(key, files):  # of another key, or of an earlier form
                 return None
             record = CompileRecord.from_json(parse_json(files.pop(_RECORD)))
-            if misfit(record, CompileRecord, _RECORD) is not None:
-                return None
             write_files({_place(name, request): data for name, data in files.items()})
             with suppress(OSError):  # the cache may be read-only
                 os.utime(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xlapipe.dumps.compile_facts import CompileFacts
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.registry import WorkloadReference
 
 LOCK_STAGE = "compile with a predicted lock"
@@ -88,7 +88,7 @@ class CompileRecord(CompileFacts):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "CompileRecord":
-        return record_of(cls, data)
+        return typed(cls, data)
 
 
 @dataclass(frozen=True)

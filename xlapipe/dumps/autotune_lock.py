@@ -6,12 +6,12 @@ target config, jaxlib, workload and GEMM policy, and is refused for any other.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from xlapipe.errors import TargetError, XlapipeError
-from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.typed_data import Bytes, Line, Text, read_typed
 from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets.catalogue import catalogue, row_of_device
 from xlapipe.targets.target import Target
@@ -21,13 +21,6 @@ LOCK = "autotune_lock.json"
 SCHEMA_VERSION = 1
 # XLA's own file of autotune results does not name the program.
 ANY_WORKLOAD = ""
-# JSON types of the fields; the others are strings.
-_TYPES: Mapping[str, Any] = {
-    "versions": dict,
-    "device_memory_bytes": int,
-    "topology": (str, type(None)),
-    "workspaces": dict,
-}
 _MAX_BYTES = 64 * 1024 * 1024
 _FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tune`"
 
@@ -48,17 +41,17 @@ class AutotuneLock:
         `xlapipe.plans.workspaces`.
     """
 
-    workload: str
-    gemm_policy: str
-    target: str
-    device: str
-    compute_capability: str
-    device_memory_bytes: int
-    versions: Mapping[str, str]
-    target_config: str
-    results: str
-    topology: str | None = None
-    workspaces: Mapping[str, int] = field(default_factory=dict)
+    workload: Line
+    gemm_policy: Line
+    target: Line
+    device: Line
+    compute_capability: Line
+    device_memory_bytes: Bytes
+    versions: Mapping[Line, Line]
+    target_config: Text
+    results: Text
+    topology: Line | None = None
+    workspaces: Mapping[Line, Bytes] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
@@ -112,27 +105,16 @@ def read_lock(path: Path) -> AutotuneLock:
     Raises:
       TargetError: the file cannot be read, or is not a lock.
     """
-    refusal = Refusal(TargetError, _FIX.removeprefix("fix: "))
-    content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
-    try:
-        data: Any = parse_json(content)
-    except ValueError:
-        raise TargetError(
-            f"autotune lock {path}: not JSON; fix: if it is XLA's own file of autotune "
-            "results, add --target-config with the config of the device on which it was made"
-        ) from None
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise TargetError(f"autotune lock {path}: expected schema_version {SCHEMA_VERSION}; {_FIX}")
-    data = {"workspaces": {}, **data}
-    values = {item.name: data.get(item.name) for item in fields(AutotuneLock)}
-    for name, value in values.items():
-        if not isinstance(value, _TYPES.get(name, str)):
-            raise TargetError(
-                f"autotune lock {path}: unexpected value of {name}: {value!r:.60}; {_FIX}"
-            )
-    if not all(type(size) is int and size >= 0 for size in data["workspaces"].values()):
-        raise TargetError(f"autotune lock {path}: unexpected value of workspaces; {_FIX}")
-    lock = AutotuneLock(**values)
+    fix = (
+        f"{_FIX}; if it is XLA's own file of results, add --target-config with its device's config"
+    )
+    lock = read_typed(
+        path,
+        AutotuneLock,
+        limit_bytes=_MAX_BYTES,
+        refusal=Refusal(TargetError, fix.removeprefix("fix: ")),
+        schema_version=SCHEMA_VERSION,
+    )
     try:
         _ = lock.parsed_topology
     except XlapipeError as error:

@@ -8,11 +8,10 @@ from typing import Any
 from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.dumps.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
-from xlapipe.files.field_types import misfit
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.program import RequestedDot
-from xlapipe.platforms import platform_named
+from xlapipe.platforms import PLATFORMS, platform_named
 from xlapipe.platforms.dump_files import SOURCE_LINES
 from xlapipe.predicted_locks.predict import shares_text
 
@@ -173,20 +172,27 @@ class Manifest(CompileFacts):
         if data.get("mesh"):
             given.setdefault("requested_collectives", None)  # absent in older dumps
         try:
-            manifest = record_of(cls, given)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            manifest = typed(cls, given)
+        except MisfitError as error:
             raise DumpError(
-                f"{where}: not a manifest of xlapipe: {visible_line(str(error))}; "
-                "fix: make the dump again"
+                f"{where}: {visible_line(str(error))}; fix: make the dump again"
             ) from error
         manifest._check_types(where)
         return manifest
 
     def _check_types(self, where: str) -> None:
-        problem = misfit(self, Manifest, "manifest")
-        if problem is not None:
-            problem = visible_line(problem.removeprefix("manifest."))
-            raise DumpError(f"{where}: {problem}; fix: make the dump again")
+        if self.platform not in (platform.name for platform in PLATFORMS):
+            raise DumpError(
+                f"{where}: platform: expected {' or '.join(p.name for p in PLATFORMS)}, found "
+                f"{self.platform!r:.60}; fix: read the dump with the version of xlapipe that wrote "
+                "it, or make it again"
+            )
+        missing = [name for name in ("jax", "jaxlib") if name not in self.versions]
+        if missing:
+            raise DumpError(
+                f"{where}: versions: expected those of jax and jaxlib, found none of "
+                f"{' and '.join(missing)}; fix: make the dump again"
+            )
         for name in self.files:
             if not name.isprintable() or "/" in name or name in ("", ".", ".."):
                 raise DumpError(

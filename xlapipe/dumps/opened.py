@@ -141,13 +141,16 @@ class Opened:
         """Measured times; None if there are none, or if they are of another plan.
 
         Raises:
-          DumpError: the record is damaged.
+          DumpError: the record is damaged, or of another device than the dump.
         """
         from xlapipe.dumps.time_record import read_time_record
 
-        record = read_time_record(self.dump.path) if self.dump is not None else None
-        if record is None or self.step_cost is None:
+        if self.dump is None or self.step_cost is None:
             return None
+        record = read_time_record(self.dump.path)
+        if record is None:
+            return None
+        record.refuse_unless_of(self.dump.manifest.target_description, where=self.dump.path)
         kernels = {kernel.name for kernel in self.step_cost.kernels}
         return record if record.seconds_of.keys() <= kernels else None
 

@@ -4,23 +4,24 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import Refusal, read_json
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Line, Seconds, Text, read_typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
-from xlapipe.profiles.measured import Measured, MeasuredKernel
+from xlapipe.profiles.measured import Measured
+from xlapipe.targets.catalogue import is_same_device
 
-_MOST_SECONDS = 86_400
 # Times are medians of several calls, each of its own; the sum of medians is not the median of sums.
 _MEDIANS_DIFFER = 1.25
 _MAX_BYTES = 64 * 1024 * 1024
 TIME_RECORD = "time_record.json"
 _SCHEMA_VERSION = 1
-_FIX = "measure it again with `xlapipe run DIR --profile`"
+_REFUSAL = Refusal(DumpError, "measure it again with `xlapipe run DIR --profile`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,15 @@ class TimeRecord:
     def seconds_of(self) -> Mapping[str, float]:
         """Seconds per step by name of the instruction."""
         return {kernel.name: kernel.seconds for kernel in self.measured.kernels}
+
+    def refuse_unless_of(self, device: str, *, where: Path) -> None:
+        """Raises DumpError for a record of another device than `device`; old ones state none."""
+        own = self.provenance.get("device")
+        if own is not None and not is_same_device(own, device):
+            _REFUSAL.fail(
+                f"{where / TIME_RECORD}: device: expected {device!r}, as in the manifest, found "
+                f"{own!r}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; largest kernels first."""
@@ -67,63 +77,36 @@ class TimeRecord:
           DumpError: the data has another form.
         """
         try:
-            if data["schema_version"] != _SCHEMA_VERSION:
-                raise ValueError(f"schema version {data['schema_version']!r}")
-            measured = Measured(
-                kernels=tuple(_kernel(row) for row in data["kernels"]),
-                unmatched=tuple(_kernel(row) for row in data["unmatched"]),
-                **{
-                    name: _seconds(data, name)
-                    for name in (
-                        "by_name_seconds",
-                        "by_order_seconds",
-                        "span_seconds",
-                        "busy_seconds",
-                    )
-                },
-                steps=_count(data, "steps"),
-                # Older records lack them.
-                before_seconds=_seconds_or_none(data, "before_seconds"),
-                after_seconds=_seconds_or_none(data, "after_seconds"),
-            )
-            _check(measured)
-            provenance = ("device", "driver", "versions", "command", "date")
-            return cls(
-                wall_seconds=_seconds(data, "wall_seconds"),
-                profiled_wall_seconds=_seconds(data, "profiled_wall_seconds"),
-                measured=measured,
-                provenance={name: data[name] for name in provenance if name in data},
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise DumpError(
-                f"{where}: expected a record of measured times, found: "
-                f"{visible_line(str(error))}; fix: {_FIX}"
-            ) from None
+            return _record(typed(_File, data))
+        except ValueError as error:
+            _REFUSAL.fail(f"{where}: {visible_line(str(error))}")
 
 
-def _seconds(data: Mapping[str, Any], name: str) -> float:
-    value = data[name]
-    # NaN is not at least 0; a day is longer than any step.
-    if type(value) not in (int, float) or not 0 <= value < _MOST_SECONDS:
-        raise ValueError(f"{name} is {value!r:.40}, expected seconds from 0 to {_MOST_SECONDS:,}")
-    return float(value)
+@dataclass(frozen=True, kw_only=True)
+class _File(Measured):
+    """The file's content but for `schema_version`."""
+
+    wall_seconds: Seconds
+    profiled_wall_seconds: Seconds
+    device: Line | None = None
+    driver: Line | None = None
+    versions: Mapping[Line, Line] | None = None
+    command: Text | None = None
+    date: Line | None = None
 
 
-def _seconds_or_none(data: Mapping[str, Any], name: str) -> float | None:
-    return None if data.get(name) is None else _seconds(data, name)
-
-
-def _count(data: Mapping[str, Any], name: str) -> int:
-    value = data[name]
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name} is {value!r:.40}, expected a number from 1 on")
-    return value
-
-
-def _kernel(row: Mapping[str, Any]) -> MeasuredKernel:
-    if not isinstance(row["name"], str):
-        raise TypeError(f"a kernel's name is {row['name']!r:.40}, expected text")
-    return MeasuredKernel(row["name"], _count(row, "launches"), _seconds(row, "seconds"))
+def _record(file: _File) -> TimeRecord:
+    """Raises ValueError for times that contradict each other."""
+    measured = Measured(**{item.name: getattr(file, item.name) for item in fields(Measured)})
+    _check(measured)
+    names = ("device", "driver", "versions", "command", "date")
+    values = {name: getattr(file, name) for name in names}
+    return TimeRecord(
+        wall_seconds=file.wall_seconds,
+        profiled_wall_seconds=file.profiled_wall_seconds,
+        measured=measured,
+        provenance={name: value for name, value in values.items() if value is not None},
+    )
 
 
 def _check(measured: Measured) -> None:
@@ -165,7 +148,15 @@ def read_time_record(folder: Path) -> TimeRecord | None:
     path = folder / TIME_RECORD
     if not os.path.lexists(path):
         return None
-    data = read_json(
-        path, limit_bytes=_MAX_BYTES, refusal=Refusal(DumpError, _FIX), follow_links=False
+    file = read_typed(
+        path,
+        _File,
+        limit_bytes=_MAX_BYTES,
+        refusal=_REFUSAL,
+        follow_links=False,
+        schema_version=_SCHEMA_VERSION,
     )
-    return TimeRecord.from_json(data, where=str(path))
+    try:
+        return _record(file)
+    except ValueError as error:
+        _REFUSAL.fail(f"{path}: {visible_line(str(error))}")

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import Refusal, read_json
-from xlapipe.files.records import record_of
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Bytes, Line, read_typed
 from xlapipe.platforms.textproto import Message, TextProtoError, parse
 
 TUNING_TIMES = "tuning_times.json"
@@ -35,8 +37,8 @@ class Candidate:
     """
 
     config: Mapping[str, Any]
-    seconds: float
-    scratch_bytes: int
+    seconds: Annotated[float, Meta(gt=0, le=3600)]
+    scratch_bytes: Bytes
     chosen: bool
 
 
@@ -49,15 +51,20 @@ class TunedInstruction:
       hlo_fingerprint: XLA's, as in the lock.
     """
 
-    name: str
-    shape: str
-    hlo_fingerprint: str
+    name: Line
+    shape: Line
+    hlo_fingerprint: Line
     candidates: tuple[Candidate, ...]
 
     @property
     def seconds(self) -> float | None:
         """Of the chosen candidate; None if the tuner did not time it."""
         return next((item.seconds for item in self.candidates if item.chosen), None)
+
+
+@dataclass(frozen=True)
+class _File:
+    instructions: tuple[TunedInstruction, ...]
 
 
 def tuning_times(logs: str, results: str) -> tuple[TunedInstruction, ...]:
@@ -135,13 +142,11 @@ def read_tuning_times(folder: Path) -> tuple[TunedInstruction, ...]:
     if not os.path.lexists(path):
         return ()
     refusal = Refusal(DumpError, _FIX)
-    data = read_json(path, limit_bytes=_MAX_BYTES, refusal=refusal, follow_links=False)
-    if not isinstance(data, dict) or data.get("schema_version") != _SCHEMA_VERSION:
-        refusal.fail(f"{path}: expected schema_version {_SCHEMA_VERSION}")
-    try:
-        rows = tuple(record_of(TunedInstruction, row) for row in data["instructions"])
-    except (KeyError, TypeError, ValueError) as error:
-        refusal.fail(f"{path}: {error!s:.200}")
-    if any(candidate.seconds <= 0 for row in rows for candidate in row.candidates):
-        refusal.fail(f"{path}: a time is not positive")
-    return rows
+    return read_typed(
+        path,
+        _File,
+        limit_bytes=_MAX_BYTES,
+        refusal=refusal,
+        follow_links=False,
+        schema_version=_SCHEMA_VERSION,
+    ).instructions

@@ -20,6 +20,7 @@ OLDEST_JAX = "0.10.2"
 OLDEST_PACKAGES = {
     "jinja2": "3.1",
     "markupsafe": "2.1",
+    "msgspec": "0.19",
     "numpy": "2.0",
     "protobuf": "6.31",
     "rich": "13",

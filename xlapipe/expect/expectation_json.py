@@ -9,7 +9,7 @@ from typing import Any
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.expect.expectation import Expectation
 from xlapipe.expect.gemms import Matmul
-from xlapipe.files.field_types import misfit
+from xlapipe.files.typed_data import typed
 from xlapipe.files.visible_text import visible_line
 
 
@@ -78,10 +78,8 @@ def _decode(data: Any, where: str) -> Any:
             f"{kind!r}; fix: read the dump with the version of xlapipe that wrote it"
         )
     try:
-        expectation = cls(**arguments)
-        problem = misfit(expectation, cls, kind)
-        if problem is not None:
-            raise TypeError(problem)
+        _ = cls(**arguments)  # refuses what is no parameter
+        expectation = typed(cls, arguments)
     except (TypeError, ValueError, XlapipeError) as error:
         raise DumpError(
             f"{where}: expected the parameters of {kind}, found "

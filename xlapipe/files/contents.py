@@ -139,12 +139,16 @@ def parse_json(text: str | bytes) -> Any:
     """A JSON value whose numbers Python can calculate with.
 
     Raises:
-      ValueError: it is not JSON, is nested too deeply, or has a number that is not finite or an
-        integer of more than 64 bits, which has no float.
+      ValueError: it is not JSON, is nested too deeply, gives a key twice, or has a number that is
+        not finite or an integer of more than 64 bits, which has no float.
     """
     try:
         return json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_integer,
+            parse_float=_finite,
+            object_pairs_hook=_object,
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -171,6 +175,16 @@ def _opened(path: Path, refusal: Refusal, *, follow_links: bool) -> BinaryIO:
         kind = "a directory" if stat.S_ISDIR(mode) else "a special file"
         refusal.fail(f"{path}: expected a file, found {kind}")
     return open(descriptor, "rb")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; parsers differ in which value of a key they take that is given twice."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise ValueError(f"the key {twice!r:.60} is given twice in one object")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

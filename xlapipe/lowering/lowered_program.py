@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 from xlapipe.plans.stated_cost import StatedCost
@@ -59,4 +59,4 @@ class LoweredProgram:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LoweredProgram":
         """What `to_json` wrote, a moment ago and with this code: nothing is checked."""
-        return record_of(cls, {**data, "stablehlo": base64.b64decode(data["stablehlo"])})
+        return typed(cls, {**data, "stablehlo": base64.b64decode(data["stablehlo"])})

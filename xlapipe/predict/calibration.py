@@ -12,11 +12,16 @@ from functools import cache, cached_property
 from importlib import resources
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Meta
 
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
+from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.targets.catalogue import row_of_device
 
 if TYPE_CHECKING:
     from xlapipe.predict.index_values import Array
@@ -26,9 +31,13 @@ _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FIL
 # GPUs of the calibrations that do not state how many their collectives were among.
 _GPUS = 2
 _MAX_BYTES = 16 * 1024 * 1024
-_PROVENANCE = ("device", "driver", "date", "versions", "command")
+_Stated: TypeAlias = Annotated[Line, Meta(min_length=1)]
 # Coordinates are logarithms and shares. The squares of larger numbers may have no float.
-_FARTHEST = 1e6
+_Coordinate: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
+# Of something that takes no time worth a launch; per second, of any processor; of any cache.
+_Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
+_Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
+_CacheBytes: TypeAlias = Annotated[float, Meta(ge=1, le=1e12)]
 # Of the attributes of `TimedKernel`.
 _KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
 _REQUIRED = itemgetter(*_KEYS[:-1])
@@ -84,24 +93,24 @@ class Constants:
         `graph_kernel_seconds`.
     """
 
-    launch_seconds: float
-    cold_seconds: float
-    bandwidth: float
-    l2_bandwidth: float
-    l2_bytes: float
-    operation_rate: float
-    thread_rate: float
-    peak_flops: Mapping[str, float]
-    link_bandwidth: float
-    kernel_interval_seconds: float
-    loop_interval_seconds: float
-    graph_interval_seconds: float
-    sync_seconds: float
-    gap_seconds: float
-    graph_gap_seconds: float
-    call_seconds: float
-    leaf_seconds: float
-    graph_kernel_seconds: float
+    launch_seconds: _Overhead
+    cold_seconds: _Overhead
+    bandwidth: _Rate
+    l2_bandwidth: _Rate
+    l2_bytes: _CacheBytes
+    operation_rate: _Rate
+    thread_rate: _Rate
+    peak_flops: Mapping[Line, _Rate]
+    link_bandwidth: _Rate
+    kernel_interval_seconds: _Overhead
+    loop_interval_seconds: _Overhead
+    graph_interval_seconds: _Overhead
+    sync_seconds: _Overhead
+    gap_seconds: _Overhead
+    graph_gap_seconds: _Overhead
+    call_seconds: _Overhead
+    leaf_seconds: _Overhead
+    graph_kernel_seconds: _Overhead
 
 
 class TimedKernel(NamedTuple):
@@ -313,74 +322,77 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     """
     lines = text.splitlines()
     if len(lines) < 3:
-        raise _error(where, len(lines), "a header, constants and timed kernels", "fewer lines")
-    header = _json(where, 1, lines[0])
-    if header.get("xlapipe_calibration") != SCHEMA_VERSION:
-        raise _error(where, 1, f'"xlapipe_calibration": {SCHEMA_VERSION}', lines[0][:60])
-    missing = [name for name in _PROVENANCE if not header.get(name)]
+        raise _error(where, len(lines), "expected a header, constants and timed kernels")
+    header = _typed(where, 1, lines[0], _Header)
+    _ = _typed(where, 2, lines[1], _ConstantsLine)
+    # As they are, so that they are written as they were.
+    figures = parse_json(lines[1])["constants"]
+    constants = Constants(**{item.name: figures[item.name] for item in fields(Constants)})
+    row = row_of_device(header.device)
+    missing = sorted((row.peak_flops if row is not None else {}).keys() - constants.peak_flops)
     if missing:
-        raise _error(where, 1, f"the header's {', '.join(missing)}", lines[0][:60])
-    constants = _constants(where, _json(where, 2, lines[1]).get("constants"))
+        raise _error(
+            where,
+            2,
+            f"constants.peak_flops: expected those of {header.device}, found none of "
+            f"{', '.join(missing)}",
+        )
     lengths: dict[str, int] = {}
     for number, line in enumerate(lines[2:], 3):
-        kind, length = _kind_and_length(where, number, line)
-        expected = lengths.setdefault(kind, length)
-        if length != expected:
-            raise _error(where, number, f'{expected} numbers in "at" of {kind!r}', str(length))
-    provenance = {name: header[name] for name in header if name != "xlapipe_calibration"}
+        kernel = _typed(where, number, line, _KernelLine)
+        expected = lengths.setdefault(kernel.kind, len(kernel.at))
+        if len(kernel.at) != expected:
+            raise _error(
+                where,
+                number,
+                f"at: expected {expected} numbers, as of the other kernels {kernel.kind!r:.60}, "
+                f"found {len(kernel.at)}",
+            )
+    provenance = parse_json(lines[0])
+    del provenance["xlapipe_calibration"]
     return Calibration(provenance, constants, tuple(lines[2:]))
 
 
-def _error(where: str, line: int, expected: str, actual: str) -> CalibrationError:
-    return CalibrationError(
-        f"calibration {where}, line {line}: expected {expected}, found {actual}; {_FIX}"
-    )
+@dataclass(frozen=True)
+class _Header:
+    xlapipe_calibration: Literal[1]
+    device: _Stated
+    driver: _Stated
+    date: _Stated
+    versions: Annotated[Mapping[Line, Line], Meta(min_length=1)]
+    command: _Stated
+    gpus: Count = _GPUS
 
 
-def _json(where: str, number: int, line: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _ConstantsLine:
+    constants: Constants
+
+
+@dataclass(frozen=True)
+class _KernelLine:
+    kind: _Stated
+    at: tuple[_Coordinate, ...]
+    graph: bool
+    us: Annotated[float, Meta(gt=0, le=86_400e6)]
+    ratio: Annotated[float, Meta(gt=0, le=1e9)]
+    launches: Annotated[float, Meta(gt=0, le=1e9)]
+    program: Line
+    device: Line = ""
+
+
+def _typed(where: str, number: int, line: str, kind: type[Typed]) -> Typed:
     try:
-        value = parse_json(line)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise _error(where, number, "a JSON object", repr(line[:60]))
-    return value
+        return typed(kind, parse_json(line))
+    except MisfitError as error:
+        raise _error(where, number, visible_line(str(error))) from None
+    except ValueError as error:
+        message = f"expected a JSON object, found {line[:60]!r} ({visible_line(str(error))})"
+        raise _error(where, number, message) from None
 
 
-def _constants(where: str, data: Any) -> Constants:
-    names = {item.name for item in fields(Constants)}
-    if not isinstance(data, dict) or data.keys() != names:
-        unlike = sorted(names ^ set(data if isinstance(data, dict) else ()))
-        raise _error(where, 2, "the constants", f"missing or unknown: {', '.join(unlike)}")
-    for name, value in data.items():
-        numbers = value.values() if name == "peak_flops" and isinstance(value, dict) else (value,)
-        if not numbers or not all(_is_positive(number) for number in numbers):
-            raise _error(where, 2, f"a positive number for {name}", repr(value)[:60])
-    return Constants(**data)
-
-
-def _is_positive(value: Any) -> bool:
-    return type(value) in (int, float) and value > 0
-
-
-def _is_coordinate(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < _FARTHEST
-
-
-def _kind_and_length(where: str, number: int, line: str) -> tuple[str, int]:
-    """The kind of a timed kernel and the number of its coordinates."""
-    data = _json(where, number, line)
-    point, kind = data.get("at"), data.get("kind")
-    if not isinstance(kind, str) or not kind:
-        raise _error(where, number, '"kind", a text', repr(kind))
-    if not isinstance(point, list) or not all(_is_coordinate(value) for value in point):
-        raise _error(where, number, '"at", a list of numbers below 1e6', repr(point)[:60])
-    for name in ("ratio", "us", "launches"):
-        if not _is_positive(data.get(name)):
-            raise _error(where, number, f"a positive number for {name!r}", repr(data.get(name)))
-    if not isinstance(data.get("graph"), bool):
-        raise _error(where, number, '"graph", true or false', repr(data.get("graph")))
-    return kind, len(point)
+def _error(where: str, line: int, message: str) -> CalibrationError:
+    return CalibrationError(f"calibration {where}, line {line}: {message}; {_FIX}")
 
 
 @cache

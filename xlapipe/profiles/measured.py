@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from xlapipe.cost.schedule import LoopNode, Node, Site, schedule_of
+from xlapipe.files.typed_data import Count, Seconds, Text
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.plan import Plan
 
@@ -34,9 +35,9 @@ _MOST_LAUNCHES = 1_000_000
 class MeasuredKernel:
     """Kernels of one instruction: launches and seconds per step."""
 
-    name: str
-    launches: int
-    seconds: float
+    name: Text
+    launches: Count
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,13 @@ class Measured:
 
     kernels: tuple[MeasuredKernel, ...]
     unmatched: tuple[MeasuredKernel, ...]
-    by_name_seconds: float
-    by_order_seconds: float
-    span_seconds: float
-    busy_seconds: float
-    steps: int
-    before_seconds: float | None = None
-    after_seconds: float | None = None
+    by_name_seconds: Seconds
+    by_order_seconds: Seconds
+    span_seconds: Seconds
+    busy_seconds: Seconds
+    steps: Count
+    before_seconds: Seconds | None = None
+    after_seconds: Seconds | None = None
 
     @property
     def call_seconds(self) -> float | None:

@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
 from xlapipe.plans.verify_collectives import OWN_KERNEL
 from xlapipe.profiles.measured import join_profile
@@ -134,7 +134,7 @@ def _run(
         call_seconds.append(_call(executable, arguments.arrays)[0])
     profiled = _profile(executable, arguments, plan, profile) if profile is not None else None
     runs_by_process = exchange(member, "memory", [asdict(run) for run in device_runs])
-    all_runs = [record_of(DeviceRun, data) for runs in runs_by_process for data in runs]
+    all_runs = [typed(DeviceRun, data) for runs in runs_by_process for data in runs]
     return RunResult(
         device=local[0].device_kind,
         autotuning=manifest.autotuning,

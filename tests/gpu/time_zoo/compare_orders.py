@@ -21,7 +21,7 @@ from compare import RECORDS, compared
 from compare_goldens import recorded
 
 from xlapipe.cost import step_cost
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.predict import predict
@@ -94,7 +94,7 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
             archive.extractall(folder, filter="data")
         for name, entry in plans.items():
             costs = tuple(StatedCost(**cost) for cost in entry.get("stated_costs", ()))
-            codes = tuple(record_of(KernelCode, code) for code in entry.get("kernel_codes", ()))
+            codes = tuple(typed(KernelCode, code) for code in entry.get("kernel_codes", ()))
             plan = read_path(Path(folder) / name)
             plan = replace(plan, stated_costs=costs, kernel_codes=codes)
             cost = step_cost(plan, speeds)

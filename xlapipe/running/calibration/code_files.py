@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from xlapipe.files.records import record_of
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 
@@ -24,4 +24,4 @@ def with_kernel_codes(plan: Plan, folder: Path) -> Plan:
     if not path.exists():
         return plan
     codes = json.loads(path.read_text(encoding="utf-8"))
-    return replace(plan, kernel_codes=tuple(record_of(KernelCode, code) for code in codes))
+    return replace(plan, kernel_codes=tuple(typed(KernelCode, code) for code in codes))

@@ -1,0 +1,172 @@
+"""Data of a JSON file as the dataclass that its annotations state: types, ranges, and texts.
+
+Everything that reads JSON which somebody may have edited comes through here. A field that may not
+have every value of its type says so in its annotation: `Seconds`, `Line`, or `Annotated` with
+msgspec's `Meta`.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.files.visible_text import visible_line
+
+Typed = TypeVar("Typed")
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]  # no step takes a day
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
+# Text without NUL and halves of surrogate pairs, which no file and no option of XLA can hold.
+Text: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\x00\ud800-\udfff]*\Z")]
+# A name or another text of one line, without controls of terminals and of the writing's direction.
+Line: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*\Z",
+        max_length=4096,
+    ),
+]
+
+_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$?(?P<path>.*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_EXPECTED = re.compile(r"Expected (.+?)(?:, got .+)?", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `([^`]*)`")
+_LIMITED = re.compile(r"^(int|float|str|array|object)(?= )")
+_SPACE = re.compile(r"\s*")
+_WORDS = {"int": "an integer", "float": "a number", "str": "text", "bool": "true or false"}
+_WORDS |= {"array": "a list", "object": "an object"}
+
+
+class MisfitError(ValueError):
+    """Data that does not fit an annotation.
+
+    Attributes:
+      path: keys and numbers from the outermost value to the one that does not fit.
+    """
+
+    def __init__(self, message: str, path: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def typed(kind: type[Typed], data: Any) -> Typed:
+    """The value of the annotation `kind` that JSON made `data` of.
+
+    Lists become tuples and named tuples, objects dataclasses, texts enumerations. A number that may
+    be a float may be an integer, and no number may be a boolean. Keys of no field are left out, as
+    a later version may write them.
+
+    Raises:
+      MisfitError: e.g. `arguments[3].shape[0]: expected an integer, found '8'`.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error), data) from None
+    except UnicodeEncodeError:
+        raise MisfitError("expected text, found half of a surrogate pair", ()) from None
+
+
+def read_typed(
+    path: Path,
+    kind: type[Typed],
+    *,
+    refusal: Refusal,
+    limit_bytes: int,
+    schema_version: int,
+    follow_links: bool = True,
+) -> Typed:
+    """The value in a JSON file whose object has `schema_version` and the fields of `kind`.
+
+    Raises:
+      XlapipeError: as `read_plain`, or the content is not JSON or does not fit; the message has
+        the line, the field, what was expected and what was found.
+    """
+    content = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
+    try:
+        return parse_typed(content, kind, schema_version=schema_version)
+    except MisfitError as error:
+        line = _line_of(content.decode(errors="replace"), error.path)
+        refusal.fail(f"{path}: line {line}: {visible_line(str(error))}")
+    except ValueError as error:
+        refusal.fail(f"{path}: not JSON: {visible_line(str(error))}")
+
+
+def parse_typed(content: str | bytes, kind: type[Typed], *, schema_version: int) -> Typed:
+    """The value in the text of such a file.
+
+    Raises:
+      MisfitError: it does not fit.
+      ValueError: it is not JSON.
+    """
+    data = parse_json(content)
+    if not isinstance(data, dict):
+        raise MisfitError(f"expected an object, found {data!r:.60}", ())
+    version = data.get("schema_version")
+    if type(version) is not int or version != schema_version:
+        path = ("schema_version",) if "schema_version" in data else ()
+        raise MisfitError(f"expected schema_version {schema_version}, found {version!r:.60}", path)
+    return typed(kind, data)
+
+
+def _misfit(text: str, data: Any) -> MisfitError:
+    """msgspec's message in this project's words, with the value that was found."""
+    message = _MESSAGE.fullmatch(text)
+    assert message is not None  # it matches all text
+    path: list[str | int] = []
+    value = data
+    for match in _STEP.finditer(message["path"] or ""):
+        step = match[1] if match[1] is not None else int(match[2])
+        try:
+            value = value[step]
+        except (IndexError, KeyError, TypeError):
+            break  # below a value of a mapping, whose key msgspec does not name
+        path.append(step)
+    named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    missing = _MISSING.search(text)
+    if missing is not None:
+        field = f"{named}.{missing[1]}".removeprefix(".")
+        return MisfitError(f"{field}: expected a value, found none", tuple(path))
+    field = f"{named.removeprefix('.')}: " if named else ""
+    if not message["what"].startswith(("Expected ", "Invalid ")):
+        return MisfitError(f"{field}{message['what']}", tuple(path))  # of a class's own check
+    expected = _expected(message["what"])
+    return MisfitError(f"{field}expected {expected}, found {value!r:.60}", tuple(path))
+
+
+def _expected(what: str) -> str:
+    """What msgspec expected, e.g. of "Expected `float` > 0.0, got `str`"."""
+    match = _EXPECTED.fullmatch(what)
+    if match is None:
+        return "another value"  # an enumeration has no such one
+    if "matching regex" in match[1]:
+        return "text without control characters"
+    words = (_WORDS.get(word, word) for word in match[1].replace("`", "").split(" | "))
+    return _LIMITED.sub(lambda name: _WORDS[name[1]], " or ".join(words))
+
+
+def _line_of(text: str, path: tuple[str | int, ...]) -> int:
+    """The number of the line on which a value of JSON text begins."""
+    decoder = json.JSONDecoder()
+
+    def next_part(position: int) -> int:
+        """The position after a character and white space."""
+        return _SPACE.match(text, position + 1).end()  # type: ignore[union-attr]  # always matches
+
+    position = next_part(-1)
+    for step in path:
+        position, number = next_part(position), 0
+        while True:
+            key: str | int = number
+            if isinstance(step, str):
+                key, position = decoder.raw_decode(text, position)
+                position = next_part(next_part(position - 1))  # after the colon
+            if key == step:
+                break
+            _, position = decoder.raw_decode(text, position)
+            position, number = next_part(next_part(position - 1)), number + 1  # after the comma
+    return text.count("\n", 0, position) + 1
