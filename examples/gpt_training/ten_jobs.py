@@ -3,10 +3,8 @@
     cd examples/gpt_training && python ten_jobs.py
 
 Each command runs without a cache of compiles on a terminal of 80 columns: once if it compiles, else
-three times, of which the least seconds are taken. The page states
-the commands: a block that begins with `$ ` holds a command and what it prints; where it ended with
-`…`, it is cut after the same number of lines. Rows of the table have seconds, lines and the widest
-line.
+three times, of which the least seconds are taken. Rows of the table have the command, seconds,
+lines and the widest line.
 """
 
 import os
@@ -33,7 +31,6 @@ jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to al
 1.26GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_step'] \
 [tf-allocator-allocation-error='']
 """
-_BLOCK = re.compile(r"```text\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
 _ROW = re.compile(r"^(\| \d+b? \| [^|]+ \| `([^`]+)` \| [^|]+ \|) [^|]* \|$", re.MULTILINE)
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -106,13 +103,6 @@ class Jobs:
         lines = _STYLE.sub("", text).replace("\r\n", "\n").removesuffix("\n").split("\n")
         return Printed(tuple(line.rstrip() for line in lines), seconds)
 
-    def block(self, match: "re.Match[str]") -> str:
-        shown = match[2].splitlines()
-        lines = self.run(match[1]).lines
-        if shown[-1:] == ["…"] and len(shown) <= len(lines):
-            lines = (*lines[: len(shown) - 1], "…")
-        return f"```text\n$ {match[1]}\n" + "".join(f"{line}\n" for line in lines) + "```"
-
     def row(self, match: "re.Match[str]") -> str:
         return f"{match[1]} {self.run(match[2]).summary} |"
 
@@ -143,7 +133,7 @@ def main() -> None:
         shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__", "hlo_dumps"))
         jobs = Jobs(project)
         jobs.prepare()
-        text = _ROW.sub(jobs.row, _BLOCK.sub(jobs.block, PAGE.read_text()))
+        text = _ROW.sub(jobs.row, PAGE.read_text())
     PAGE.write_text(text)
 
 

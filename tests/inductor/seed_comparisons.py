@@ -1,4 +1,4 @@
-"""Writes what `xlapipe diff` prints for each reference dump into docs/lab/seeds.md.
+"""Writes what `xlapipe diff` prints for each reference dump into seed_comparisons.txt.
 
     python -m tests.inductor.seed_comparisons
 
@@ -14,9 +14,7 @@ from xlapipe.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = Path("../shared/seeds")
-PAGE = ROOT / "docs" / "lab" / "seeds.md"
-BEGIN = "<!-- comparisons: written by tests/inductor/seed_comparisons.py -->\n"
-END = "<!-- end of comparisons -->\n"
+PAGE = Path(__file__).with_suffix(".txt")
 # Where packages were installed on the machines that printed the dumps.
 _INSTALLED = re.compile(r"/usr\S*?/site-packages")
 # Reference dump, what it is compared with, its dump under hlo_dumps/.
@@ -35,30 +33,20 @@ def comparison(seed: str, workload: str, folder: str) -> str:
     """What the command prints, with paths from the root of the checkout."""
     printed = io.StringIO()
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
-        main(["diff", str(SEEDS / f"{seed}.txt"), f"hlo_dumps/{workload}/{folder}"])
+        code = main(["diff", str(SEEDS / f"{seed}.txt"), f"hlo_dumps/{workload}/{folder}"])
+    assert code < 2, seed
     text = _INSTALLED.sub("<site-packages>", printed.getvalue().replace(f"{SEEDS}/", "seeds/"))
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def section() -> str:
-    """The part of the page between the markers."""
+def page() -> str:
+    """Every command, and what it prints."""
     parts = []
     for seed, workload, folder in CASES:
         command = f"xlapipe diff seeds/{seed}.txt hlo_dumps/{workload}/{folder}"
-        parts += [
-            f"### Dump {seed[:3]} beside {workload}\n",
-            f"```console\n$ {command}\n{comparison(seed, workload, folder)}\n```\n",
-        ]
+        parts.append(f"$ {command}\n{comparison(seed, workload, folder)}\n")
     return "\n".join(parts)
 
 
-def write() -> None:
-    """Replaces the comparisons in the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{section()}\n{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    PAGE.write_text(page(), encoding="utf-8")

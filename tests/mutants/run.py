@@ -30,11 +30,12 @@ from tests.mutants.mentions import lines_that_mention
 from tests.mutants.mutations import Mutant, modules_of, mutants_of
 from tests.mutants.results import Results, digest_of_tree
 from tests.mutants.servers import Request, Servers
-from tests.mutants.survivors import page, print_summary
+from tests.mutants.survivors import page, print_summary, survivors_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "build" / "mutants"
 PAGE = ROOT / "docs" / "lab" / "mutants.md"
+SURVIVORS = ROOT / "tests" / "mutants" / "survivors.md"
 PACKAGES = ("xlapipe/plans", "xlapipe/expect", "xlapipe/diff", "xlapipe/cost", "xlapipe/temp_order")
 TESTS = ("tests/reading", "tests/inductor")
 
@@ -123,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"{len(waiting)} mutants run in {seconds:.0f} s: {RESULTS / 'results.json'}")
     if tuple(options.paths) == PACKAGES and tests_run == TESTS:
         PAGE.write_text(page(outcomes, options.budget))
+        SURVIVORS.write_text(survivors_page(outcomes))
         console.print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 

@@ -61,7 +61,14 @@ def page(outcomes: Outcomes, budget_s: float) -> str:
     for kind in ("constant", "table", "comparison"):
         of_kind = {mutant: known for mutant, known in outcomes.items() if mutant.kind == kind}
         lines.append(f"| {' | '.join(_row(kind, of_kind))} |")
-    lines += ["", "## Survivors", ""]
+    survivors = [mutant for mutant, known in outcomes.items() if not (known and known.killed_by)]
+    lines += ["", f"`tests/mutants/survivors.md` has the {len(survivors)} survivors, and why."]
+    return "\n".join(lines) + "\n"
+
+
+def survivors_page(outcomes: Outcomes) -> str:
+    """The survivors by reason, as Markdown."""
+    lines = ["# Mutants that survive", ""]
     survivors = [
         mutant for mutant, outcome in outcomes.items() if not (outcome and outcome.killed_by)
     ]

@@ -1,4 +1,4 @@
-"""`docs/lab/choose.md` states what was measured of the forms that `choose` compiled."""
+"""The record of forms that `choose` compiled, which an H200 timed."""
 
 import importlib.util
 import json
@@ -23,14 +23,6 @@ def recording() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.mark.parametrize("table", ["predicted_table", "regret_table", "accuracy_table"])
-def test_the_tables_of_the_page_are_those_of_the_record(table: str, recording: ModuleType) -> None:
-    text = (ROOT / "docs/lab/choose.md").read_text(encoding="utf-8")
-    lines = getattr(recording, table)(FAMILIES)
-    assert len(lines) >= 2 + 8
-    assert "\n".join(lines) in text
 
 
 def test_every_peak_is_that_of_the_plan() -> None:

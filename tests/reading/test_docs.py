@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import figures
 from xlapipe import expect
 from xlapipe.cli import main
 
@@ -267,3 +268,9 @@ def test_reference_dumps_have_the_names_that_are_defined() -> None:
     assert len(defined) == 5
     assert used
     assert used <= defined
+
+
+def test_the_tables_of_figures_are_those_of_the_records() -> None:
+    """All but predicted times, which take minutes: `python -m tests.figures --time`."""
+    text = figures.PAGE.read_text(encoding="utf-8")
+    assert figures.page(text, times=False) == text

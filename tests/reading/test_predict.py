@@ -61,25 +61,23 @@ def calibration() -> Calibration:
 
 
 @pytest.mark.slow
-def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
-    """Of the first zoo's halves and of the last zoo; `make test-all` compares every one."""
-    docs = (ROOT / "docs/time.md").read_text(encoding="utf-8")
-    zoo = compare.compared("zoo")
-    for half, names in compare.halves().items():
-        assert compare.error_row(half, [item for item in zoo if item.name in names]) in docs
-    last = compare.ZOOS[-1]
-    assert compare.error_row(f"{last} zoo", compare.compared(last)) in docs
+def test_kernels_of_programs_that_no_fit_has_seen_are_predicted(compare: ModuleType) -> None:
+    """The evaluation half, and the last zoo, whose mean hangs on one scatter."""
+    names = compare.halves()["evaluation"]
+    row = compare.summary([item for item in compare.compared("zoo") if item.name in names])
+    assert row["mean"] <= 0.068 and row["span_mean"] <= 0.101
+    assert compare.summary(compare.compared(compare.ZOOS[-1]))["median"] <= 0.047
 
 
 @pytest.mark.exhaustive
-def test_errors_of_all_zoos_are_those_that_the_docs_state(compare: ModuleType) -> None:
+@pytest.mark.timeout(3600)
+def test_kernels_of_all_zoos_are_predicted(compare: ModuleType) -> None:
+    """`python -m tests.figures --time` writes their errors into the documentation."""
     zoos = [compare.compared(name) for name in compare.ZOOS]
-    rows = list(compare.tables(*zoos))
-    errors = rows[: rows.index("")]
-    assert len(errors) == 2 + 1 + len(compare.ZOOS)
-    assert "\n".join(errors) in (ROOT / "docs/time.md").read_text(encoding="utf-8")
-    for items in zoos[1:]:
-        assert compare.summary(items)["interval"] >= 0.6
+    row = compare.summary([item for zoo in zoos for item in zoo])
+    assert (row["programs"], row["interval"] >= 0.9) == (881, True)
+    assert row["mean"] <= 0.09 and row["median"] <= 0.06
+    assert all(compare.summary(zoo)["interval"] >= 0.6 for zoo in zoos)
 
 
 @pytest.mark.parametrize("records", ["unseen", "two"])

@@ -18,7 +18,6 @@ from tests.reading.predicted_lock_record import (
     error_bytes,
     record,
     right_share,
-    table_lines,
     time_errors,
 )
 from xlapipe.cli import main
@@ -443,28 +442,6 @@ def test_recorded_programs_are_within_the_stated_error(kind: str, outside: int) 
         > stated_error_bytes(row[kind]["temp_bytes"], row[kind].get("basis"))
     ]
     assert len(beyond) == outside, beyond
-
-
-def test_the_guide_has_the_recorded_figures() -> None:
-    guide = (ROOT / "docs/lab/lock.md").read_text()
-    lines = list(table_lines(record()))
-    assert "\n".join(lines) in guide
-    summary = lines[: lines.index("")]
-    assert "\n".join(summary) in (ROOT / "docs/lock.md").read_text()
-
-
-def test_the_guide_has_the_programs_by_whether_a_result_is_unsure() -> None:
-    within: dict[bool, list[bool]] = {False: [], True: []}
-    for row in record().values():
-        if row["products"]["confusion"]:
-            is_unsure = bool(row["predicted"].get("basis", {}).get(Basis.UNSURE))
-            within[is_unsure].append(abs(error(row, "predicted")) <= 0.02)
-    sure, unsure = within[False], within[True]
-    assert (
-        f"Of the {len(sure) + len(unsure)} programs below with products, {len(sure)} have no "
-        f"unsure result, and {sum(sure)} of these a total within 2 % of the device's; of the other "
-        f"{len(unsure)}, {sum(unsure)} have."
-    ) in " ".join((ROOT / "docs/lab/lock.md").read_text().split())
 
 
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])

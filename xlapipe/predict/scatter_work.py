@@ -46,7 +46,7 @@ _MEETING_SECONDS = 20e-9
 # thread with one update, of one with several, and if there is no other place. In that time, all
 # threads try: of those with several updates, so many elements reach a sector together. Two elements
 # of 16 bits are tried as one word, by so much longer if they have a thread each. As an H100 took
-# for 72 scatters (docs/lab/time.md): half of them within 10 %, nine of ten within a factor of 2.
+# for 72 scatters: half of them within 10 %, nine of ten within a factor of 2.
 _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
 # Gradients are smaller than a calibration's random numbers beside what is there, and change it less

@@ -1,0 +1,166 @@
+"""Writes docs/lab/figures.md, the tables of figures that the documentation cites, from the records.
+
+    python -m tests.figures          # what takes seconds: predicted locks, forms that choose finds
+    python -m tests.figures --time   # also predicted times: ten minutes of CPU, no GPU
+
+Without `--time`, the tables of predicted times stay as they are in the page.
+"""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tests.reading.predicted_lock_record import record, summary_lines, table_lines
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/lab/figures.md"
+TIME_BEGIN, TIME_END = "<!-- predicted times -->\n", "<!-- end of predicted times -->\n"
+_HEAD = """\
+# Figures
+
+`python -m tests.figures` writes this page from the records in `tests/gpu`; `--time` includes
+predicted times. A test compares all but those.
+
+## Predicted times
+
+"""
+# Zoos by when they were written, as the page has them.
+_GROUPS = {"2 to 6": (1, 6), "7 to 14": (6, 14), "15 to 21": (14, 21), "22 to 28": (21, 28)}
+
+
+def module_at(path: str) -> ModuleType:
+    """A script of this repository, by its path."""
+    folder = str((ROOT / path).parent)
+    sys.path.insert(0, folder)  # scripts import those beside them
+    try:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def predicted_times() -> Iterator[str]:
+    """Tables of errors of predicted times."""
+    compare = module_at("tests/gpu/time_zoo/compare.py")
+    orders = module_at("tests/gpu/time_zoo/compare_orders.py")
+    zoos = [compare.compared(name) for name in compare.ZOOS]
+    yield "Errors of the sum over the kernels, of the span and of a call, with the device's plan."
+    yield ""
+    yield from _errors(compare, zoos)
+    yield ""
+    yield "Kernels that take 1 ms or more in all programs:"
+    yield ""
+    yield from _kinds([program for zoo in zoos for program in zoo])
+    yield ""
+    yield from _orders(orders)
+    yield ""
+
+
+def _errors(compare: ModuleType, zoos: Sequence[Sequence[Any]]) -> Iterator[str]:
+    halves = compare.halves()
+    groups = {
+        f"first zoo, {half}": [program for program in zoos[0] if program.name in names]
+        for half, names in halves.items()
+    }
+    groups |= {
+        f"zoos {name}": [program for zoo in zoos[first:last] for program in zoo]
+        for name, (first, last) in _GROUPS.items()
+    }
+    groups["all"] = [program for zoo in zoos for program in zoo]
+    groups["on two GPUs"] = list(compare.compared("two"))
+    shown = ("mean", "median", "nine_of_ten", "within_15", "span_mean", "call_mean", "interval")
+    yield "| programs | number | mean | median | 9 of 10 | ≤ 15 % | span | call | in the interval |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for name, programs in groups.items():
+        row = compare.summary(programs)
+        cells = (f"{row[key]:.1%}".replace("%", " %") for key in shown)
+        yield f"| {name} | {len(programs)} | {' | '.join(cells)} |"
+
+
+def _kinds(programs: Sequence[Any]) -> Iterator[str]:
+    """Kinds of kernels by time, with how far each kernel is off."""
+    kinds: dict[str, list[float]] = {}
+    for program in programs:
+        for kernel in program.prediction.kernels:
+            if seconds := program.seconds_of.get(kernel.name):
+                row = kinds.setdefault(kernel.work.kind, [0, 0.0, 0.0, 0.0])
+                parts = (1, seconds, kernel.seconds, abs(kernel.seconds - seconds))
+                row[:] = [a + b for a, b in zip(row, parts, strict=True)]
+    yield "| kind of kernel | kernels | ms | predicted / measured | error by time |"
+    yield "|---|--:|--:|--:|--:|"
+    for kind, (count, seconds, predicted, off) in sorted(kinds.items(), key=lambda i: -i[1][1]):
+        if seconds >= 1e-3:
+            cells = f"{count:,.0f} | {seconds * 1e3:,.0f} | {predicted / seconds:.2f}"
+            yield f"| {kind} | {cells} | {off / seconds:.0%} |".replace("%", " %")
+
+
+def _orders(orders: ModuleType) -> Iterator[str]:
+    """How well variants of a step are ordered."""
+    groups = [*orders.timed_groups(), *orders.compiled_groups()]
+    regrets = sorted((orders.regret(variants), title) for title, variants in groups)
+    within = sum(regret <= 0.03 for regret, _ in regrets)
+    variants = sum(len(variants) for _, variants in groups)
+    farthest, name = regrets[-1]
+    yield (
+        f"{len(groups)} steps ran in {variants} variants. Of {within}, the one that is predicted "
+        f"fastest takes at most 3 % longer than the fastest; of {name} {farthest * 100:.1f} %."
+    )
+
+
+def predicted_locks() -> Iterator[str]:
+    """Tables of predicted locks."""
+    rows = record()
+    yield "## Predicted locks"
+    yield ""
+    yield "Recorded programs, each predicted from others alone, against the device's plan."
+    yield ""
+    yield from summary_lines(rows)
+    yield ""
+    yield from table_lines(rows)
+    yield ""
+
+
+def forms() -> Iterator[str]:
+    """Tables of the forms that `choose` finds."""
+    choose = module_at("tests/gpu/record_choose.py")
+    families = json.loads((ROOT / "tests/gpu/choose_regret.json").read_text("utf-8"))["families"]
+    yield "## Forms that choose finds"
+    yield ""
+    yield "At five limits of memory: regret, and the time against the fastest preset that fits."
+    yield ""
+    yield from choose.regret_table(families)
+    yield ""
+    yield "How far the forms' predicted times are off:"
+    yield ""
+    yield from choose.accuracy_table(families)
+
+
+def page(before: str, *, times: bool) -> str:
+    """The page.
+
+    Args:
+      before: the page as it is.
+      times: whether to make the tables of predicted times again.
+    """
+    kept = before.partition(TIME_BEGIN)[2].partition(TIME_END)[0]
+    text = "\n".join(predicted_times()) if times else kept
+    rest = "\n".join((*predicted_locks(), *forms()))
+    return f"{_HEAD}{TIME_BEGIN}{text}{TIME_END}\n{rest}\n"
+
+
+def main(*arguments: str) -> None:
+    before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    PAGE.write_text(page(before, times="--time" in arguments), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
