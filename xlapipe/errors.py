@@ -31,6 +31,10 @@ class ParameterError(WorkloadError):
     """An argument that a workload's factory function does not accept."""
 
 
+class DifferentTracesError(WorkloadError):
+    """A step that is another program each time that it is traced."""
+
+
 class CompileError(XlapipeError):
     """A compile that failed, crashed, was killed or timed out."""
 

@@ -1,6 +1,8 @@
 """Steps for which `xlapipe choose --remat` has an error, each for another reason."""
 
 import functools
+import itertools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from xlapipe import Workload
 
 W = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 X = jax.ShapeDtypeStruct((128, 64), jnp.float32)
+_TRACES = itertools.count(1)
 
 
 def _mean(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -72,5 +75,23 @@ def side_effect(scan: bool = False) -> Workload:
         value = _mean(w, x)
         jax.debug.print("loss {}", value)
         return value
+
+    return _workload(loss)
+
+
+def other_loop_in_each_trace() -> Workload:
+    """One layer more in each trace."""
+
+    def loss_of_traces(w: jax.Array, x: jax.Array) -> jax.Array:
+        for _ in range(next(_TRACES)):
+            x = jnp.tanh(jnp.sin(x @ w))
+        return jnp.mean(x)
+
+    return _workload(loss_of_traces)
+
+
+def other_constant_in_each_process() -> Workload:
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.mean(jnp.tanh(jnp.sin(x @ w) * os.getpid()))
 
     return _workload(loss)

@@ -66,6 +66,8 @@ def test_a_limit_that_nothing_meets_states_what_is_missing(
         ("without_a_place_for_a_policy", "there is no place for a policy; fix: call"),
         ("hidden_residuals", "residuals that a jax.custom_vjp hides; fix: leave"),
         ("donated_residuals", "its donation has no effect"),
+        ("other_loop_in_each_trace", "traced: once .*, then .* compared; fix: let"),
+        ("other_constant_in_each_process", "another program each time .* compared; fix: let"),
         (
             "side_effect",
             "debug_print at choose_refused_steps.py:.* happen twice",

@@ -203,12 +203,16 @@ class _Search:
     def run(self) -> None:
         policies = self.changes.remat or self.changes.offload
         bases = [Candidate(point, target) for target in self.targets for point in self.points]
-        if not policies:
-            self._run([bases, *(self._options(base) for base in bases)])
+        if not policies and not self.changes.options:
+            self._run([bases])
             self._compare_with_no_limit()
             return
         with scratch_folder("choose-") as folder:
             graphs = self._graphs(bases, folder)
+        if not policies:
+            self._run([self._options(base) for base in bases])
+            self._compare_with_no_limit()
+            return
         self.repeated = next((graph.repeated for graph in graphs.values()), ())
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
@@ -243,6 +247,10 @@ class _Search:
             n: forward_graph_at(Path(path)) for n, path in note.items() if Path(path).exists()
         }
         for number, graph in graphs.items():
+            if graph.program_sha256 is not None:
+                self.compiles.unchanged[repr(bases[number].arguments)] = graph.program_sha256
+            if not self.changes.remat and not self.changes.offload:
+                continue
             if any(site.kind == "checkpoint" for site in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
                 graphs[number] = self._with_everything(bases[number], graph, folder) or graph

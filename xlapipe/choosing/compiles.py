@@ -8,7 +8,7 @@ from xlapipe.choosing.candidate import Candidate
 from xlapipe.choosing.rows import ChoiceRow
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import DifferentTracesError, XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.sizing.fit import Row, fit
 from xlapipe.sizing.sweep import Combination
@@ -53,6 +53,8 @@ class Compiles:
       rows: in the order in which compiles ended.
       failed: candidates whose compile failed.
       left_out: number of candidates that the budget did not allow.
+      unchanged: digest of the step as written, by arguments as text; compiles of changes refuse a
+        step that is traced to another one.
     """
 
     workload: str
@@ -62,6 +64,7 @@ class Compiles:
     rows: list[ChoiceRow] = field(default_factory=list)
     failed: list[tuple[Candidate, XlapipeError]] = field(default_factory=list)
     left_out: int = 0
+    unchanged: dict[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> tuple[Candidate, ...]:
@@ -126,6 +129,8 @@ class Compiles:
             self.left_out += len(candidates) - (self.count - done_before)
 
     def _keep(self, candidate: Candidate, row: Row, number: int) -> None:
+        if isinstance(row.outcome, DifferentTracesError):
+            raise row.outcome
         if isinstance(row.outcome, XlapipeError):
             self.failed.append((candidate, row.outcome))
             self.on_done(candidate, row.outcome)
@@ -141,16 +146,22 @@ class Compiles:
         self.on_done(candidate, self.rows[-1])
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
-        return job_of(self.workload, candidate, self.limits.options, note)
+        unchanged = self.unchanged.get(repr(candidate.arguments), "" if note is not None else None)
+        return job_of(self.workload, candidate, self.limits.options, note, unchanged)
 
 
 def job_of(
-    workload: str, candidate: Candidate, options: CompileOptions, note: str | None = None
+    workload: str,
+    candidate: Candidate,
+    options: CompileOptions,
+    note: str | None = None,
+    unchanged: str | None = None,
 ) -> Job:
     """The compile of a candidate.
 
     Args:
       note: file for the step's `ForwardGraph`, which the child writes.
+      unchanged: as for `rematerialise_as_chosen`.
     """
     own = find_workload(workload)
     if candidate.arguments:
@@ -162,6 +173,7 @@ def job_of(
     rematerialise = {
         **((change.rematerialise or {}) if change is not None else {}),
         **({"record": note} if note is not None else {}),
+        **({"unchanged": unchanged} if unchanged is not None else {}),
     }
     if change is not None:
         job = replace(job, options={**job.options, **change.options})

@@ -30,13 +30,14 @@ from xlapipe.compiling.compile_program import (
 from xlapipe.compiling.messages import (
     KERNEL_STAGE,
     LOCK_STAGE,
+    TRACES_STAGE,
     ChildError,
     CompileRecord,
     CompileRequest,
 )
 from xlapipe.compiling.user_environment import refuse_changed_variables
 from xlapipe.compiling.xla_patches import XlaPatch
-from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
+from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
@@ -75,6 +76,8 @@ def _child_error(error: Exception, stage: str) -> ChildError:
 
     if isinstance(error, ParameterError):
         stage = "parameters"
+    if isinstance(error, DifferentTracesError):
+        stage = TRACES_STAGE
     if isinstance(error, LockRefusedError):
         stage = LOCK_STAGE
     if isinstance(error, KernelsRefusedError):
@@ -285,6 +288,7 @@ def _lowered(
     import jax
 
     from xlapipe.lowering.asked_early import noting_questions
+    from xlapipe.lowering.chosen_policy import refuse_other_traces
     from xlapipe.lowering.load_workload import load_workload
     from xlapipe.lowering.lower import lower
     from xlapipe.lowering.meshes import axes_of
@@ -314,7 +318,12 @@ def _lowered(
     stages.enter("target")
     devices, config_text = _devices(request, workload.name, topology)
     stages.enter("lower")
-    program = lower(workload, config_text, platform=platform, topology=topology)
+
+    def lower_once() -> LoweredProgram:
+        return lower(workload, config_text, platform=platform, topology=topology)
+
+    program = lower_once()
+    refuse_other_traces(lower_once)
     if request.target_config is not None:
         figures = platform.device_figures(config_text)
         asked = questions.differing(figures, program.device_count)

@@ -25,6 +25,7 @@ from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import (
     KERNEL_STAGE,
     LOCK_STAGE,
+    TRACES_STAGE,
     ChildError,
     CompileRecord,
     CompileRequest,
@@ -36,6 +37,7 @@ from xlapipe.environment.doctor import missing_to_compile
 from xlapipe.environment.scratch import Scratch
 from xlapipe.errors import (
     CompileError,
+    DifferentTracesError,
     DumpError,
     EndedBySignalError,
     ParameterError,
@@ -431,6 +433,8 @@ def _error(
     at = f"\n  at {error.frame}" if error.frame else ""
     if error.stage == "parameters":
         return ParameterError(text)
+    if error.stage == TRACES_STAGE:
+        return DifferentTracesError(f"{reference.name}: {text}")
     if not error.type and error.stage in ("import", "topology", "target", "lower"):
         # The message is complete, whether xlapipe or the user's code raised the XlapipeError.
         own = str(reference) in text or f"workload {reference.name}:" in text

@@ -12,6 +12,7 @@ from xlapipe.files.typed_data import typed
 from xlapipe.registry import WorkloadReference
 
 LOCK_STAGE = "compile with a predicted lock"
+TRACES_STAGE = "compare traces"
 KERNEL_STAGE = "compile a Pallas kernel"
 
 

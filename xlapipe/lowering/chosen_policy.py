@@ -10,13 +10,14 @@ the user to put it:
 The compiling child enters this before it imports the user's module, and compiles one program.
 """
 
+import hashlib
 import inspect
 import json
 import linecache
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
@@ -28,7 +29,7 @@ import jax
 from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
-from xlapipe.errors import WorkloadError
+from xlapipe.errors import DifferentTracesError, WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import is_vmapped, lower_traced, replaced
 from xlapipe.lowering.followed_sizes import WEIGHT_NAME
@@ -38,6 +39,7 @@ from xlapipe.lowering.user_frame import is_user_code
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
 _ACTIVE = ExitStack()
+_COMPARED: list[tuple["_Change", str]] = []
 
 
 def rematerialise_as_chosen(
@@ -45,6 +47,7 @@ def rematerialise_as_chosen(
     source: str = "",
     lines: Collection[str] = (),
     record: str | None = None,
+    unchanged: str | None = None,
 ) -> None:
     """Applies a policy for the rest of the process.
 
@@ -53,6 +56,8 @@ def rematerialise_as_chosen(
       source: Python that defines `policy`.
       lines: `file:line` of the calls of loops; unused for other places.
       record: file for the `ForwardGraph` as JSON.
+      unchanged: digest of the program as written, which the step must have when it is traced here
+        without the policy; empty to compare two traces without a policy.
 
     Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
     """
@@ -62,6 +67,9 @@ def rematerialise_as_chosen(
         exec(compile(source, "<policy>", "exec"), names)
         policy = names["policy"]
     change = _Change(place, policy, lines, records=record is not None)
+    if unchanged is not None:
+        _COMPARED.append((change, unchanged))
+        _ACTIVE.callback(_COMPARED.clear)
     for owner, attribute, changed in (
         (jax, "grad", change.gradient(jax.grad)),
         (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
@@ -73,6 +81,37 @@ def rematerialise_as_chosen(
     ):
         _replace(owner, attribute, changed)
     _at_lowering(change, Path(record) if record is not None else None)
+
+
+def refuse_other_traces(lower_again: Callable[[], object]) -> None:
+    """Lowers the step once more, without the policy, if forms of it are compared.
+
+    Raises:
+      DifferentTracesError: that is another program than the step as written.
+    """
+    for change, unchanged in tuple(_COMPARED):
+        first = change.program
+        jax.clear_caches()  # jax keeps jaxprs, which the policy has changed
+        with change.switched_off():
+            lower_again()
+        if _digest(change.program) != (unchanged or _digest(first)):
+            raise DifferentTracesError(_differing(first, "" if unchanged else change.program))
+
+
+def _digest(program: str) -> str:
+    return hashlib.sha256(program.encode()).hexdigest()
+
+
+def _differing(first: str, second: str) -> str:
+    """The message, with the first line that differs between two programs, if both are known."""
+    lines = zip(first.splitlines(), second.splitlines(), strict=False)
+    pair = next(((a.strip(), b.strip()) for a, b in lines if a != b), None)
+    found = f": once `{pair[0]:.120}`, then `{pair[1]:.120}`" if pair is not None else ""
+    return (
+        f"the step is another program each time that it is traced{found}. Its forms cannot be "
+        "compared; fix: let its shapes, loops and constants depend on the workload's arguments "
+        "alone, not on random numbers, counters, files or the time"
+    )
 
 
 def stop() -> None:
@@ -97,12 +136,18 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
         change.refuse_not_applied()
+        lowered = original(self, **options)
+        if _COMPARED:
+            # Large constants change no plan.
+            operation: Any = lowered.compiler_ir()
+            change.program = operation.operation.get_asm(large_elements_limit=16)
         if record is not None and not record.exists():
             graph = forward_graph(
                 self.jaxpr, change.all_sites(), tuple(change.before_vmap), tuple(change.decided)
             )
+            graph = replace(graph, program_sha256=_digest(change.program))
             write_files({record: json.dumps(asdict(graph)).encode()})
-        return original(self, **options)
+        return lowered
 
     _ACTIVE.enter_context(replaced(lower_traced, lower))
 
@@ -125,6 +170,13 @@ class _Change:
         self.decided: dict[PolicyKey, None] = {}
         self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
+        self.program = ""
+
+    @contextmanager
+    def switched_off(self) -> Iterator[None]:
+        """The step as written: calls that were changed when a module was imported included."""
+        with patch.object(self, "_place", None), patch.object(self, "_records", False):
+            yield
 
     def refuse_not_applied(self) -> None:
         """Refuses a plan that would be another one than that of the policy.
@@ -242,16 +294,16 @@ class _Change:
             if fun is None:
                 return lambda function: checkpoint(function, **options)
             site = self._site(CHECKPOINT, f"jax.{original.__name__}")
-            if self._place == CHECKPOINT:
-                options["policy"] = self._keeping_keys
-            rematerialised = original(fun, **options)
+            as_written = original(fun, **options)
+            changed = original(fun, **{**options, "policy": self._keeping_keys})
 
             @wraps(fun)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
                 self.sites[site] = None
-                if self._place == CHECKPOINT:
-                    self._applied.add(site.source)
-                return rematerialised(*args, **kwargs)
+                if self._place != CHECKPOINT:
+                    return as_written(*args, **kwargs)
+                self._applied.add(site.source)
+                return changed(*args, **kwargs)
 
             return of_arguments
 

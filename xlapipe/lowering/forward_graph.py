@@ -130,6 +130,7 @@ class ForwardGraph:
       decided: keys of what the policy of the step's own `jax.checkpoint` was asked about; empty if
         it is the step's own.
       repeated: what the differentiated functions call several times.
+      program_sha256: digest of the lowered step.
     """
 
     values: tuple[ForwardValue, ...]
@@ -139,3 +140,4 @@ class ForwardGraph:
     effects: tuple[SideEffect, ...] = ()
     decided: tuple[PolicyKey, ...] = ()
     repeated: tuple[RepeatedCall, ...] = ()
+    program_sha256: str | None = None
