@@ -524,12 +524,13 @@ def test_split_k_of_products_of_vectors() -> None:
 # Different programs.
 
 
-def test_different_programs_are_named_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_programs_are_named_before_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(golden(workload, "triton")) for workload in ("qwen3-step", "qwen3-step-donated")]
     assert main(["diff", *paths]) == 1
     lines = capsys.readouterr().out.splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("the programs differ"))
-    assert at < next(at for at, line in enumerate(lines) if line.startswith("total "))
+    total = next(at for at, line in enumerate(lines) if line.startswith("total "))
+    assert total < at < lines.index("bytes")
     shown = "\n".join(lines)
     assert "argument p17 s32[128]: only in B" in shown
     assert "p16 bf16[2,4233,16,8,128]: donated in B, not in A" in shown
@@ -587,10 +588,11 @@ def test_a_dump_of_a_newer_schema_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "two paths"),
-        (["one"], "found 1 path and"),
-        (["one", "two", "three"], "found 3 paths"),
-        (["nowhere", "nowhere"], "nowhere"),
+        ([], "diff takes two of dumps and workloads"),
+        (["one"], "found 1 without --workload"),
+        (["one", "two", "three"], "found 3 without --workload"),
+        (["no/where", "no/where"], "no/where: expected a file or directory"),
+        (["nowhere", "nowhere"], "unknown workload 'nowhere'"),
         (["a", "b", "--workload", "qwen3-step"], "not both"),
         (["a", "b", "--versions", "0.10.2,0.11.2"], "--workload"),
         (["--workload", "qwen3-step"], "found none"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from xlapipe.diff import Difference
 from xlapipe.diff.changes import (
     Action,
     AliasChange,
@@ -23,7 +24,8 @@ from xlapipe.diff.changes import (
     SlackReason,
 )
 from xlapipe.diff.sentences import account_sentences, change_sentences, leaf_sentences
-from xlapipe.plans import SourceLine
+from xlapipe.plans import SourceLine, Totals
+from xlapipe.report.difference_lines import difference_lines
 
 DOT = OperationName("dot", "mlp/up", SourceLine("step.py", 13))
 ADD = OperationName("add", "", None)
@@ -236,6 +238,35 @@ def test_other_changes(change: Change, text: str) -> None:
 def test_an_argument_or_output_that_differs(change: LeafChange, text: str) -> None:
     (sentence,) = leaf_sentences([change])
     assert sentence.text == text
+
+
+def test_instructions_that_only_read_other_values_do_not_bury_the_causes() -> None:
+    readers = tuple(
+        changed(Aspect("operands", "a", f"b{'x' * number}"), subject=replace(DOT, scope=scope))
+        for number, scope in enumerate("abcdefghijklmnopqrstuvwxyz")
+    )
+    causes = tuple(
+        changed(Aspect("num_warps", "2", str(number)), subject=replace(DOT, scope=f"s{scope}"))
+        for number, scope in enumerate("abcdefghijklmnopqr", start=10)
+    )
+    totals = Totals(100, 0, 0, 100, 0, 0, 0)
+    difference = Difference(
+        a_name="a",
+        b_name="b",
+        a_totals=totals,
+        b_totals=replace(totals, total_allocation_bytes=140, temp_bytes=140),
+        context={},
+        programs=(),
+        account=(),
+        changes=(*readers, *causes),
+    )
+    lines = [line.plain for line in difference_lines(difference)]
+    assert lines[2].startswith("total 100 B → 140 B: +40 B")
+    assert not any("reads different values" in line for line in lines)
+    assert lines[-1] == ("  … and 3 more, 26 of instructions that only read other values (--all)")
+    everything = [line.plain for line in difference_lines(difference, everything=True)]
+    assert sum("reads different values" in line for line in everything) == 26
+    assert sum("num_warps" in line for line in everything) == 18
 
 
 def test_layers_that_differ_alike_are_one_sentence_and_growth_is_not_mixed_with_shrinkage() -> None:

@@ -139,4 +139,4 @@ def _lines(workload: str, result: "Bisection") -> "Iterator[Text]":
         yield Text(f"{workload}: the last candidate is as good as the first", style="bold")
         return
     yield Text(f"{workload}: {result.bad} is the first that is worse; {result.good} is not")
-    yield from difference_lines(result.difference)
+    yield from difference_lines(result.difference, everything=True)

@@ -13,15 +13,16 @@ from xlapipe.cli.options import (
     add_target_options,
     read_compile_options,
 )
-from xlapipe.cli.output import print_json, print_lines
+from xlapipe.cli.output import named_error, print_json, print_lines
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from xlapipe.compiling.job import Job, XlaOption
     from xlapipe.diff import Difference
     from xlapipe.diff.compilers import CompilerComparison
+    from xlapipe.dumps.opened import Opened
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -34,7 +35,13 @@ def add(commands: Commands) -> None:
         "one of XLA are shown side by side."
     )
     diff = commands.add("diff", _diff, text)
-    diff.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=f"two of: {PATH_HELP}")
+    diff.add_argument(
+        "subjects",
+        nargs="*",
+        metavar="PATH|WORKLOAD",
+        help=f"two of: {PATH_HELP}; or a workload, which is compiled first",
+    )
+    diff.add_argument("--all", action="store_true", help="list every change")
     diff.add_argument("--workload", help=f"compile it twice instead: {WORKLOAD_HELP}")
     diff.add_argument("--versions", metavar="X,Y", help="with two versions of jax")
     diff.add_argument("--options", metavar="K=V,…", help="without and with these XLA options")
@@ -47,7 +54,8 @@ def _diff(options: argparse.Namespace) -> int:
     compilers = _compare_compilers(options)
     if compilers is not None:
         return _print_compilers(compilers, json_output=options.json)
-    difference = _compare_paths(options) if options.workload is None else _compare_jobs(options)
+    compare = _compare_subjects if options.workload is None else _compare_jobs
+    difference = compare(options)
     if options.json:
         from xlapipe.report.difference_figures import difference_figures
 
@@ -55,25 +63,26 @@ def _diff(options: argparse.Namespace) -> int:
     else:
         from xlapipe.report.difference_lines import difference_lines
 
-        print_lines(difference_lines(difference))
+        print_lines(difference_lines(difference, everything=options.all))
     return 0 if difference.same else 1
 
 
 def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":
     """The comparison of a dump of torch Inductor with one of XLA; None for other arguments."""
-    if options.workload is not None or len(options.paths) != 2:
+    if options.workload is not None or len(options.subjects) != 2:
         return None
+    paths = list(map(Path, options.subjects))
 
     from xlapipe.dumps.opened import is_inductor_dump, open_path
 
-    inductor = [path for path in options.paths if is_inductor_dump(path)]
+    inductor = [path for path in paths if is_inductor_dump(path)]
     if len(inductor) != 1:
         return None
 
     from xlapipe.diff.compilers import compare_compilers
     from xlapipe.inductor.reader import read_inductor
 
-    xla = next(path for path in options.paths if path not in inductor)
+    xla = next(path for path in paths if path not in inductor)
     return compare_compilers(read_inductor(inductor[0]), open_path(xla))
 
 
@@ -89,23 +98,82 @@ def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> 
     return 0 if comparison.same_interface else 1
 
 
-def _compare_paths(options: argparse.Namespace) -> "Difference":
-    from xlapipe.diff import compare_paths
+def _compare_subjects(options: argparse.Namespace) -> "Difference":
+    """The difference of two dumps, of two workloads, or of one of each."""
+    from contextlib import ExitStack
 
-    others = [options.versions, options.options, options.gemm, options.out]
-    number = len(options.paths)
-    if number != 2 or any(value is not None for value in others):
+    from xlapipe.diff import compare_opened
+    from xlapipe.dumps.opened import open_path
+    from xlapipe.environment.scratch import scratch_folder
+
+    subjects: list[str] = options.subjects
+    policies = parse_policies(options.gemm) if options.gemm is not None else ()
+    if len(subjects) != 2 or options.versions or options.options or len(policies) > 1:
         raise XlapipeError(
-            "diff takes two paths, or --workload with --versions, --options or --gemm; "
-            f"found {number} path{'' if number == 1 else 's'} and no --workload; "
-            "fix: name two dumps, or add --workload"
+            "diff takes two of dumps and workloads, or --workload with --versions, --options or "
+            f"--gemm X,Y; found {len(subjects)} without --workload; fix: name two, or add "
+            "--workload"
         )
-    return compare_paths(*options.paths)
+    workloads = [subject for subject in subjects if _is_workload(subject)]
+    if not workloads and (policies or options.out is not None):
+        raise XlapipeError(
+            "diff: --gemm and --out are for compiles, and both subjects are dumps; fix: leave "
+            "them out"
+        )
+    opened = {name: open_path(Path(name)) for name in subjects if name not in workloads}
+    with ExitStack() as stack:
+        scratch = stack.enter_context(scratch_folder("diff-")) if workloads else None
+        if scratch is not None:
+            opened |= _compiled(dict.fromkeys(workloads), policies, options, scratch)
+        return compare_opened(
+            *(opened[name] for name in subjects), names=(subjects[0], subjects[1])
+        )
+
+
+def _is_workload(subject: str) -> bool:
+    """Whether a name can be of a workload: it is no path that exists, or could."""
+    return not Path(subject).exists() and "/" not in subject.partition("(")[0]
+
+
+def _compiled(
+    workloads: "Iterable[str]",
+    policies: tuple[str, ...],
+    options: argparse.Namespace,
+    scratch: Path,
+) -> "dict[str, Opened]":
+    """The plans of workloads by name, compiled at the same time, each with its own folder."""
+    from xlapipe.cli.progress import Steps
+    from xlapipe.compiling.job import Job
+    from xlapipe.compiling.make_jobs import jobs_of
+    from xlapipe.compiling.pipeline import WrittenDump, make_dump, run_jobs
+    from xlapipe.dumps.opened import Opened
+
+    compile_options = read_compile_options(options, policies)
+    # All names are looked up before the first compile.
+    jobs = {name: jobs_of([name], compile_options)[0] for name in workloads}
+    names = {id(job): name for name, job in jobs.items()}
+    folders = {id(job): scratch / str(number) for number, job in enumerate(jobs.values())}
+    opened: dict[str, Opened] = {}
+
+    def work(job: Job) -> WrittenDump:
+        return make_dump(job, options.out or folders[id(job)])
+
+    def done(job: Job, outcome: WrittenDump | XlapipeError) -> None:
+        if isinstance(outcome, XlapipeError):
+            raise XlapipeError(named_error(job, outcome))
+        opened[names[id(job)]] = Opened.of_dump(outcome.dump)
+
+    with Steps().shown() as steps:
+        steps.show(f"compiling {' and '.join(jobs)}")
+        run_jobs(tuple(jobs.values()), work, lambda job, made: made, at_once=2, on_done=done)
+    return opened
 
 
 def _compare_jobs(options: argparse.Namespace) -> "Difference":
-    if options.paths:
-        raise XlapipeError("diff takes two paths or --workload, not both")
+    if options.subjects:
+        raise XlapipeError(
+            "diff takes two subjects or --workload, not both; fix: leave one of them out"
+        )
 
     from contextlib import ExitStack
 

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from xlapipe.diff.changes import AliasChange, BytesChange, Change, LeafChange, PlacementChange
+from xlapipe.diff.changes import (
+    Action,
+    AliasChange,
+    BytesChange,
+    Change,
+    InstructionChange,
+    LeafChange,
+    PlacementChange,
+)
 from xlapipe.diff.wording import account_text, change_text, leaf_text
 
 _NUMBER = re.compile(r"(?<=[_\[.{])\d+(?=[\]/.}_]|$)")
@@ -26,11 +34,13 @@ class Sentence:
     Attributes:
       delta_bytes: bytes that it adds to the total; None for a change that has no cost itself.
       count: the number of changes that it states.
+      follows: whether it only follows from other changes: an instruction that reads other values.
     """
 
     text: str
     delta_bytes: int | None
     count: int
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,17 @@ def leaf_sentences(leaves: Iterable[LeafChange]) -> tuple[Sentence, ...]:
 def change_sentences(changes: Iterable[Change]) -> tuple[Sentence, ...]:
     """Sentences for `Difference.changes`."""
     groups = _grouped(changes, change_text, key=type)
-    return tuple(Sentence(text, None, len(group)) for text, group in groups)
+    return tuple(
+        Sentence(text, None, len(group), follows=all(map(_follows, group)))
+        for text, group in groups
+    )
+
+
+def _follows(change: Change) -> bool:
+    match change:
+        case InstructionChange(action=Action.CHANGED, aspects=aspects):
+            return bool(aspects) and all(aspect.name == "operands" for aspect in aspects)
+    return False
 
 
 def account_sentences(account: Iterable[BytesChange]) -> tuple[Sentence, ...]:

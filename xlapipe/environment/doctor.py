@@ -312,7 +312,10 @@ def _libdevice(machine: Machine) -> Check:
 
 
 def _cudnn(machine: Machine) -> Check:
-    expected = "the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN"
+    expected = (
+        "the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN, or against the traceback "
+        "that plain jax prints without it (JAX_PLATFORMS=cpu avoids that too)"
+    )
     remedy, library = _install(machine, _CUDNN_WHEEL), machine.library(_CUDNN)
     return _file("cuDNN", library, expected, remedy, needed=False, absent=_NOT_INSTALLED)
 

@@ -7,27 +7,47 @@ from rich.text import Text
 from xlapipe.diff import Difference, Sentence
 from xlapipe.report.units import change_class, rounded
 
-_MAX_SENTENCES = 40
+_MAX_SENTENCES = 15
 _MAX_ACCOUNT_LINES = 12
 _MAX_CONTEXT_LINES = 12
 _MAX_TIME_LINES = 12
 
 
-def difference_lines(difference: Difference) -> Iterator[Text]:
-    """How the programs differ, then bytes, largest first, then all other changes."""
+def difference_lines(difference: Difference, *, everything: bool = False) -> Iterator[Text]:
+    """The totals, how the programs differ, then bytes, largest first, then all other changes.
+
+    Args:
+      everything: list every change, also those that only follow from others.
+    """
     yield Text(f"A  {difference.a_name}")
     yield Text(f"B  {difference.b_name}")
-    for line in difference.context_lines()[:_MAX_CONTEXT_LINES]:
+    for line in difference.context_lines()[: None if everything else _MAX_CONTEXT_LINES]:
         yield Text(f"   {line}")
     if difference.same:
         yield Text("the plans are the same")
         return
+    yield _total_line(difference)
     sentences = difference.sentences()
     if sentences.programs:
         yield Text(f"{difference.programs_note}:", style="bold yellow")
-        yield from _sentence_lines(sentences.programs)
+        yield from _sentence_lines(sentences.programs, everything)
     if difference.first_stage is not None:
         yield Text(f"first stage that differs: {difference.first_stage}")
+    if sentences.account:
+        yield Text("bytes", style="bold")
+        yield from _account_lines(sentences.account, everything)
+    if sentences.changes:
+        yield Text("changes", style="bold")
+        yield from _sentence_lines(sentences.changes, everything)
+    if difference.time:
+        yield Text("time", style="bold")
+        shown = difference.time[: None if everything else _MAX_TIME_LINES]
+        yield from (Text(f"  {change.text}") for change in shown)
+        if len(difference.time) > len(shown):
+            yield Text(f"  … and {len(difference.time) - len(shown)} more source lines (--all)")
+
+
+def _total_line(difference: Difference) -> Text:
     a, b = difference.a_totals, difference.b_totals
     total = Text(
         f"total {a.total_allocation_bytes:,} B → {b.total_allocation_bytes:,} B: ", style="bold"
@@ -35,18 +55,7 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
     total.append(f"{difference.delta_bytes:+,} B", style=_colour(difference.delta_bytes))
     total.append(_direction(difference.delta_bytes))
     total.append(f" (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)")
-    yield total
-    yield from _account_lines(sentences.account)
-    if sentences.changes:
-        yield Text("changes", style="bold")
-        yield from _sentence_lines(sentences.changes)
-    if difference.time:
-        yield Text("time", style="bold")
-        for change in difference.time[:_MAX_TIME_LINES]:
-            yield Text(f"  {change.text}")
-        if len(difference.time) > _MAX_TIME_LINES:
-            left = len(difference.time) - _MAX_TIME_LINES
-            yield Text(f"  … and {left} more source lines (--json lists all)")
+    return total
 
 
 def _colour(delta_bytes: int) -> str:
@@ -62,12 +71,12 @@ def _direction(delta_bytes: int) -> str:
     return f", {rounded(abs(delta_bytes))} {'more' if delta_bytes > 0 else 'less'}"
 
 
-def _account_lines(account: Sequence[Sentence]) -> Iterator[Text]:
+def _account_lines(account: Sequence[Sentence], everything: bool) -> Iterator[Text]:
     """The largest differences, and one line with the sum of the others."""
     rows = [(sentence.delta_bytes or 0, sentence.text) for sentence in account]
-    if len(rows) > _MAX_ACCOUNT_LINES:
+    if len(rows) > _MAX_ACCOUNT_LINES and not everything:
         rows, smaller = rows[: _MAX_ACCOUNT_LINES - 1], rows[_MAX_ACCOUNT_LINES - 1 :]
-        text = f"{len(smaller)} smaller differences (--json lists all)"
+        text = f"{len(smaller)} smaller differences (--all)"
         rows.append((sum(delta for delta, _ in smaller), text))
     for delta, text in rows:
         row = Text(f"{delta:+17,} B", style=_colour(delta))
@@ -75,8 +84,15 @@ def _account_lines(account: Sequence[Sentence]) -> Iterator[Text]:
         yield row
 
 
-def _sentence_lines(sentences: Sequence[Sentence]) -> Iterator[Text]:
-    for sentence in sentences[:_MAX_SENTENCES]:
-        yield Text(f"  {sentence.text}")
-    if len(sentences) > _MAX_SENTENCES:
-        yield Text(f"  … and {len(sentences) - _MAX_SENTENCES} more (--json lists all)")
+def _sentence_lines(sentences: Sequence[Sentence], everything: bool) -> Iterator[Text]:
+    """The first ones; those that only follow from others are counted."""
+    if everything:
+        yield from (Text(f"  {sentence.text}") for sentence in sentences)
+        return
+    causes = [sentence for sentence in sentences if not sentence.follows]
+    yield from (Text(f"  {sentence.text}") for sentence in causes[:_MAX_SENTENCES])
+    rest = [("more", causes[_MAX_SENTENCES:])]
+    rest += [("of instructions that only read other values", [s for s in sentences if s.follows])]
+    listed = [f"{sum(s.count for s in others)} {what}" for what, others in rest if others]
+    if listed:
+        yield Text(f"  … and {', '.join(listed)} (--all)")
