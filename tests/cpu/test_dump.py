@@ -131,7 +131,7 @@ def test_rows_have_the_order_of_the_command(
         for job in reversed(jobs):
             manifest = replace(opened.manifest, workload=job.reference.name)
             made = replace(opened, manifest=manifest)
-            on_done(job, SimpleNamespace(dump=made, changed=False, seconds=1.0))
+            on_done(job, SimpleNamespace(dump=made, changed=False, seconds=1.0, notes=()))
 
     monkeypatch.setattr("xlapipe.compiling.pipeline.make_dumps", last_first)
     names = ["spectral-diffusion", "qwen3-step", "fsdp-mlp-reference"]

@@ -4,12 +4,16 @@ The differences are those of programs that were compiled on an H200 and on a mac
 """
 
 import re
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
 from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
-from xlapipe.dumps.normal_form.plan import NormalForm, differences
+from xlapipe.dumps.normal_form.module_text import read_module_text
+from xlapipe.dumps.normal_form.plan import NormalForm, compare, differences, read_normal_form
 
 HLO = """\
 HloModule jit_f, is_scheduled=true
@@ -112,6 +116,66 @@ def test_numbers_of_names_do_not_matter() -> None:
     assert differences(GOLDEN, NormalForm(plan, hlo, b""), name="f") == []
     other = HLO.replace("constant_30_0", "constant_7_0"), PLAN
     assert differences(GOLDEN, NormalForm(other[1], other[0], b""), name="f") == []
+
+
+def test_numbers_within_names_do_not_matter() -> None:
+    """XLA numbers what it copies, and then the copies: `fusion.12.clone.3`."""
+    golden, new = (
+        NormalForm(
+            PLAN.replace("fusion.9", f"fusion.{number}.clone").replace(
+                "loop_add", f"loop_add.{number}.clone"
+            ),
+            HLO.replace("fusion.9", f"fusion.{number}.clone").replace(
+                "constant_30_0", f"constant_{number}_clone_1_0"
+            ),
+            b"",
+        )
+        for number in (9, 12)
+    )
+    assert differences(golden, new, name="f") == []
+    assert compare(golden, new).notes == ("names are numbered differently",)
+
+
+def renumbered(golden: NormalForm, seed: int) -> NormalForm:
+    """The same dump with other numbers in the names of its instructions and kernels."""
+    random, new_names, taken = Random(seed), {}, set[str]()
+    for line in read_module_text(golden.hlo)[1]["ENTRY"].instructions:
+        numbers = r"(?<=[._])\d+(?=[._]|$)" if line.opcode == "constant" else r"(?<=\.)\d+(?=\.|$)"
+        name = line.name
+        while name in taken or (name == line.name and re.search(numbers, name)):
+            name = re.sub(numbers, lambda _: str(random.randrange(9999)), line.name)
+        taken.add(name)
+        new_names[line.name] = name
+    kernels = {kernel_name(old): kernel_name(new) for old, new in new_names.items()}
+    plan, heading, thunks = golden.plan.partition("[thunks]")
+    plan = re.sub(r"[\w.\-]+", lambda it: new_names.get(it[0], it[0]), plan)
+    thunks = re.sub(r"(?<=Kernel )\S+", lambda it: kernels.get(it[0], it[0]), thunks)
+    hlo = re.sub(r"%([\w.\-]+)", lambda it: f"%{new_names.get(it[1], it[1])}", golden.hlo)
+    return NormalForm(plan + heading + thunks, hlo, golden.before)
+
+
+def kernel_name(instruction: str) -> str:
+    return re.sub(r"[.\-]", "_", instruction)
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [
+        "float8-linear-step/h200-auto-tuned",
+        "fsdp-mlp/h200-1x2-auto-tuned",  # collectives, asynchronous pairs
+        "qwen3-decode/h200-auto-tuned",  # Triton's kernels
+        "qwen3-train/h200-1x4-auto-tuned",  # blocks, checkpoints, loops
+        "spectral-diffusion-train/h200-cublas",
+    ],
+)
+def test_goldens_whose_names_are_numbered_otherwise_are_the_same(
+    golden: str, goldens: Path
+) -> None:
+    kept = read_normal_form(goldens / f"{golden}-jax{GOLDEN_JAXLIB}")
+    new = renumbered(kept, seed=1)
+    assert new.hlo != kept.hlo and new.plan != kept.plan
+    assert differences(kept, new, name=golden) == []
+    assert compare(kept, new).notes == ("names are numbered differently",)
 
 
 def test_words_of_names_matter() -> None:

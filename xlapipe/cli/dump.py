@@ -82,7 +82,12 @@ def _dump(options: argparse.Namespace) -> int:
                 return
             if job.target is None:
                 _record_run(outcome)
-            row = dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
+            row = dump_row(
+                outcome.dump,
+                changed=outcome.changed,
+                seconds=outcome.seconds,
+                notes=outcome.notes,
+            )
             rows[id(job)] = row
             table.add(row)
             if outcome.dump.manifest.refused is not None:

@@ -60,6 +60,7 @@ class DumpTable(Bar):
         self._predicted = 0
         self._shares: Counter[str] = Counter()
         self._folders: list[str] = []
+        self._notes: list[str] = []
 
     @property
     def _excess(self) -> int:
@@ -81,6 +82,8 @@ class DumpTable(Bar):
             plans = "1 plan has" if self._predicted == 1 else f"{self._predicted} plans have"
             shares = shares_text(self._shares)
             self._line(f"{plans} a predicted lock ({shares} results); to tune: {TUNE}")
+        for note in self._notes:
+            self._line(note)
         for folder in self._folders[:_MAX_FOLDERS]:
             self._line(f"in {folder}")
         if len(self._folders) > _MAX_FOLDERS:
@@ -94,6 +97,7 @@ class DumpTable(Bar):
         self._predicted += row["predicted_lock"] is not None
         self._shares.update(row["predicted_lock"] or {})
         self._folders.append(row["path"])
+        self._notes += [f"{row['path']} is the same; {note}" for note in row["notes"]]
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
             [

@@ -21,15 +21,19 @@ from xlapipe.dumps.dump import (
     read_manifest,
     write_dump,
     write_manifest,
-    write_source_lines,
 )
 from xlapipe.dumps.manifest import Manifest, with_digests
-from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
+from xlapipe.dumps.normal_form.plan import (
+    NormalForm,
+    compare,
+    differences,
+    normal_form,
+    read_normal_form,
+)
 from xlapipe.dumps.run_record import RUN_RECORD
+from xlapipe.dumps.same_dump import notes_if_same, write_lines
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import CompileError, WorkloadError, XlapipeError
-from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, Part
-from xlapipe.readers.source_lines import SourceLines
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target
@@ -63,10 +67,12 @@ class WrittenDump(CompiledDump):
     Attributes:
       changed: False if the folder already held this dump.
       seconds: wall time of the whole job.
+      notes: what differs from the dump in the folder without being a change.
     """
 
     changed: bool
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
@@ -101,9 +107,8 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
 def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
     """Compiles a job and writes the dump below `out`.
 
-    A dump that was made on a device is not overwritten by a compile without the device; the new
-    dump must have the same normal form. Only its source lines are written, if the texts of its
-    modules are the same to the byte.
+    A folder that holds the same dump stays, but for source lines. So does one that was made on a
+    device: a compile without the device must have the same normal form.
 
     Args:
       folder: as for `compile_workload`.
@@ -127,18 +132,28 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
     """
     path = dump_folder(out, compiled.dump.manifest)
     _refuse_to_replace_another(path, job)
-    if job.target is not None and (path / RUN_RECORD).exists():
-        lines = differences(read_normal_form(path), compiled.normal, name=str(path))
+    files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
+    if job.target is None or not is_dump(path):
+        changed = write_dump(path, manifest, files)
+        return _written(compiled, path, changed, seconds)
+    notes: tuple[str, ...] | None
+    if (path / RUN_RECORD).exists():
+        golden = read_normal_form(path)
+        lines = differences(golden, compiled.normal, name=str(path))
         if lines:
             raise XlapipeError(
                 "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
                 "differs; fix: make it again on the device with --target attached --tune"
             )
-        _update_devices_dump(path, job, compiled)
-        changed = False
+        _update_devices_manifest(path, compiled)
+        notes = compare(golden, compiled.normal).notes
     else:
-        changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _written(compiled, path, changed, seconds)
+        notes = notes_if_same(path, manifest, files, compiled.normal)
+        if notes is None:
+            write_dump(path, manifest, files)
+            return _written(compiled, path, changed=True, seconds=seconds)
+    write_lines(path, files)
+    return _written(compiled, path, changed=False, seconds=seconds, notes=notes)
 
 
 def _refuse_to_replace_another(path: Path, job: Job) -> None:
@@ -163,26 +178,16 @@ def _definition(name: str) -> str | None:
         return None
 
 
-def _update_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
-    """Writes what is known of kernels and loops now, and where the instructions are now.
-
-    The texts hold the names of all instructions and of what was requested. The serialised module
-    holds also what only a device knows.
-    """
-    manifest, own = read_manifest(path, check_files=False), compiled.dump.manifest
+def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
+    """Writes what is known of kernels and loops now; the device's files stay as they are."""
+    own = compiled.dump.manifest
     manifest = replace(
-        manifest,
+        read_manifest(path, check_files=False),
         stated_costs=own.stated_costs,
         stated_trips=own.stated_trips,
         kernel_codes=own.kernel_codes,
     )
     write_manifest(path, manifest)
-    theirs, ours = manifest.files, own.files
-    texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]
-    if SOURCE_LINES in theirs and all(theirs[name] == ours[name] for name in texts if name):
-        lines = SourceLines.from_bytes(compiled.files[SOURCE_LINES], where=str(path))
-        lines = replace(lines, module_sha256=theirs[MODULE])
-        write_source_lines(path, {SOURCE_LINES: lines.to_bytes()})
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
@@ -263,9 +268,15 @@ def refusal(manifest: Manifest) -> str:
     )
 
 
-def _written(compiled: CompiledDump, path: Path, changed: bool, seconds: float) -> WrittenDump:
+def _written(
+    compiled: CompiledDump,
+    path: Path,
+    changed: bool,
+    seconds: float,
+    notes: tuple[str, ...] = (),
+) -> WrittenDump:
     written = replace(compiled, dump=replace(compiled.dump, path=path))
-    return WrittenDump(**vars(written), changed=changed, seconds=seconds)
+    return WrittenDump(**vars(written), changed=changed, seconds=seconds, notes=notes)
 
 
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:

@@ -1,6 +1,7 @@
 """One row of `xlapipe dump` and `xlapipe build`, as JSON."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,12 +9,15 @@ from xlapipe.dumps.dump import Dump
 from xlapipe.plans import Plan
 
 
-def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
+def dump_row(
+    dump: Dump, *, changed: bool, seconds: float, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """What a compile wrote.
 
     Args:
       changed: whether a file of the dump differs from what was there before.
       seconds: that the compile took.
+      notes: what differs from what was there before without being a change.
     """
     manifest, plan = dump.manifest, dump.plan
     return {
@@ -31,6 +35,7 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
         "gemms": _gemm_counts(plan),
         "aliases": len(plan.aliases),
         "seconds": round(seconds, 2),
+        "notes": list(notes),
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, read_file, write_dump
-from xlapipe.dumps.normal_form.plan import differences, read_normal_form
+from xlapipe.dumps.normal_form.plan import compare, differences, read_normal_form
 from xlapipe.errors import XlapipeError
 from xlapipe.front.answer import Answer
 from xlapipe.testing.golden_changes import golden_changes
@@ -56,11 +56,11 @@ class Goldens:
                 return self._write(path, shown, dump, ["new"])
             return Answer(False, f"no golden {shown}", self._missing(path, shown))
         golden = open_dump(path)
-        differing_lines = differences(
-            read_normal_form(path), read_normal_form(dump.path), name=shown
-        )
+        kept, made = read_normal_form(path), read_normal_form(dump.path)
+        differing_lines = differences(kept, made, name=shown)
         if not differing_lines:
-            return Answer(True, f"matches golden {shown}")
+            notes = compare(kept, made).notes
+            return Answer(True, "; ".join((f"matches golden {shown}", *notes)))
         sentences = list(golden_changes(golden, dump)) or [
             "no total, donation or gemm count changed"
         ]

@@ -14,8 +14,11 @@ Rules, by name; each leaves a real change visible:
   reader. The order of all other instructions of a scheduled computation is kept.
 - neighbours: consecutive instructions of a schedule that read nothing, such as the broadcasts that
   a loop starts with, are ordered by what they compute, and so are their kernels.
-- numbers: names of the entry keep their words, and are numbered in that order. The names of
-  kernels and the ids of asynchronous pairs are numbered in the order of the thunks.
+- numbers: names of the entry keep their words, and are numbered in that order, wherever in a name
+  XLA's numbers are (`fusion.12.clone.3`). The names of kernels and the ids of asynchronous pairs
+  are numbered in the order of the thunks.
+- digits: instructions are ordered by the first digits of constants, whose last ones are the CPU's;
+  see `xlapipe.dumps.normal_form.constant_values`.
 - cuDNN's configuration: fields with their default value are left out, and numbers are written in
   one way. XLA writes a configuration again where it has asked the device.
 - values at one offset: the values of an allocation are ordered by offset, size and name.
@@ -27,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from xlapipe.dumps.normal_form.constant_values import rounded_constants
 from xlapipe.dumps.normal_form.hlo import in_order
 from xlapipe.dumps.normal_form.module_text import (
     COMPUTATION,
@@ -45,8 +49,8 @@ _SCHEDULED_BY = re.compile(
     r"(\{[^{}]*\}|computation_\d+)"
 )
 _WITHOUT_THUNK = ("constant", "bitcast", "get-tuple-element", "tuple", "after-all")
-_NUMBERS = re.compile(r"(\.\d+)+$")
-_CONSTANT_NUMBERS = re.compile(r"([._]\d+)+$")
+_NUMBERS = re.compile(r"\.\d+(?=\.|$)")
+_CONSTANT_NUMBERS = re.compile(r"[._]\d+(?=[._]|$)")
 _CUDNN_CALL = 'custom_call_target="__cudnn$fmha'
 
 
@@ -158,7 +162,8 @@ def _neighbours(
     def computed(line: InstructionText) -> tuple[str, ...]:
         called = [it for name in COMPUTATION.findall(line.text) for it in fused.get(name, ())]
         own = COMPUTATION.sub("", line.definition)
-        return own, *(_renamed(it.text, numbered(called), {}) for it in called)
+        texts = (rounded_constants(it.text) for it in called)
+        return own, *(_renamed(text, numbered(called), {}) for text in texts)
 
     ordered: list[InstructionText] = []
     for reads_nothing, run in groupby(lines, _reads_nothing):

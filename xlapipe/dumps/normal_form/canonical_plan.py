@@ -8,7 +8,9 @@ from xlapipe.dumps.normal_form.canonical_hlo import CanonicalHlo, Numbering
 from xlapipe.dumps.normal_form.output_order import with_ordered_values
 
 _TOKEN = re.compile(r"[\w.\-]+")
-_KERNEL_NUMBERS = re.compile(r"(_\d+)+$")
+_KERNEL_NUMBERS = re.compile(r"_\d+(?=_|$)")
+# A name of a loop's instruction, of which the normal form leaves out the last number.
+_INNER_NUMBERS = re.compile(r"(?<=[a-z_])(?:\.\d+)+(?=\.[a-z])")
 _KERNEL = re.compile(r"^( *kCustomKernel )(\S+)")
 _ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _FUSION_READING_NOTHING = re.compile(r"[\w.\-]+: \w+ \S.* \(\)(?: \{|$)")
@@ -36,7 +38,11 @@ def _canonical_section(section: str, module: CanonicalHlo) -> str:
     if title == "[thunks]":
         lines = list(_thunk_lines(lines, module.reading_nothing))
     elif title in ("[allocations]", "[gemms]", "[fusions]", "[collectives]"):
-        lines = [_TOKEN.sub(lambda match: names.get(match[0], match[0]), it) for it in lines]
+
+        def renamed(match: re.Match[str]) -> str:
+            return names.get(match[0]) or _INNER_NUMBERS.sub("", match[0])
+
+        lines = [_TOKEN.sub(renamed, line) for line in lines]
     if title == "[allocations]":
         lines = list(_ordered_allocations(list(_ordered_values(lines))))
     return "\n".join([title, *lines]) + "\n"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from xlapipe.dumps.normal_form.constant_values import rounded_constants
 from xlapipe.dumps.normal_form.module_text import (
     COMPUTATION,
     NAME,
@@ -114,7 +115,7 @@ def _digests(
     """
     digests: dict[str, str] = {}
     for line in computations[name].instructions:
-        definition = line.definition
+        definition = rounded_constants(line.definition)
         for called in COMPUTATION.findall(definition):
             if called in computations and called not in known:
                 inner = _digests(called, computations, known)

@@ -15,21 +15,33 @@ Workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
 from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
+from xlapipe.dumps.normal_form.constant_values import (
+    Constant,
+    ConstantDifference,
+    constants_that_differ,
+    places_of,
+    split_constants,
+    with_constants,
+    with_digests,
+)
 from xlapipe.dumps.normal_form.hlo import normal_hlo
+from xlapipe.errors import DumpError
 from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
+from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES
+from xlapipe.readers.source_lines import SourceLines
 
 _SECTIONS = (
     "program",
@@ -42,6 +54,7 @@ _SECTIONS = (
     "thunks",
 )
 FORM_VERSION = 1
+_OPTIMISED = "after_optimizations.txt"
 # The last result of a call of cuDNN's attention.
 _WORKSPACE = re.compile(r"(?m)^(.*, )u8\[\d*\](?=\{0\}\) custom-call\(.*__cudnn\$fmha)")
 # Numbers that XLA appends to a name to make it unique.
@@ -56,27 +69,68 @@ class NormalForm:
       plan: content of `plan.txt`: program, totals, aliases, allocations, gemms, fusions, thunks.
       hlo: content of `hlo.txt`: the optimised module.
       before: XLA's text of the module before optimisation.
+      read: reads another file of the dump, for the values of large constants and source lines.
     """
 
     plan: str
     hlo: str
     before: bytes
+    read: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def lowered_sha256(self) -> str:
-        """Digest of the normal form of the module before optimisation.
+    def lowered(self) -> str:
+        """The normal form of the module before optimisation.
 
         Without the bytes of workspaces, which a lock may have put into the module.
         """
-        text = _WORKSPACE.sub(r"\1u8[]", normal_hlo(self.before.decode(errors="replace")))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _WORKSPACE.sub(r"\1u8[]", normal_hlo(self.before.decode(errors="replace")))
+
+    @cached_property
+    def lowered_sha256(self) -> str:
+        """Digest of `lowered`."""
+        return hashlib.sha256(self.lowered.encode()).hexdigest()
 
     @cached_property
     def canonical(self) -> "NormalForm":
         """What two machines share; see `xlapipe.dumps.normal_form.canonical_hlo`."""
-        module = canonical_hlo(self.hlo)
+        text, _ = self._with_digests
+        module = canonical_hlo(normal_hlo(text) if self.large_constants else self.hlo)
         plan = canonical_plan(self.plan, module)
-        return NormalForm(plan, module.text, self.before)
+        return replace(self, plan=plan, hlo=module.text)
+
+    @property
+    def large_constants(self) -> Mapping[str, bytes]:
+        """The values of constants that XLA's text leaves out, by digest."""
+        return self._with_digests[1]
+
+    @cached_property
+    def _with_digests(self) -> tuple[str, Mapping[str, bytes]]:
+        """XLA's text of the optimised module, with digests of its large constants."""
+        if self.read is None or "constant({...})" not in self.hlo:
+            return "", {}
+        try:
+            return with_digests(self._optimised(), self.read(MODULE))
+        except (DumpError, KeyError):  # a dump without the serialised module
+            return "", {}
+
+    def _optimised(self) -> str:
+        return "" if self.read is None else self.read(_OPTIMISED).decode(errors="replace")
+
+    def places_of(self, constants: Iterable[Constant]) -> list[str]:
+        """Where the step uses constants of these values; empty if the dump does not state it."""
+        if self.read is None:
+            return []
+        try:
+            lines = SourceLines.from_bytes(self.read(SOURCE_LINES), where=SOURCE_LINES)
+        except (DumpError, KeyError):
+            return []
+        text, _ = self._with_digests
+
+        def source(name: str) -> str | None:
+            line = lines.stack_frames.source_line(lines.frame_of.get(name, 0))
+            return None if line is None else str(line)
+
+        return places_of(constants, text or self._optimised(), source)
 
     def files(self) -> dict[str, bytes]:
         """The files of a dump that hold it, by name."""
@@ -91,8 +145,9 @@ def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
     """
     return NormalForm(
         plan=_plan_text(dump),
-        hlo=normal_hlo(files["after_optimizations.txt"].decode()),
+        hlo=normal_hlo(files[_OPTIMISED].decode()),
         before=files["before_optimizations.txt"],
+        read=files.__getitem__,
     )
 
 
@@ -106,21 +161,27 @@ def read_normal_form(folder: Path) -> NormalForm:
         plan=read_file(folder, PLAN).decode(errors="replace"),
         hlo=read_file(folder, HLO).decode(errors="replace"),
         before=read_file(folder, "before_optimizations.txt"),
+        read=partial(read_file, folder),
     )
 
 
 def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     """Lines for a message: the first stage that differs, and a unified diff; empty if equal.
 
+    This alone decides whether a plan is its golden's: for `dump`, for tests and for devices.
+
     Args:
       name: of the golden.
     """
-    stage = first_differing_stage(golden, new)
-    if stage is None:
+    comparison = compare(golden, new)
+    if comparison.stage is None:
         return []
-    lines = [f"{name}: first stage that differs: {stage}"]
+    lines = [f"{name}: first stage that differs: {comparison.stage}"]
+    lines += dict.fromkeys(f"  constant {it}" for it in comparison.constants if not it.is_same)
     golden, new = golden.canonical, new.canonical
-    for file, golden_text, new_text in ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new.hlo)):
+    new_hlo = _with_same_values(new.hlo, comparison.constants)
+    texts = ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new_hlo))
+    for file, golden_text, new_text in texts:
         lines += unified_diff(
             golden_text.splitlines(),
             new_text.splitlines(),
@@ -134,17 +195,86 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
 
 def first_differing_stage(golden: NormalForm, new: NormalForm) -> str | None:
     """The first stage at which two normal forms differ, in words; None if they are equal."""
+    return compare(golden, new).stage
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a normal form compares with its golden's.
+
+    Attributes:
+      stage: the first stage that differs, in words; None if the plans are the same.
+      constants: those that differ, be it in the last digit, at the stages up to that one.
+      notes: what differs although the plans are the same, in words.
+    """
+
+    stage: str | None
+    constants: tuple[ConstantDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compare(golden: NormalForm, new: NormalForm) -> Comparison:
+    """Compares the modules that XLA got, those that it made of them, and the plans."""
+    digests = golden.large_constants.keys() == new.large_constants.keys()
+    if golden == new and digests:
+        return Comparison(None)
+    constants = _constants_that_differ(golden.lowered, new.lowered, {})
+    if constants is None:
+        return Comparison("lowering: the program, jax or flax differs, so XLA got another module")
+    first, second = golden.canonical, new.canonical
+    literals = {**golden.large_constants, **new.large_constants}
+    optimised = _constants_that_differ(first.hlo, second.hlo, literals)
+    constants += optimised or ()
+    others = tuple(it for it in constants if not it.is_same)
+    if others:
+        return Comparison(f"{_cpus(others, new)} are not the golden's", constants)
+    if optimised is None:
+        stage = "XLA's optimisation: the same module became different HLO"
+        if constants:
+            stage = (
+                f"XLA's optimisation: {_cpus(constants, new)} differ in the last digits, and XLA "
+                "made other HLO of them"
+            )
+        return Comparison(stage, constants)
+    if first.plan != second.plan:
+        section = _first_differing_section(first.plan, second.plan)
+        return Comparison(f"[{section}] of the plan: same HLO, different plan", constants)
+    notes = [f"{_cpus(constants, new)} differ in the last digits"] if constants else []
+    if golden.plan != new.plan or _differs_in_names(golden.hlo, new.hlo):
+        notes.append("names are numbered differently")
+    return Comparison(None, constants, tuple(notes))
+
+
+def _constants_that_differ(
+    golden: str, new: str, literals: Mapping[str, bytes]
+) -> tuple[ConstantDifference, ...] | None:
+    """The constants that differ between two texts of a module; None if more does."""
     if golden == new:
+        return ()
+    (golden_text, before), (new_text, after) = split_constants(golden), split_constants(new)
+    if golden_text != new_text:
         return None
-    golden, new = golden.canonical, new.canonical
-    if golden.lowered_sha256 != new.lowered_sha256:
-        return "lowering: the program, jax or flax differs, so XLA got another module"
-    if golden.hlo != new.hlo:
-        return "XLA's optimisation: the same module became different HLO"
-    if golden.plan != new.plan:
-        section = _first_differing_section(golden.plan, new.plan)
-        return f"[{section}] of the plan: same HLO, different plan"
-    return None
+    return tuple(constants_that_differ(before, after, literals))
+
+
+def _cpus(constants: Sequence[ConstantDifference], new: NormalForm) -> str:
+    """The constants in words, with the lines that use them."""
+    places = ", ".join(new.places_of(it.new for it in constants))
+    at = f" at {places}" if places else ""
+    if not any(it.new.is_float for it in constants):
+        return f"constants that the program states{at}"
+    stated = "" if all(it.is_same for it in constants) else ", or that the program states,"
+    return f"constants that this machine's CPU computed{at}{stated}"
+
+
+def _with_same_values(text: str, differing: Iterable[ConstantDifference]) -> str:
+    """A module's text with the golden's digits of constants that are the same."""
+    same = {it.new: it.golden.value for it in differing if it.is_same}
+    return with_constants(text, (same.get(it, it.value) for it in split_constants(text)[1]))
+
+
+def _differs_in_names(golden: str, new: str) -> bool:
+    return split_constants(golden)[0] != split_constants(new)[0]
 
 
 def _first_differing_section(golden: str, new: str) -> str:
