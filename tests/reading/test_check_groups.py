@@ -8,10 +8,14 @@ import pytest
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
-from xlapipe.expect import Aliased, Donated, NoCopyAbove
+from xlapipe.dumps.opened import Opened
+from xlapipe.expect import Aliased, Donated, Finding, NoCopyAbove, Violation
+from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donation import SMALL_COPIES, donations, small_copies
 from xlapipe.plans.program import Program
 from xlapipe.report.findings import finding_lines
+from xlapipe.report.units import rounded
+from xlapipe.report.xla_subject import XlaSubject
 
 RESNET = ROOT / "hlo_dumps" / "resnet50-train" / "h200-auto-tuned-jax0.11.2"
 
@@ -55,6 +59,18 @@ def test_leaves_of_one_cause_are_one_paragraph(program: Program) -> None:
     assert sum(line.startswith("expected") for line in lines) == 1
     largest = max(leaf.size_bytes for leaf in named)
     assert f"{largest:,} B" in lines[1]
+    (others,) = [line for line in lines if line.startswith("others")]
+    assert others.count("state") == 3 and others.endswith(f" and {count - 4} more")
+
+
+def test_causes_beyond_the_first_are_counted(program: Program) -> None:
+    violations = tuple(
+        Violation("no copy", f"{n} B", advice=f"change {'x' * n}", group="copies", size_bytes=n)
+        for n in range(1, 14)
+    )
+    lines = list(finding_lines(Finding("NoCopyAbove(0)", "", "13 copies", violations)))
+    assert sum(line.startswith("found") for line in lines) == 10
+    assert lines[-2] == "and 3 more, 36 B (--json lists all)"
 
 
 def test_copies_are_grouped_by_their_line(program: Program) -> None:
@@ -82,3 +98,17 @@ def test_an_untuned_plan_has_its_next_step(capsys: pytest.CaptureFixture[str]) -
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert "untuned" in first
     assert second == "  to tune: xlapipe dump WORKLOAD --target attached --tune, on the GPU"
+
+
+def test_a_check_without_expectations_states_the_largest_copy() -> None:
+    dump = open_dump(RESNET)
+    without = replace(dump, manifest=replace(dump.manifest, expectations=()))
+    checked = XlaSubject(Opened.of_dump(without)).checked()
+    largest, *others = find_copies(dump.plan)
+    (note,) = [note for note in checked.notes if "copies, the largest" in note]
+    assert note.startswith(f"{len(others) + 1} copies, the largest {rounded(largest.copied_bytes)}")
+    assert f" by {largest.instruction} at {largest.source} " in note
+    assert checked.holds
+    assert not any(
+        "the largest" in note for note in XlaSubject(Opened.of_dump(dump)).checked().notes
+    )

@@ -767,7 +767,7 @@ PROGRAM = program()
         (ValuesOfShapeAtMost((3,), 1), "0: none", []),
         (
             ValuesOfShapeAtMost((8,), 99),
-            "10: x, out, h, sum, loop, triton, empty, undefined, while{1}, kept",
+            "10: x, out, h, sum, loop, triton, empty, undefined and 2 more",
             [],
         ),
         (

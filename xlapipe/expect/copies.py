@@ -4,14 +4,11 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.plans.copies import Copy, find_copies
-from xlapipe.plans.copy_advice import advice_against, leaf_of
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copy_advice import advice_against, copied_leaves
 from xlapipe.plans.program import Program
 from xlapipe.plans.undefined_copies import undefined_copies
 from xlapipe.plans.wording import counted
-
-# Arguments that a violation names.
-_MAX_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -25,13 +22,15 @@ class NoCopyAbove(Expectation):
         violations = [
             Violation(
                 f"no copy above {self.limit_bytes:,} B",
-                f"{copy.copied_bytes:,} B copied by {copy.instruction}{_of(program, copy)}",
+                f"{copy.copied_bytes:,} B copied by {copy.instruction}"
+                + copied_leaves(program, copy),
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),
                 copy.source,
                 advice_against(program, copy),
                 f"copies at {copy.source}" if copy.source is not None else "copies",
                 copy.copied_bytes,
+                copy.instruction,
             )
             for copy in copies
             if copy.copied_bytes > self.limit_bytes
@@ -40,13 +39,6 @@ class NoCopyAbove(Expectation):
         return self.finding(
             f"{counted(len(copies), 'copy', 'copies')}, largest {largest:,} B", *violations
         )
-
-
-def _of(program: Program, copy: Copy) -> str:
-    """Names the arguments that are copied, e.g. ` of the argument cache`; else an empty text."""
-    leaves = [leaf_of(program, source) for source in copy.sources]
-    paths = dict.fromkeys(leaf.path for leaf in leaves if leaf is not None)
-    return f" of {', '.join(list(paths)[:_MAX_LISTED])}" if paths else ""
 
 
 @dataclass(frozen=True)

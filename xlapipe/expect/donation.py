@@ -138,6 +138,7 @@ def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
         row.advice,
         f"leaves of {argument_name(leaf.path)!r}, {row.outcome}",
         leaf.size_bytes,
+        leaf.path,
     )
 
 
@@ -152,4 +153,5 @@ def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
         f"add the argument {name!r} to donate_argnums",
         f"leaves of {name!r}, not donated",
         leaf.size_bytes,
+        leaf.path,
     )

@@ -20,6 +20,7 @@ class Violation:
       group: what it is one of, in the plural, e.g. `leaves of 'model'`: violations of one group and
         advice are printed once. Empty if it is printed for itself.
       size_bytes: what it concerns, to be added up over a group; None if nothing is.
+      subject: the leaf or the instruction of a group that it is about.
     """
 
     expected: str
@@ -29,6 +30,7 @@ class Violation:
     advice: str = ""
     group: str = ""
     size_bytes: int | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.program import Program, RequestedDot
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, listed
 
 _LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
 
@@ -151,7 +151,7 @@ def _matmul_violations(
         violations.append(
             Violation(
                 f"{counted(expected, 'gemm')} in {matmul.scope} after optimisation",
-                f"{len(gemms)}: " + (", ".join(map(_describe, gemms)) or "none"),
+                f"{len(gemms)}: " + (listed([*map(_describe, gemms)]) or "none"),
                 source=gemms[0].source if gemms else None,
                 advice="find the dot in after_optimizations.txt: XLA may have merged it, folded "
                 "it into a constant, or rewritten it",

@@ -8,7 +8,7 @@ from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import advice_against
 from xlapipe.plans.loops import Loop, find_loops
 from xlapipe.plans.program import Program
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, listed
 
 _IN_PLACE = (
     "update each leaf of the carry in place, keep its position in the carry, and read the old "
@@ -66,7 +66,7 @@ class LoopOfTrips(Expectation):
         if not loops:
             return self.finding("no loop", _no_loop(program))
         trip_counts = [loop.trips for loop in loops]
-        measured = ", ".join("unknown" if trips is None else str(trips) for trips in trip_counts)
+        measured = listed(["unknown" if trips is None else str(trips) for trips in trip_counts])
         if trip_counts.count(self.trips) == 1:
             return self.finding(f"trips: {measured}")
         return self.finding(
@@ -74,7 +74,7 @@ class LoopOfTrips(Expectation):
             Violation(
                 f"one loop with {counted(self.trips, 'trip')}",
                 f"trips: {measured}",
-                ", ".join(loop.instruction.name for loop in loops),
+                listed([loop.instruction.name for loop in loops]),
                 program.plan.nearest_source(loops[0].instruction.name),
                 "use jax.lax.fori_loop or scan with a static trip count",
             ),

@@ -8,7 +8,7 @@ from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.opcodes import RESHAPES
 from xlapipe.plans.program import Program
 from xlapipe.plans.readers import readers_of
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, listed
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class ReadAtMost(Expectation):
             readers = _readers(program, leaf.parameter_number)
             most_reads = max(most_reads, len(readers))
             if len(readers) > self.count:
-                listed = ", ".join(f"{reader.name} ({reader.opcode})" for reader in readers)
+                names = listed([f"{reader.name} ({reader.opcode})" for reader in readers])
                 violations.append(
                     Violation(
                         f"{leaf.path}: read by at most {counted(self.count, 'instruction')}",
-                        f"read by {len(readers)}: {listed}",
+                        f"read by {len(readers)}: {names}",
                         source=program.plan.nearest_source(readers[-1].name),
                         advice="compute everything that needs it in one place, or keep the smaller "
                         "result of the first read",

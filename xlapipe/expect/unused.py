@@ -43,6 +43,7 @@ def _unused(program: Program) -> Iterator[Finding]:
                     "what it computed",
                     group="outputs",
                     size_bytes=leaf.size_bytes,
+                    subject=leaf.path,
                 )
                 for leaf in constant
             ),
@@ -59,6 +60,7 @@ def _unused(program: Program) -> Iterator[Finding]:
                     advice="leave it out of the arguments, or check that the step uses it",
                     group="arguments",
                     size_bytes=leaf.size_bytes,
+                    subject=leaf.path,
                 )
                 for leaf in unread
             ),

@@ -11,7 +11,7 @@ from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.program import Program
 from xlapipe.plans.readers import makers
 from xlapipe.plans.shapes import Shape, shape_of
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, listed
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ValuesOfShapeAtMost(Expectation):
             for placed in _values_of(program, self.dims)
             if self.dtype in (None, placed[1].shape.element)
         ]
-        measured = f"{len(matching)}: {', '.join(value.name for _, value in matching) or 'none'}"
+        measured = f"{len(matching)}: {listed([value.name for _, value in matching]) or 'none'}"
         if len(matching) <= self.count:
             return self.finding(measured)
         allocation, value = matching[-1]

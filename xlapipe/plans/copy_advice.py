@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from xlapipe.plans.copies import CopiedValue, Copy
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.wording import listed
 
 # A copy of a counter or a scale takes less time than the launch of its kernel.
 _SMALL_BYTES = 1024
+# Arguments that a text names.
+_MAX_LISTED = 3
 
 
 def advice_against(program: Program, copy: Copy) -> str:
@@ -60,6 +63,13 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
 def leaf_of(program: Program, source: CopiedValue) -> ArgumentLeaf | None:
     """The argument that a copied value is, or is an update of in place; None for others."""
     return program.argument_of_parameter.get(source.parameter_number)
+
+
+def copied_leaves(program: Program, copy: Copy) -> str:
+    """Names the arguments that are copied, e.g. ` of cache`; an empty text for other values."""
+    leaves = [leaf_of(program, source) for source in copy.sources]
+    paths = dict.fromkeys(leaf.path for leaf in leaves if leaf is not None)
+    return f" of {listed([*paths], _MAX_LISTED)}" if paths else ""
 
 
 def _layout_advice(plan: Plan, leaf: ArgumentLeaf | None, copy: Copy) -> str:

@@ -1,4 +1,6 @@
-"""Counts with their nouns, for messages."""
+"""Counts with their nouns, and lists of names, for messages."""
+
+from collections.abc import Sequence
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
@@ -11,3 +13,13 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     ('1 leaf', '2 leaves', '0 gemms')
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a"])
+    ('a, b and 1 more', 'a')
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,12 +1,19 @@
 """Findings of expectations, as JSON and as lines of text."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.plans import Plan
+from xlapipe.plans.wording import listed
 from xlapipe.report.units import exact, rounded
+
+_DIGITS = re.compile(r"\d")
+# Of the causes of one finding, and of the leaves of one cause beside the largest.
+_MAX_GROUPS = 10
+_MAX_NAMED = 3
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:
@@ -49,7 +56,7 @@ def failed_count(findings: Sequence[Finding]) -> int:
 def finding_lines(finding: Finding) -> Iterator[str]:
     """What was expected and found, where, at which line, what to try; no line without violations.
 
-    Violations of one group and advice are added up, and the largest of them is printed.
+    Violations of one group and advice are added up: the largest is printed, others are named.
     """
     if not finding.violations:
         return
@@ -57,21 +64,40 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         yield f"because   {finding.because}"
     groups: dict[tuple[object, ...], list[Violation]] = {}
     for number, violation in enumerate(finding.violations):
-        key = (violation.group, violation.advice) if violation.group else (number,)
+        # Advice may state bytes, which differ.
+        advice = _DIGITS.sub("", violation.advice)
+        key = (violation.group, advice) if violation.group else (number,)
         groups.setdefault(key, []).append(violation)
-    for group in groups.values():
-        violation = max(group, key=lambda item: item.size_bytes or 0)
-        if len(group) > 1:
-            total = sum(item.size_bytes or 0 for item in group)
-            text = f"{len(group)} {violation.group}, {rounded(total)} ({exact(total)})"
-            yield f"{text}: {violation.advice}; the largest:" if violation.advice else f"{text}:"
-        for title, text in (
-            ("expected", violation.expected),
-            ("found", violation.found),
-            ("where", violation.where),
-            ("source", str(violation.source or "")),
-            ("try", violation.advice if len(group) == 1 else ""),
-        ):
-            if text:
-                yield f"{title:<9} {text}"
+    shown = list(groups.values())
+    for group in shown[:_MAX_GROUPS]:
+        yield from _group_lines(sorted(group, key=lambda item: -(item.size_bytes or 0)))
+    rest = [violation for group in shown[_MAX_GROUPS:] for violation in group]
+    if rest:
+        yield f"and {len(rest):,} more, {_size_text(rest)} (--json lists all)"
         yield ""
+
+
+def _group_lines(group: Sequence[Violation]) -> Iterator[str]:
+    """The lines of violations of one group and advice, the largest first."""
+    largest, *others = group
+    if others:
+        text = f"{len(group)} {largest.group}, {_size_text(group)}"
+        yield f"{text}: {largest.advice}; the largest:" if largest.advice else f"{text}:"
+    named = [f"{item.subject} ({exact(item.size_bytes or 0)})" for item in others if item.subject]
+    for title, text in (
+        ("expected", largest.expected),
+        ("found", largest.found),
+        ("where", largest.where),
+        ("source", str(largest.source or "")),
+        ("others", listed(named, _MAX_NAMED)),
+        ("try", "" if others else largest.advice),
+    ):
+        if text:
+            yield f"{title:<9} {text}"
+    yield ""
+
+
+def _size_text(group: Sequence[Violation]) -> str:
+    total = sum(item.size_bytes or 0 for item in group)
+    text, every = rounded(total), exact(total)
+    return text if text == every else f"{text} ({every})"

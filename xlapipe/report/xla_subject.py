@@ -10,12 +10,19 @@ from rich.text import Text
 
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import TargetError
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
+from xlapipe.plans.wording import counted
 from xlapipe.platforms import platform_named
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
+from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:
     from xlapipe.report.sections.two_dumps import Comparison
+
+# Smaller copies take less time than the launch of a kernel.
+_LEAST_COPY_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,13 @@ class XlaSubject:
         opened, dump = self.opened, self.opened.dump
         if dump is None:
             note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
-            return self._checked((), [note, *opened.notes])
+            return self._checked((), [note, *_largest_copy(opened), *opened.notes])
         notes = []
         if unrecorded := sum(item is None for item in dump.manifest.expectations):
             notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
         if not dump.expectations:
             notes.append("the dump contains no expectations; the plan's invariants hold")
+            notes += _largest_copy(opened)
         on_unused = dump.manifest.notes_on_unused
         notes += [note for note in opened.notes if note not in on_unused]
         notes += host_lines(opened.plan)
@@ -118,6 +126,20 @@ class XlaSubject:
                 "requested_collectives": requested,
             },
         )
+
+
+def _largest_copy(opened: Opened) -> Iterator[str]:
+    """The largest copy, for a check without an expectation that limits copies."""
+    copies = find_copies(opened.plan)
+    if not copies or copies[0].copied_bytes < _LEAST_COPY_BYTES:
+        return
+    copy = copies[0]
+    at = f" at {copy.source}" if copy.source is not None else ""
+    yield (
+        f"{counted(len(copies), 'copy', 'copies')}, the largest {rounded(copy.copied_bytes)}"
+        f"{copied_leaves(opened.program, copy)} by {copy.instruction}{at} (the expectation "
+        "NoCopyAbove fails on large ones)"
+    )
 
 
 @dataclass(frozen=True)

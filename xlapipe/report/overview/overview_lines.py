@@ -8,7 +8,7 @@ from rich.text import Text
 
 from xlapipe.dumps.manifest import PATCHED
 from xlapipe.plans.copies import find_copies
-from xlapipe.plans.copy_advice import leaf_of
+from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
@@ -212,8 +212,7 @@ def _copies(overview: Overview) -> Iterator[str]:
         total = sum(copy.copied_bytes for copy in copies)
         source = copies[0].source or overview.plan.nearest_source(copies[0].instruction)
         at = f" at {overview.named(source)}" if source is not None else ""
-        leaves = [leaf_of(overview.opened.program, item) for item in copies[0].sources]
-        of = f" of {leaves[0].path}" if len(leaves) == 1 and leaves[0] is not None else ""
+        of = copied_leaves(overview.opened.program, copies[0])
         most = f"{rounded(copies[0].copied_bytes)}{of}"
         values = counted(len(copies), "value")
         yield f"Copied: {rounded(total)} in {values}" + (
