@@ -56,16 +56,13 @@ class ElementCounts:
 
     def body_of(self, instruction: Instruction) -> Computation | None:
         """The computation that a fusion or call runs."""
-        if instruction.opcode in opcodes.HAS_BODY and len(instruction.called_computations) == 1:
-            return self._module.computations.get(instruction.called_computations[0])
+        if instruction.opcode in opcodes.HAS_BODY:
+            return self._module.computations[instruction.called_computations[0]]
         return None
 
     def combiner_reads(self, scatter: Instruction) -> bool:
         """Whether a scatter reads the old value, as when it adds; not if it only overwrites."""
-        names = scatter.called_computations
-        combiner = self._module.computations.get(names[0]) if names else None
-        if combiner is None:
-            return True
+        combiner = self._module.computations[scatter.called_computations[0]]
         return combiner.by_name[combiner.root].opcode != "parameter"
 
     def _parameters(

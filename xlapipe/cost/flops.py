@@ -58,8 +58,8 @@ class Flops:
             yield instruction, scope
         elif instruction.opcode in HAS_BODY:
             for name in instruction.called_computations:
-                body = self._module.computations.get(name)
-                if body is None or body.opcodes.isdisjoint(CONTRACTS | HAS_BODY):
+                body = self._module.computations[name]
+                if body.opcodes.isdisjoint(CONTRACTS | HAS_BODY):
                     continue
                 for inner in body.instructions:
                     yield from self._contracting(inner, body)

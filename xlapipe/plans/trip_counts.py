@@ -38,10 +38,8 @@ class TripCounts:
     def _bounds(self, loop: Instruction) -> tuple[Path, str, int] | None:
         """The counter's element of the carry, the comparison with the limit, and the limit."""
         condition = self._called(loop, 1)
-        if condition is None:
-            return None
         compare = condition.by_name[condition.root]
-        if compare.comparison is None or len(compare.operands) != 2:
+        if compare.comparison is None:
             return None
         direction = compare.comparison
         counter, limit = self._operands(condition, compare)
@@ -53,9 +51,8 @@ class TripCounts:
 
     def _step(self, loop: Instruction, counter: Path) -> int | None:
         """What one trip adds to the counter."""
-        body = self._called(loop, 0)
-        updated = self._element_of_root(body, counter) if body is not None else None
-        if updated is None or updated.instruction.opcode != "add":
+        updated = self._element_of_root(self._called(loop, 0), counter)
+        if updated.instruction.opcode != "add":
             return None
         old, added = self._operands(updated.computation, updated.instruction)
         if _carry_index(old) is None:
@@ -111,11 +108,9 @@ class TripCounts:
         value = self._dataflow.operand(Value(computation, instruction, path), position)
         return self._dataflow.definition(value, _SAME_VALUE) if value is not None else None
 
-    def _called(self, loop: Instruction, position: int) -> Computation | None:
+    def _called(self, loop: Instruction, position: int) -> Computation:
         """The body (0) or the condition (1)."""
-        if len(loop.called_computations) != 2:
-            return None
-        return self.module.computations.get(loop.called_computations[position])
+        return self.module.computations[loop.called_computations[position]]
 
     @cached_property
     def _dataflow(self) -> Dataflow:

@@ -110,6 +110,8 @@ def _is_well_formed(module: HloModule, instruction: Instruction, operands: Seque
         return False
     if rule.fits is not None and not rule.fits(instruction, operands):
         return False
+    if instruction.opcode in _OF_ARRAYS and not all(shape.element for shape in operands):
+        return False
     takes = _TAKES.get(instruction.opcode)
     return takes is None or takes(instruction, operands, [c for c in called if c is not None])
 
@@ -237,7 +239,7 @@ def _root(body: Computation) -> Shape:
 
 def _elementwise(i: Instruction, operands: Sequence[Shape]) -> bool:
     scalars = i.opcode in ("clamp", "select")
-    return all(
+    return bool(i.shape.element) and all(
         operand.dims == i.shape.dims or (scalars and not operand.dims) for operand in operands
     )
 
@@ -496,6 +498,12 @@ _RULES: Mapping[str, _Rule] = {
     "triangular-solve": _Rule(2, 2, 0),
     "tuple": _Rule(0, None, 0, _tuple),
     "while": _Rule(1, 1, 2),
+}
+# All operands are arrays.
+_OF_ARRAYS = ELEMENTWISE | {
+    *("bitcast-convert", "broadcast", "concatenate", "convolution", "dot", "dynamic-slice"),
+    *("dynamic-update-slice", "fft", "gather", "pad", "reduce", "reduce-window", "reshape"),
+    *("reverse", "scatter", "slice", "sort", "transpose"),
 }
 _Takes: TypeAlias = Callable[[Instruction, Sequence[Shape], Sequence[Computation]], bool]
 _TAKES: Mapping[str, _Takes] = {

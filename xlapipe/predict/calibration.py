@@ -35,7 +35,7 @@ _Stated: TypeAlias = Annotated[Line, Meta(min_length=1)]
 # Coordinates are logarithms and shares. The squares of larger numbers may have no float.
 _Coordinate: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
 # Of something that takes no time worth a launch; per second, of any processor; of any cache.
-_Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=10)]
+_Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=0.1)]
 _Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
 _CacheBytes: TypeAlias = Annotated[float, Meta(ge=1, le=1e12)]
 # Of the attributes of `TimedKernel`.

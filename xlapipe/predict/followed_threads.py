@@ -20,9 +20,9 @@ from xlapipe.predict.gpu import L2_BYTES, THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array
 from xlapipe.predict.operand_places import (
     Index,
-    are_consistent,
     element_bytes,
     has_interior,
+    have_elements,
     joined_dimension,
     number_of_terms,
     raveled,
@@ -315,7 +315,7 @@ class _Threads:
             shapes = [a for name in instruction.operands for a in by_name[name].shape.arrays[:1]]
             if opcode == "convert":
                 return _SHIFTED if shapes and shapes[0].element == "bf16" else weight
-            if are_consistent(instruction, shapes):
+            if have_elements(shapes):
                 # Where all threads have the same index, the compiler chose the branch.
                 part = at.index[joined_dimension(instruction.shape.arrays[0], shapes)]
                 return weight if (part != part[0]).any() else 0.0
@@ -380,8 +380,8 @@ class _Threads:
         """Follows some terms of a sum that each thread adds up."""
         body = frame.computation
         names = instruction.operands[: max(1, len(instruction.operands) // 2)]
-        arrays = body.by_name[names[0]].shape.arrays if names else ()
-        if not arrays or not are_consistent(instruction, arrays[:1]):
+        arrays = body.by_name[names[0]].shape.arrays
+        if not have_elements(arrays[:1]):
             return
         terms = list(terms_of(instruction, arrays[0], at.index, len(at.active)))
         number = number_of_terms(instruction, arrays[0])

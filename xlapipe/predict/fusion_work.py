@@ -252,10 +252,9 @@ def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
         opcode, own = instruction.opcode, first_array(instruction.shape)[2]
         most = max(most, own)
         if opcode in opcodes.HAS_BODY:
-            for name in instruction.called_computations[:1]:
-                if name in module.computations:
-                    inside = _of_tiles(module.computations[name], module)
-                    operations, most = operations + inside.operations, max(most, inside.elements)
+            called = module.computations[instruction.called_computations[0]]
+            inside = _of_tiles(called, module)
+            operations, most = operations + inside.operations, max(most, inside.elements)
         elif opcode not in FREE | opcodes.RESHAPES:
             size = float(own)
             if opcode in opcodes.REDUCES and instruction.operands:
@@ -288,10 +287,9 @@ def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str,
     at_root = {body.root}
     for instruction in reversed(body.instructions):
         name, opcode = instruction.name, instruction.opcode
-        if opcode in opcodes.HAS_BODY and instruction.called_computations:
-            inside = module.computations.get(instruction.called_computations[0])
-            if inside is not None:
-                heroes = {**_heroes(inside, module, once=once), **heroes}
+        if opcode in opcodes.HAS_BODY:
+            inside = module.computations[instruction.called_computations[0]]
+            heroes = {**_heroes(inside, module, once=once), **heroes}
         key = opcode if once or name in at_root else f"inner {opcode}"
         largest, own = heroes.get(key), first_array(instruction.shape)[2]
         if opcode in _HEROES and (largest is None or first_array(largest.shape)[2] < own):

@@ -117,18 +117,17 @@ def _work_of(
     if flops and call is not None:
         return library_product(*call, cost, flops)
     if inner.opcode == "fusion":
-        body = module.computations.get(next(iter(inner.called_computations), ""))
-        if flops and "gemm" in cost.kind and body is not None:
+        body = module.computations[inner.called_computations[0]]
+        if flops and "gemm" in cost.kind:
             return triton_product(inner, body, cost, flops, threads, untuned=untuned)
-        if body is not None and inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
+        if inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
             # XLA's dynamic slice fusion: the call has slices of the operands. How much it touches
             # is as unknown as where no fusion makes it.
             called = next(item for item in body.instructions if item.opcode == "custom-call")
             target = called.custom_call_target or cost.kind
             cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
             return _other(called, body, cost, threads, thunk)
-        if body is not None:
-            return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block)
+        return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
         return library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)
@@ -139,8 +138,8 @@ def _gathers(instruction: Instruction, module: HloModule) -> bool:
     if instruction.opcode == "gather":
         return True
     for name in instruction.called_computations:
-        called = module.computations.get(name)
-        if called is None or called.opcodes.isdisjoint({"gather"} | opcodes.HAS_BODY):
+        called = module.computations[name]
+        if called.opcodes.isdisjoint({"gather"} | opcodes.HAS_BODY):
             continue
         if any(_gathers(item, module) for item in called.instructions):
             return True

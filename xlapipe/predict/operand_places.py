@@ -3,7 +3,7 @@
 Indices are arrays with a number for each thread, one array for each dimension.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -20,37 +20,9 @@ Index = tuple[Array, ...]
 _ALL_TERMS, _TERMS = 24, 8
 
 
-def are_consistent(instruction: Instruction, operands: Sequence[Shape]) -> bool:
-    """Whether an instruction's dimensions are those of its operands, as not in a damaged file."""
-    opcode, contraction = instruction.opcode, instruction.contraction
-    results = instruction.shape.arrays
-    if not results or not operands:
-        return True
-    rank, of_operand = len(results[0].dims), len(operands[0].dims)
-    dims = contraction.dims if contraction is not None else ()
-    starts = contraction.starts if contraction is not None else ()
-    if any(0 in shape.dims for shape in operands):
-        return False
-    if opcode in ("pad", "slice"):
-        return len(dims) == len(starts) == rank == of_operand
-    if opcode == "broadcast":
-        return len(dims) == of_operand and all(dim < rank for dim in dims)
-    if opcode == "transpose":
-        return rank == of_operand and sorted(dims) == list(range(rank))
-    if opcode == "reduce":
-        return all(dim < of_operand for dim in dims) and of_operand - len(set(dims)) == rank
-    if opcode == "reduce-window":
-        steps = len(dims) == rank == of_operand and len(starts) in (0, rank)
-        return steps and all(window > 0 for window in dims)
-    if opcode == "gather":
-        inside = all(dim < of_operand for dim in (*dims, *starts))
-        return inside and len(dims) <= rank and len(operands) > 1
-    if opcode in ("concatenate", "dynamic-update-slice"):
-        alike = operands[:2] if opcode == "dynamic-update-slice" else operands
-        return all(len(shape.dims) == rank for shape in alike)
-    if opcode == "dynamic-slice":
-        return rank == of_operand
-    return True
+def have_elements(shapes: Iterable[Shape]) -> bool:
+    """Whether no array is empty: nothing is read of one that is."""
+    return not any(0 in shape.dims for shape in shapes)
 
 
 def element_bytes(shape: Shape) -> int:

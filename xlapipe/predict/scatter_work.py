@@ -202,8 +202,8 @@ def _added(scatter: Instruction, body: Computation, module: HloModule, threads: 
     row, table_bytes, moved = rows_of(scatter, body)
     together = gcd(row, 4) if not threads else max(1, round(elements / threads))
     together = together if together <= _MOST_OF_A_THREAD else 1
-    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
-    combine = combiner.by_name[combiner.root].opcode if combiner is not None else "add"
+    combiner = module.computations[scatter.called_computations[0]]
+    combine = combiner.by_name[combiner.root].opcode
     replaced = combine == "parameter" or scatter.unique_indices
     tried = not replaced and element in (*_SHORT_TYPES, *_COMPLEX)
     if not replaced and element in _FLOATS and combine not in _LARGEST:
@@ -284,17 +284,12 @@ def _sectors(updates: Shape, table: Shape, together: int) -> Array:
 def rows_of(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
     """Elements of each row, bytes of the array addressed, and bytes gathered or scattered."""
     count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
-    operands = [body.by_name.get(name) for name in instruction.operands]
-    if len(operands) <= count or operands[0] is None or operands[count] is None:
-        return 1, 0, 0
-    index, table = operands[count], operands[0]
-    assert index is not None
-    assert table is not None
+    index = body.by_name[instruction.operands[count]]
+    table = body.by_name[instruction.operands[0]]
     _, dims, elements = first_array(index.shape)
     if len(dims) > 1 and dims[-1] <= 4:
         elements //= dims[-1]
-    moved = operands[-1] if instruction.opcode == "scatter" else instruction
-    if moved is None:
-        return 1, 0, 0
+    is_scatter = instruction.opcode == "scatter"
+    moved = body.by_name[instruction.operands[-1]] if is_scatter else instruction
     rows = first_array(moved.shape)[2] // max(elements, 1)
     return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0

@@ -14,7 +14,7 @@ from xlapipe.predict.gpu import THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array, computed_values, unknown_values, within
 from xlapipe.predict.operand_places import (
     Index,
-    are_consistent,
+    have_elements,
     index_of_operand,
     joined_dimension,
 )
@@ -149,7 +149,7 @@ class ThreadPlaces:
         body, opcode = frame.computation, instruction.opcode
         names = instruction.operands
         shapes = [body.by_name[name].shape.arrays for name in names]
-        if not are_consistent(instruction, [shape[0] for shape in shapes if shape]):
+        if not have_elements(shape[0] for shape in shapes if shape):
             return
         if opcode == "concatenate":
             yield from self._of_joined(instruction, names, [s[0] for s in shapes if s], at)
