@@ -91,3 +91,21 @@ def test_a_step_without_a_gradient_and_too_many_bytes_are_errors(
     assert "--policy policies.dots_saveable: expected names" in capsys.readouterr().err
     with pytest.raises(XlapipeError, match="the step has no gradient"):
         freeing("choose_steps:forward", "h200", CompileOptions(), ForwardGraph((), ()), 10)
+
+
+@pytest.mark.parametrize("command", [["saved"], ["choose", "--remat"]])
+def test_jaxs_next_checkpoint_is_refused(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It keeps values by name alone: a policy that names others would recompute everything."""
+    step = (FOLDER / "choose_steps.py").read_text()
+    text = f"{step}\njax.config.update('jax_remat3', True)\n"
+    (tmp_path / "next_step.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    name, *options = command
+    assert main([name, "next_step:workload", *options]) == 2
+    assert "jax_remat3 is on" in capsys.readouterr().err
+    assert main(["check", "next_step:workload"]) == 0

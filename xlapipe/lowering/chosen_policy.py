@@ -135,6 +135,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
 
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
+        _refuse_policies_by_name()
         change.refuse_not_applied()
         lowered = original(self, **options)
         if _COMPARED:
@@ -150,6 +151,20 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
         return lowered
 
     _ACTIVE.enter_context(replaced(lower_traced, lower))
+
+
+def _refuse_policies_by_name() -> None:
+    """Refuses jax's next implementation, which asks a policy about names and products alone.
+
+    Raises:
+      WorkloadError: it is switched on.
+    """
+    if getattr(jax.config, "jax_remat3", False):
+        raise WorkloadError(
+            "jax_remat3 is on, with which jax keeps values by other policies than those that are "
+            "read and written here; fix: jax.config.update('jax_remat3', False) for this command, "
+            "or compile the step as it is (`xlapipe check`, `dump`, `choose` without --remat)"
+        )
 
 
 class _Change:
