@@ -4,7 +4,7 @@
 #   make test JAX=0.12.0.1          another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'
-#   make dump WORKLOADS=qwen3-step  only these
+#   make dump WORKLOADS=qwen3-step  only these, for every GPU that they were tuned on
 #   make dump VENV=../venv          another place for the virtual environment
 
 PYTHON ?=
@@ -14,7 +14,11 @@ VENV ?= .venv
 # Tests of a file share compiles, so a file stays on one worker. (pytest 9.2 ignores the groups of
 # --dist loadgroup, as pytest-xdist 3.8 marks them.)
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
-WORKLOADS ?= --all
+WORKLOADS ?=
+# Qwen's programs, and one workload of each other family of models. ResNet takes longest: it is first.
+families := resnet50-forward qwen3-train qwen3-generate qwen3-generate-persistent qwen3-prompts \
+    qwen3-prompts-hopper qwen3-prefill qwen3-decode qwen3-step qwen3-step-donated \
+    float8-linear-forward fsdp-mlp spectral-diffusion torch-mlp
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=
 # On a machine with a GPU: a Python with NVIDIA's libraries, jax, and torch to compare with.
@@ -34,7 +38,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -42,9 +46,12 @@ help: ## this list
 setup: ## make .venv with the pinned requirements (the others do it as needed)
 	@$(setup)
 
-dump: setup ## compile every workload for the H200 into hlo_dumps/, without a GPU
-	@$(bin)/xlapipe dump $(WORKLOADS) --gemm cublas --gemm triton
-	@$(bin)/xlapipe dump $(WORKLOADS) --locked
+dump: setup ## compile Qwen, and a workload of each other family, for the H200 into hlo_dumps/
+	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(families)) --gemm cublas --gemm triton
+	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(families)) --locked $(if $(WORKLOADS),,--target h200)
+
+dump-all: WORKLOADS := --all
+dump-all: dump ## compile every workload, for every GPU that it was tuned on
 
 test: setup ## run the tests, golden comparisons included
 	@$(bin)/python -m pytest $(PYTEST_ARGS)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, TORCH_TWINS
+from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, ROOT, TORCH_TWINS
+from xlapipe.compiling.make_jobs import CompileOptions, locked_jobs
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import manifest_bytes, open_dump, read_file, read_manifest
 from xlapipe.dumps.manifest import MANIFEST
@@ -156,6 +157,31 @@ def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -
 def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
     known = {reference.name for reference in registered_workloads()}
     assert {folder.name for folder in goldens.iterdir() if folder.is_dir()} <= known
+
+
+def test_make_dump_compiles_qwen_and_one_workload_of_each_other_model() -> None:
+    folders = {it.name: it.target.split(".")[1] for it in registered_workloads()}
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    (line,) = (line for line in makefile.splitlines() if line.startswith("families := "))
+    dumped = line.split()[2:]
+    assert sorted(name for name in dumped if folders[name] == "qwen3") == sorted(
+        name for name, folder in folders.items() if folder == "qwen3"
+    )
+    others = sorted(folders[name] for name in dumped if folders[name] != "qwen3")
+    assert others == sorted({*folders.values()} - {"qwen3"})
+
+
+def test_locks_are_those_of_the_gpu_that_is_named(goldens: Path, jaxlib_version: str) -> None:
+    if jaxlib_version != GOLDEN_JAXLIB:
+        pytest.skip(f"locks are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}")
+
+    def devices(target: str | None) -> set[str]:
+        jobs = locked_jobs(["qwen3-decode", "fsdp-mlp"], goldens, CompileOptions(target=target))
+        return {job.lock.device for job in jobs if job.lock is not None}
+
+    assert devices("h200") == {"NVIDIA H200"}
+    assert devices("h100_sxm") == {H100}
+    assert devices(None) == {"NVIDIA H200", H100}
 
 
 @pytest.mark.parametrize(

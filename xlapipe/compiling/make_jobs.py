@@ -18,7 +18,7 @@ from xlapipe.platforms import platform_named
 from xlapipe.predicted_locks.predict import decides_tuning
 from xlapipe.project_file import is_untuned
 from xlapipe.registry import WorkloadReference, find_workload
-from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.catalogue import catalogue, target_named
 from xlapipe.targets.device_topology import DeviceTopology, parse_topology
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_from_file
@@ -212,11 +212,13 @@ def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> N
 
 
 def locked_jobs(workloads: Sequence[str], goldens: Path, options: CompileOptions) -> list[Job]:
-    """A Job for each lock in the goldens of the installed jaxlib."""
+    """A Job for each lock in the goldens of the installed jaxlib; of one target, if it is named."""
+    # Folders are named after the GPU. A TPU, or an attached GPU, is refused for each lock.
+    device = f"{options.target}-" if options.target in {row.name for row in catalogue()} else ""
     return [
         _locked_job(find_workload(name), options, path)
         for name in workloads
-        for path in sorted(goldens.glob(f"{name}/*-tuned-jax{version('jaxlib')}/{LOCK}"))
+        for path in sorted(goldens.glob(f"{name}/{device}*-tuned-jax{version('jaxlib')}/{LOCK}"))
     ]
 
 

@@ -4,7 +4,7 @@
 
 DUMPS contains what `xlapipe dump WORKLOAD --target attached --tune` wrote there, with the time
 record of `xlapipe run --profile --record`, and RUNS, as WORKLOAD.run.json, what the latter printed.
-Dumps would be compiled by every `make dump`, which takes a minute more for each.
+Dumps would be compiled by every `make dump-all`, which takes a minute more for each.
 """
 
 import json
