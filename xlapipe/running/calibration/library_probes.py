@@ -124,18 +124,13 @@ def attention(rng: Rng) -> Drawn:
     return gradient_of_squares(attend, (0, 1, 2)) if rng.random() < 0.5 else attend, q, q, q
 
 
-def solvers(rng: Rng) -> Drawn:
-    """Factorisations, inverses and solved systems of one or several matrices."""
-    batch = 1 if rng.random() < 0.5 else size(rng, 1, 9)
+def _solved(way: str, dtype: Any, rng: Rng) -> Drawn:
+    """One or several matrices that are factorised, inverted or solved for columns."""
+    batch = 1 if rng.random() < 0.5 or way in ("eig", "tridiagonal") else size(rng, 1, 9)
     n = size(rng, 2, min(10.5, (20 - np.log2(batch)) / 2))
-    way, dtype = one_of(rng, tuple(_SOLVERS)), one_of(rng, (F32, F32, F32, "f64", jnp.complex64))
-    if way in ("eigh", "svd", "eig"):
-        n = min(n, 256)
-    if way in ("eig", "tridiagonal"):
-        batch, dtype = 1, F32
+    n = min(n, 256) if way in ("eigh", "svd", "eig") else n
     columns = 1 if rng.random() < 0.5 else size(rng, 1, 8)
-    tall = n + (size(rng, 0, 10) if way == "qr" else 0)
-    shape = (batch,) * (batch > 1)
+    rows, shape = n + (size(rng, 0, 10) if way == "qr" else 0), (batch,) * (batch > 1)
 
     def fn(a: Any, b: Any) -> Any:
         if dtype != "f64":
@@ -144,9 +139,8 @@ def solvers(rng: Rng) -> Drawn:
             results = _SOLVERS[way](a.astype(jnp.float64), b.astype(jnp.float64))
             return jax.tree.map(lambda y: y.astype(F32), results)
 
-    kind = F32 if dtype == "f64" else dtype
-    identity = 4.0 if tall == n else 0.0
-    a = Arg((*shape, tall, n), kind, scale=0.3 * n**-0.5, identity=identity)
+    kind, unit = F32 if dtype == "f64" else dtype, 4.0 if rows == n else 0.0
+    a = Arg((*shape, rows, n), kind, scale=0.3 * n**-0.5, identity=unit)
     return fn, a, Arg((*shape, n, columns), kind)
 
 
@@ -160,7 +154,6 @@ _SOLVERS: dict[str, Callable[..., Any]] = {
     "qr": lambda a, _: jnp.linalg.qr(a),
     "eigh": lambda a, _: jnp.linalg.eigh(a + a.conj().mT),
     "svd": lambda a, _: jnp.linalg.svd(a),
-    "eig": lambda a, _: jnp.linalg.eigvals(a),
     "lu": lambda a, _: jax.scipy.linalg.lu_factor(a)[0],
     "solve": jnp.linalg.solve,
     "inverse": lambda a, _: jnp.linalg.inv(a),
@@ -168,15 +161,22 @@ _SOLVERS: dict[str, Callable[..., Any]] = {
     "transposed": lambda a, b: lax.linalg.triangular_solve(
         a, b, left_side=True, lower=True, transpose_a=True
     ),
+    "eig": lambda a, _: jnp.linalg.eigvals(a),
     "tridiagonal": _tridiagonal,
 }
+SOLVERS = (
+    *(partial(_solved, way, F32) for way in _SOLVERS),
+    *(partial(_solved, way, "f64") for way in list(_SOLVERS)[:5]),
+    *(partial(_solved, way, jnp.complex64) for way in list(_SOLVERS)[:5]),
+)
+"""Draws of each solver, and of factorisations in other types."""
 
 
-def transforms(rng: Rng) -> Drawn:
-    """Fourier transforms over one to three axes, real, complex, inverse, or as a filter."""
-    axes, batch = one_of(rng, (1, 1, 2, 2, 3)), size(rng, 0, 8)
+def _transformed(axes: int, way: str, rng: Rng) -> Drawn:
+    """A Fourier transform, real or complex, or as a filter, which also has the inverse one."""
+    batch = size(rng, 0, 8)
     side = size(rng, 4, min(16.0, (22 - np.log2(batch)) / axes))
-    way, over = one_of(rng, ("real", "complex", "filter", "filter")), tuple(range(1, axes + 1))
+    over = tuple(range(1, axes + 1))
 
     def fn(x: Any, w: Any) -> Any:
         if way == "complex":
@@ -185,3 +185,9 @@ def transforms(rng: Rng) -> Drawn:
         return spectrum if way == "real" else jnp.fft.irfftn(spectrum * w[0], (side,) * axes, over)
 
     return fn, Arg((batch, *(side,) * axes)), Arg((1,))
+
+
+TRANSFORMS = tuple(
+    partial(_transformed, axes, way) for axes in (1, 2, 3) for way in ("complex", "real", "filter")
+)
+"""Draws of each kind of transform, over one to three axes."""

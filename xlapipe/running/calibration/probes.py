@@ -22,38 +22,38 @@ from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.draws import BF16, F32, Drawn, Rng
 from xlapipe.running.calibration.timed_program import Arg, TimedProgram
 
-# Draws of each family, the number of its probes, and the draws in each.
-_FAMILIES: dict[str, tuple[Callable[[Rng], Drawn], int, int]] = {
-    "elements": (arrays.elements, 14, 6),
-    "numbers": (arrays.numbers, 6, 5),
-    "sums": (arrays.sums, 24, 6),
-    "norms": (arrays.norms, 10, 5),
-    "turned": (arrays.turned, 12, 6),
-    "joined": (arrays.joined, 14, 6),
-    "windows": (arrays.windows, 8, 5),
-    "scans": (arrays.scans, 6, 3),
-    "gathers": (arrays.gathers, 12, 5),
-    "placed": (arrays.placed, 5, 5),
-    "scatters": (arrays.scatters, 14, 5),
-    "sorts": (arrays.sorts, 12, 4),
-    "pairs": (arrays.pairs, 5, 5),
-    "masked": (arrays.masked, 8, 5),
-    "copies": (arrays.copies, 4, 5),
-    "products": (libraries.products, 26, 5),
-    "quantised": (libraries.quantised, 4, 4),
-    "convolutions": (libraries.convolutions, 24, 3),
-    "attention": (libraries.attention, 3, 2),
-    "solvers": (libraries.solvers, 18, 3),
-    "transforms": (libraries.transforms, 6, 4),
-    "pallas_products": (pallas.pallas_products, 6, 3),
-    "pallas_attention": (pallas.pallas_attention, 3, 2),
-    "pallas_rows": (pallas.pallas_rows, 4, 4),
-    "pallas_elements": (pallas.pallas_elements, 4, 4),
-    "pallas_moves": (pallas.pallas_moves, 4, 3),
-    "chains": (steps.chains, 30, 1),
-    "recurrences": (steps.recurrences, 6, 1),
-    "updates": (steps.updates, 3, 1),
-    "routed": (steps.routed, 4, 1),
+# The number of probes of each family, kernels drawn for each, and what draws them, in turns.
+_FAMILIES: dict[str, tuple[int, int, tuple[Callable[[Rng], Drawn], ...]]] = {
+    "elements": (14, 6, (arrays.elements,)),
+    "numbers": (6, 5, (arrays.numbers,)),
+    "sums": (24, 6, (arrays.sums,)),
+    "norms": (10, 5, (arrays.norms,)),
+    "turned": (12, 6, (arrays.turned,)),
+    "joined": (14, 6, (arrays.joined,)),
+    "windows": (8, 5, (arrays.windows,)),
+    "scans": (6, 3, (arrays.scans,)),
+    "gathers": (12, 5, (arrays.gathers,)),
+    "placed": (5, 5, (arrays.placed,)),
+    "scatters": (14, 5, (arrays.scatters,)),
+    "sorts": (12, 4, (arrays.sorts,)),
+    "pairs": (5, 5, (arrays.pairs,)),
+    "masked": (8, 5, (arrays.masked,)),
+    "copies": (4, 5, (arrays.copies,)),
+    "products": (26, 5, (libraries.products,)),
+    "quantised": (4, 4, (libraries.quantised,)),
+    "convolutions": (24, 3, (libraries.convolutions,)),
+    "attention": (3, 2, (libraries.attention,)),
+    "solvers": (18, 3, libraries.SOLVERS),
+    "transforms": (6, 4, libraries.TRANSFORMS),
+    "pallas_products": (6, 3, (pallas.pallas_products,)),
+    "pallas_attention": (3, 2, (pallas.pallas_attention,)),
+    "pallas_rows": (4, 4, (pallas.pallas_rows,)),
+    "pallas_elements": (4, 4, (pallas.pallas_elements,)),
+    "pallas_moves": (4, 3, (pallas.pallas_moves,)),
+    "chains": (30, 1, (steps.chains,)),
+    "recurrences": (6, 1, (steps.recurrences,)),
+    "updates": (3, 1, (steps.updates,)),
+    "routed": (4, 1, (steps.routed,)),
 }
 _NO_GRAPH: dict[str, Any] = {"xla_gpu_enable_command_buffer": ""}
 
@@ -61,13 +61,13 @@ _NO_GRAPH: dict[str, Any] = {"xla_gpu_enable_command_buffer": ""}
 def probes() -> dict[str, TimedProgram]:
     """Every probe for one GPU, by name. Those for which there may be no time are at the end."""
     drawn = [
-        (number / count, f"{family}/{number:02}", draw, together)
-        for family, (draw, count, together) in _FAMILIES.items()
+        (number / count, f"{family}/{number:02}", [draws[n % len(draws)] for n in those])
+        for family, (count, together, draws) in _FAMILIES.items()
         for number in range(count)
+        for those in (range(number * together, (number + 1) * together),)
     ]
     return _launches() | {
-        name: _packed(name, draw, together)
-        for _, name, draw, together in sorted(drawn, key=lambda probe: probe[0])
+        name: _packed(name, draws) for _, name, draws in sorted(drawn, key=lambda probe: probe[0])
     }
 
 
@@ -76,10 +76,10 @@ def probes_for_attached() -> dict[str, TimedProgram]:
     return probes() | collective_programs(jax.devices())
 
 
-def _packed(name: str, draw: Callable[[Rng], Drawn], together: int) -> TimedProgram:
+def _packed(name: str, draws: Sequence[Callable[[Rng], Drawn]]) -> TimedProgram:
     """Several draws in one program, each of which starts when the one before has its results."""
     rng = np.random.default_rng(list(name.encode()))
-    drawn = [draw(rng) for _ in range(together)]
+    drawn = [draw(rng) for draw in draws]
     fns: Sequence[Callable[..., Any]] = [fn for fn, *_ in drawn]
 
     def fn(*parts: Any) -> Any:
