@@ -1,5 +1,7 @@
 """`xlapipe check` prints findings of one cause once, and small copies as a note."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,12 +94,29 @@ def test_healthy_leaves_are_one_line_and_small_copies_a_note(
     assert lines[start + 2].endswith("expectations hold")
 
 
-def test_an_untuned_plan_has_its_next_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_header_has_one_word_for_the_autotuning_and_all_explains_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path: Path = ROOT / "hlo_dumps" / "qwen3-decode" / "h200-cublas-jax0.11.2"
     assert main(["check", str(path)]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert "untuned" in first
-    assert second == "  to tune: xlapipe dump WORKLOAD --target attached --tune, on the GPU"
+    assert first.endswith(": untuned")
+    assert second.startswith("  ok ")
+    tuned = tmp_path / "tuned"
+    shutil.copytree(path.with_name("h200-auto-tuned-jax0.11.2"), tuned)
+    manifest = tuned / "manifest.json"
+    changed = {**json.loads(manifest.read_text()), "xla_patches": ["instruction-order"]}
+    manifest.write_text(json.dumps(changed))
+    patched = "XLA was changed in memory to compile as on the device: instruction-order"
+    for options in ([], ["--collectives"], ["--time"]):
+        assert main(["show", str(tuned), *options]) == 0
+        assert patched not in capsys.readouterr().out
+    assert main(["show", str(tuned), "--all"]) == 0
+    assert patched in capsys.readouterr().out
+    assert main(["show", str(path), "--all"]) == 0
+    assert "untuned (no autotune results: gemm tiles are XLA's defaults)" in capsys.readouterr().out
+    assert main(["show", str(tuned), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["xla_patches"] == ["instruction-order"]
 
 
 def test_a_check_without_expectations_states_the_largest_copy() -> None:

@@ -86,7 +86,9 @@ def test_rows_of_the_dump_table_are_aligned(
     assert failed.split() == [LONG_NAME, "h200", "16x8", "auto", "FAILED"]
     end = header.index("total") + len("total")
     assert compiled[:end].endswith("  377.4 MiB")
-    assert summary.startswith("1 plan is untuned: GEMM tiles and split-K are XLA's defaults;")
+    assert summary == (
+        "1 plan is untuned; to tune, on the GPU: xlapipe dump WORKLOAD --target attached --tune"
+    )
     assert folder == f"in {path}"
     assert following == f"Next: xlapipe show {path}"
 

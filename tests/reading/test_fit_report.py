@@ -117,7 +117,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
     text = "\n".join(lines)
-    assert "Predicted lock, results of tuned instructions: 16 known, 4 nearest, 2 default." in text
+    assert "Predicted lock: results that the device's tuner would probably give." in text
     assert "±: 9 of 10 recorded programs differ" in text
     assert "?: the margin is smaller than that; fix: a lock of the device" in text
     first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
@@ -127,7 +127,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
 def test_a_predicted_lock_is_stated_also_where_its_error_is_small(rows: list[Row]) -> None:
     plan = replace(planned(1_000), error_bytes=10, predicted_lock={"nearest": 3})
     text = "\n".join(lines_of([Row(rows[0].combination, plan)], AXES))
-    assert "Predicted lock, results of tuned instructions: 3 nearest." in text
+    assert "Predicted lock: " in text
     assert "±" not in text
 
 

@@ -139,10 +139,7 @@ def test_manifest_lists_patches_only_where_there_are_any() -> None:
     assert not {"xla_patches", "without_xla_patches"} & MANIFEST.to_json().keys()
     patched = replace(MANIFEST, xla_patches=("instruction-order",), without_xla_patches=("x",))
     assert Manifest.from_json(patched.to_json(), where="manifest.json") == patched
-    assert {
-        "XLA was changed in memory to compile as on the device: instruction-order",
-        "patches of XLA that were switched off: x",
-    } <= set(patched.notes)
+    assert "patches of XLA that were switched off: x" in patched.notes
 
 
 def test_manifest_states_it_only_where_it_is_so() -> None:

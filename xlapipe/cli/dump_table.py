@@ -1,7 +1,6 @@
 """The table of `xlapipe dump` and `xlapipe build`, with a row for each compile that has ended."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,8 +9,7 @@ from rich.text import Text
 
 from xlapipe.cli.output import NEXT
 from xlapipe.cli.progress import Bar
-from xlapipe.predicted_locks.predict import shares_text
-from xlapipe.report.target_text import TUNE, device_text
+from xlapipe.report.target_text import device_text, tune_text
 from xlapipe.report.text_table import aligned_row
 from xlapipe.report.units import rounded
 from xlapipe.report.wrapped_text import folded
@@ -58,7 +56,8 @@ class DumpTable(Bar):
             self._widths["workload"] = max(least, self._widths["workload"] - max(0, self._excess))
         self._untuned = 0
         self._predicted = 0
-        self._shares: Counter[str] = Counter()
+        names = {job.reference.name for job in jobs}
+        self._only_name = names.pop() if len(names) == 1 else None
         self._folders: list[str] = []
         self._notes: list[str] = []
 
@@ -75,13 +74,10 @@ class DumpTable(Bar):
     def _print_end(self) -> None:
         if self._untuned:
             plans = "1 plan is" if self._untuned == 1 else f"{self._untuned} plans are"
-            self._line(
-                f"{plans} untuned: GEMM tiles and split-K are XLA's defaults; to tune: {TUNE}"
-            )
+            self._line(f"{plans} untuned; {tune_text(self._only_name)}")
         if self._predicted:
             plans = "1 plan has" if self._predicted == 1 else f"{self._predicted} plans have"
-            shares = shares_text(self._shares)
-            self._line(f"{plans} a predicted lock ({shares} results); to tune: {TUNE}")
+            self._line(f"{plans} a predicted lock; {tune_text(self._only_name)}")
         for note in self._notes:
             self._line(note)
         for folder in self._folders[:_MAX_FOLDERS]:
@@ -95,7 +91,6 @@ class DumpTable(Bar):
         """Prints a row of `dump_row`."""
         self._untuned += row["tuned"] is False and row["predicted_lock"] is None
         self._predicted += row["predicted_lock"] is not None
-        self._shares.update(row["predicted_lock"] or {})
         self._folders.append(row["path"])
         self._notes += [f"{row['path']} is the same; {note}" for note in row["notes"]]
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())

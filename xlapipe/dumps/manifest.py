@@ -75,12 +75,9 @@ class Manifest(CompileFacts):
         return (
             *self.notes_on_step,
             *(
-                f"{text}: {', '.join(names)}"
-                for text, names in (
-                    (PATCHED, self.xla_patches),
-                    ("patches of XLA that were switched off", self.without_xla_patches),
-                )
-                if names
+                [f"patches of XLA that were switched off: {', '.join(self.without_xla_patches)}"]
+                if self.without_xla_patches
+                else []
             ),
             *(
                 f"{variable} of the environment is left out, since a plan must not depend on it; "

@@ -5,6 +5,7 @@ from html import escape
 from xlapipe.dumps.opened import Opened
 from xlapipe.front.rows import html_table
 from xlapipe.plans.peak import Peak
+from xlapipe.report.target_text import short_label
 from xlapipe.report.units import rounded
 
 _LINES = 10
@@ -31,7 +32,7 @@ def notebook_page(opened: Opened, peak: Peak, page: str) -> str:
         for row in peak.by_source[:_LINES]
     ]
     return (
-        f"<p><b>{escape(opened.title)}</b>, {escape(opened.autotuning)}</p>"
+        f"<p><b>{escape(opened.title)}</b>, {escape(short_label(opened.autotuning))}</p>"
         f"{html_table([{name: rounded(size) for name, size in kinds.items()}])}"
         f"{html_table(lines)}"
         f"{framed(page)}"

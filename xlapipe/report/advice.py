@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from xlapipe.report.records import named
+from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded, share, with_error
 from xlapipe.report.wrapped_text import wrapped
 
@@ -86,7 +87,7 @@ def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
         indent=2,
         first="",
     )
-    yield from wrapped(f"  {advice.autotuning}", width, indent=2)
+    yield f"  {short_label(advice.autotuning)}"
     yield (
         "Compiled changes, by what they save"
         if advice.remedies

@@ -8,7 +8,7 @@ from xlapipe.expect import Finding
 from xlapipe.plans.donation import Donation
 from xlapipe.report.donation import failed_donation_lines
 from xlapipe.report.findings import failed_count, finding_lines
-from xlapipe.report.target_text import TUNE
+from xlapipe.report.target_text import short_label
 
 
 def check_lines(
@@ -26,9 +26,7 @@ def check_lines(
       collectives: from `collective_lines`.
     """
     label = "autotuning unknown" if autotuning == "unknown" else autotuning
-    yield Text(name if label is None else f"{name}: {label}", style="bold")
-    if label is not None and label.startswith(("untuned", "predicted lock")):
-        yield Text(f"  to tune: {TUNE}")
+    yield Text(name if label is None else f"{name}: {short_label(label)}", style="bold")
     for note in notes:
         yield Text(f"  note: {note}")
     for finding in findings:

@@ -15,6 +15,7 @@ from xlapipe.failures.sizes import LoggedSize
 from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
 from xlapipe.report.records import named
+from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded
 
 _MAX_BUFFERS = 8
@@ -245,7 +246,7 @@ def _plan_lines(failure: MemoryFailure, planned: PlannedFailure) -> Iterator[str
         f"{exact(totals.total_allocation_bytes)}"
     )
     if planned.autotuning != "unknown":
-        yield f"  {planned.autotuning}"
+        yield f"  {short_label(planned.autotuning)}"
     if planned.same_module is False:
         yield f"  not the module of the log, which is {failure.executable_name}"
     failed = planned.allocation

@@ -16,6 +16,7 @@ from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.plan_figures import GemmRow
 from xlapipe.report.sections.copies import CopyRow
 from xlapipe.report.sections.two_dumps import Comparison
+from xlapipe.report.target_text import short_label
 from xlapipe.report.time_lines import time_lines
 from xlapipe.report.units import exact, rounded, share, signed
 
@@ -40,7 +41,8 @@ def _dump(dump: Opened) -> Iterator[str]:
     figures = data.figures
     if (of_dump := figures.of_dump) is not None:
         versions = ", ".join(f"{key} {value}" for key, value in sorted(of_dump.versions.items()))
-        yield f"GEMM policy {of_dump.gemm_policy}; {of_dump.autotuning}; {plain(versions)}"
+        label = short_label(of_dump.autotuning)
+        yield f"GEMM policy {of_dump.gemm_policy}; {label}; {plain(versions)}"
         yield ""
     if figures.notes:
         yield from (f"- {plain(note)}" for note in figures.notes)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from xlapipe.dumps.manifest import PATCHED
 from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.donation import Donation
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -15,7 +16,7 @@ from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.plan_figures import GemmRow, PlanFigures
 from xlapipe.report.subjects import ShowOptions
-from xlapipe.report.target_text import device_text
+from xlapipe.report.target_text import device_text, short_label
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
@@ -37,10 +38,13 @@ def plan_lines(
     yield Text(name, style="bold")
     if (dump := figures.of_dump) is not None:
         versions = ", ".join(f"{key} {value}" for key, value in dump.versions.items())
+        label = dump.autotuning if everything else short_label(dump.autotuning)
         yield Text(
             f"{dump.workload} for {device_text(dump.target, dump.topology)}, GEMM policy "
-            f"{dump.gemm_policy}, {dump.autotuning}; {versions}"
+            f"{dump.gemm_policy}, {label}; {versions}"
         )
+        if everything and dump.xla_patches:
+            yield Text(f"  {PATCHED}: {', '.join(dump.xla_patches)}")
     if figures.refused is not None:
         yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
     for note in figures.notes:

@@ -1,6 +1,21 @@
 """The target of a plan in words, and how to tune for it."""
 
-TUNE = "xlapipe dump WORKLOAD --target attached --tune, on the GPU"
+import shlex
+
+
+def tune_text(workload: str | None) -> str:
+    """The command that tunes; without a name, of any workload."""
+    name = shlex.quote(workload) if workload is not None else "WORKLOAD"
+    return f"to tune, on the GPU: xlapipe dump {name} --target attached --tune"
+
+
+def short_label(autotuning: str) -> str:
+    """The label of a plan's autotuning without what explains it, which `--all` and JSON have.
+
+    >>> short_label("predicted lock (results of tuned instructions: 2 known, 13 nearest)")
+    'predicted lock'
+    """
+    return autotuning.partition(" (")[0]
 
 
 def device_text(target: str | None, topology: str | None) -> str:

@@ -6,7 +6,6 @@ beside them as far as it was measured. Other live arrays are what the caller res
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -191,15 +190,10 @@ SMALL_MARGIN = (
 
 
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
-    """That plans have a predicted lock, and what an error beside their headroom means.
-
-    The counts of plans with a predicted lock are added.
-    """
+    """That plans have a predicted lock, and what an error beside their headroom means."""
     unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
-    locks = [Counter(plan.predicted_lock) for plan in plans if plan.predicted_lock is not None]
-    if locks:
-        shares = shares_text(sum(locks, Counter()))
-        yield f"Predicted lock, results of tuned instructions: {shares}."
+    if any(plan.predicted_lock is not None for plan in plans):
+        yield "Predicted lock: results that the device's tuner would probably give."
     if unsure:
         untuned = all(plan.predicted_lock is None for plan in unsure)
         yield (

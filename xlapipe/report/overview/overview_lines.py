@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from xlapipe.dumps.manifest import PATCHED
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
@@ -16,11 +15,11 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.wording import counted
 from xlapipe.predict import Prediction
-from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
+from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for, with_error
 from xlapipe.report.wrapped_text import shortened, wrapped
 
@@ -28,7 +27,6 @@ MAX_LINES = 40
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6
 _MAX_NOTES = 2
-_TUNE = "to tune: xlapipe dump --tune on the GPU"
 _MORE = re.compile(r" and \d+ more")
 
 
@@ -67,20 +65,13 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
     dump = opened.dump
     if dump is not None and dump.manifest.tuned_or_none is not None:
-        manifest = dump.manifest
-        about = [shares_text(manifest.predicted_lock)] if manifest.predicted_lock else []
-        about += [_TUNE] if manifest.tuned_or_none is False else []
-        line = f"  GEMM policy {manifest.gemm_policy}, {opened.autotuning.partition(' (')[0]}"
-        line += f" ({'; '.join(about)})" if about else ""
-        for text in wrapped(line, width, indent=2):
-            yield Text(text)
+        yield Text(f"  GEMM policy {dump.manifest.gemm_policy}, {short_label(opened.autotuning)}")
     refused = dump.manifest.refused if dump is not None else None
     if refused is not None:
         for text in list(wrapped(f"  REFUSED by XLA: {refused}", width, indent=2))[:3]:
             yield Text(text, style="red")
     of_step = dump.manifest.notes_on_step if dump is not None else ()
-    notes = [note for note in opened.notes if not note.startswith(PATCHED)]
-    others = [note for note in notes if note not in of_step]
+    others = [note for note in opened.notes if note not in of_step]
     for note in (*of_step, *others[:_MAX_NOTES]):
         yield Text(shortened(f"  note: {note}", width))
     if len(others) > _MAX_NOTES:
