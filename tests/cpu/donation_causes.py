@@ -142,6 +142,15 @@ CAUSES = {
         {"donate_argnums": (0, 1)},
         {"donate_argnums": (0, 1)},
     ),
+    "updated_in_another_order": Cause(
+        lambda a, b, row: (_update(b, row), _update(a, row)),
+        "out[0], which is written over it, is b or an update of it",
+        "in the order of the arguments",
+        lambda a, b, row: (_update(a, row), _update(b, row)),
+        (BUFFER, BUFFER, ROW),
+        {"donate_argnums": (0, 1)},
+        {"donate_argnums": (0, 1)},
+    ),
     "read_after": Cause(
         lambda a, row: (_update(a, row), a), "copies 65,536 B of it", _LATER, _update, (BUFFER, ROW)
     ),

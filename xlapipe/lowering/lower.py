@@ -69,8 +69,7 @@ from xlapipe.lowering.wrapped_steps import (
     wrapped_step,
 )
 from xlapipe.lowering.xla_input import xla_input
-from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, matches
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.workload import Workload
@@ -373,7 +372,9 @@ def _arguments(
             parameter_number=number_of.get(position),
             spec=spec_of(sharding) if several else None,
             memory_kind=memory_kind_of(sharding),
-            donation_dropped_by=dropped.get(argument_name(name)),
+            donation_dropped_by=next(
+                (setting for said, setting in dropped.items() if matches(said, name)), None
+            ),
         )
         for position, (name, info, sharding) in enumerate(zip(names, infos, shardings, strict=True))
     )

@@ -199,7 +199,7 @@ def _copy(
             found[0].index,
             copied_bytes,
             copied_bytes == found[1].size_bytes,
-            _parameter_number(plan, dataflow, operands[position]),
+            parameter_number(plan, dataflow, operands[position]),
         )
         for position, found in known.items()
         for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
@@ -227,10 +227,15 @@ def _bytes(operand: Value, elements: int) -> int:
     return (shape.size_bytes or 0) * elements // (shape.elements or 1)
 
 
-def _parameter_number(plan: Plan, dataflow: Dataflow, value: Value) -> int | None:
+def parameter_number(
+    plan: Plan, dataflow: Dataflow, value: Value, *, through_copies: bool = False
+) -> int | None:
     """The entry parameter that `value` is, or of which it is an update in place; None for others.
 
     An instruction updates an operand in place if XLA gives both the same memory.
+
+    Args:
+      through_copies: whether copies of the parameter, and updates of these, count too.
     """
     entry = dataflow.module.entry
     pending, seen = [value], set[tuple[str, str, Path]]()
@@ -243,7 +248,9 @@ def _parameter_number(plan: Plan, dataflow: Dataflow, value: Value) -> int | Non
             if computation.name == entry and instruction.parameter_number is not None:
                 return instruction.parameter_number
             place = plan.place_of(same)
-            if place is not None and place[1].name == same.name:
+            if through_copies and instruction.opcode == "copy":
+                pending += filter(None, [dataflow.operand(Value(computation, instruction), 0)])
+            elif place is not None and place[1].name == same.name:
                 pending += [
                     operand
                     for position in range(len(instruction.operands))

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from xlapipe.plans.buffers import InputOutputAlias
+from xlapipe.plans.copies import parameter_number
 from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plans.opcodes import COPIES
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, Spec
@@ -26,8 +27,7 @@ def cause_of_setting(leaf: ArgumentLeaf) -> Cause:
     return Cause(
         f"jax drops donate_argnums while {setting} is on",
         f"switch it off (jax.config.update({setting!r}, False), or the variable "
-        f"{str(setting).upper()} of the environment); jax_debug_infs and checks of single values "
-        "keep the donation",
+        f"{str(setting).upper()} of the environment); jax_debug_infs does not drop donations",
     )
 
 
@@ -130,18 +130,18 @@ def _is_only_read(dataflow: Dataflow, loop: Value, element: int, leaf: ArgumentL
 
 
 def cause_of_order(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:
-    """For an output that is another donated argument, which jax paired with this leaf."""
+    """For an output that is another donated argument than jax pairs with it, or updates that."""
     module, entry = program.plan.module, program.plan.entry
     if module is None or entry is None:
         return None
     output = Value(entry, entry.by_name[entry.root], alias.output_index or ())
-    made = dataflow_of(module).definition(output, COPIES).instruction
-    other = program.argument_of_parameter.get(made.parameter_number)
+    number = parameter_number(program.plan, dataflow_of(module), output, through_copies=True)
+    other = program.argument_of_parameter.get(number)
     if other is None or other is leaf or not other.donated:
         return None
     path = program.output_path(alias.output_index)
     return Cause(
-        f"{path}, which is written over it, is {other.path}",
+        f"{path}, which is written over it, is {other.path} or an update of it",
         "return the values in the order of the arguments: jax pairs donated leaves with outputs by "
         "shape and dtype, in order",
     )
