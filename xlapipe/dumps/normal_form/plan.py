@@ -261,8 +261,6 @@ def _cpus(constants: Sequence[ConstantDifference], new: NormalForm) -> str:
     """The constants in words, with the lines that use them."""
     places = ", ".join(new.places_of(it.new for it in constants))
     at = f" at {places}" if places else ""
-    if not any(it.new.is_float for it in constants):
-        return f"constants that the program states{at}"
     stated = "" if all(it.is_same for it in constants) else ", or that the program states,"
     return f"constants that this machine's CPU computed{at}{stated}"
 
