@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.dumps.manifest import MANIFEST, with_digests
+from xlapipe.dumps.time_record import read_time_record
 from xlapipe.errors import DumpError, TargetError, WorkloadError
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.platforms.nvidia import MOSAIC_CALL
 from xlapipe.running import inputs as run_inputs
 from xlapipe.running import run as running
+from xlapipe.running.run_result import DeviceRun, ProfiledRun, RunResult
 
 HERE = Path(__file__).resolve().parent
 
@@ -252,3 +255,26 @@ def test_a_folder_with_other_files_is_refused_before_compiling(
             ["build", "broken:does_not_lower", "--out", str(out)], capsys
         )
     assert (tmp_path / "mine").read_text() == "kept"
+
+
+@pytest.mark.parametrize(("times", "code"), [(1.04, 0), (1.06, 1)])
+def test_a_run_is_compared_with_a_record(
+    times: float,
+    code: int,
+    goldens: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    golden = goldens / "qwen3-decode/h200-auto-tuned-jax0.11.2"
+    before = read_time_record(golden)
+    assert before is not None
+    kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.measured.kernels)
+    profile = ProfiledRun((1.0,), replace(before.measured, kernels=kernels))
+    device = DeviceRun(0, 0, None, None, None)
+    result = RunResult("NVIDIA H200", "tuned", 1.0, 1.0, (1.0,), (), (device,), 1, profile)
+    monkeypatch.setattr(running, "run", lambda *_, **given: result if given["profiled"] else None)
+    given = ["run", str(golden), "--profile", "--compare", str(golden)]
+    assert main(given) == code
+    assert ("FAIL  SlowerThanRecord" in capsys.readouterr().out) == bool(code)
+    assert main([*given[:2], *given[3:]]) == 2
+    assert "--record and --compare need --profile" in capsys.readouterr().err

@@ -213,7 +213,7 @@ def profiled(executable: Any, *args: Any) -> dict[tuple[int, str], float]:
             jax.block_until_ready(executable(*args))
 
     call()
-    events = profile_calls(call, 1, device=0, trace=None).events
+    events = profile_calls(call, 1, device=0).events
     times: dict[tuple[int, str], dict[str, list[float]]] = {}
     for before, event in pairwise(events):
         if event.hlo_op in scopes:

@@ -1,5 +1,6 @@
 """What all commands share: errors and exit codes, and the table of compiles."""
 
+import argparse
 import json
 import os
 from dataclasses import replace
@@ -9,8 +10,10 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.cli.dump_table import DumpTable
+from xlapipe.cli.options import add_target_options, read_compile_options
 from xlapipe.cli.output import named_error, run_command
 from xlapipe.compiling.job import Job
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
@@ -123,3 +126,18 @@ def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
         assert f"\n    {name} " in text
     for name in ("show", "report", "check", "diff"):
         assert f"\n    {name} " in text
+
+
+def test_changes_of_xla_that_are_left_out_are_read_by_name() -> None:
+    parser = argparse.ArgumentParser()
+    add_target_options(parser)
+    given = parser.parse_args(["--without-xla-patch", "cub-table"])
+    assert read_compile_options(given, None).without_xla_patches == {XlaPatch.CUB_TABLE}
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--without-xla-patch", "cub"])
+
+
+def test_launch_has_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["launch", "--json", "--processes", "1", "--", "true"])
+    assert "--json" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from xlapipe.cli import main
 from xlapipe.cost import step_cost
 from xlapipe.diff.paths import compare_opened
 from xlapipe.dumps.opened import open_path
@@ -473,3 +474,17 @@ def test_kernels_that_are_taken_for_equal_have_the_same_work(
         assert one.work == other.work
     # Layers have equal kernels.
     assert len(set(forgetful.given)) < len(forgetful.given)
+
+
+def test_trips_that_a_plan_does_not_state_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    def times(*given: str) -> dict[str, float | None]:
+        path = ROOT / "tests/reading/data/jaxlib-0.11.2/step"
+        assert main(["show", str(path), "--time", "--target", "h200", "--json", *given]) == 0
+        time: dict[str, float | None] = json.loads(capsys.readouterr().out)["time"]
+        return time
+
+    unknown, seven, nine = times(), times("--trips", "7"), times("--trips", "9")
+    assert unknown["predicted_seconds"] is None
+    least = unknown["predicted_at_least_seconds"]
+    assert least is not None and seven["predicted_at_least_seconds"] is None
+    assert least < (seven["predicted_seconds"] or 0) < (nine["predicted_seconds"] or 0)

@@ -41,7 +41,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
         ("xlapipe advise 'step:workload(batch=64)' --target h100_sxm", "for another GPU"),
     ),
     "run": (
-        ("xlapipe run built", "run it once on zeros, and compare planned with measured memory"),
+        ("xlapipe run built", "run it on random inputs, and compare planned with measured memory"),
         ("xlapipe run built --profile", "time each kernel"),
     ),
     "launch": (

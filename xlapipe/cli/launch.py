@@ -13,7 +13,7 @@ _HELP = (
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    launch = commands.add("launch", _launch, _HELP)
+    launch = commands.add("launch", _launch, _HELP, json=False)
     launch.add_argument(
         "--processes",
         type=at_least_one,

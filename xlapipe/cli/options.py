@@ -78,17 +78,20 @@ def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, lis
 
 
 class Commands:
-    """The commands of a parser; each of them gets the option `--json`."""
+    """The commands of a parser."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
-    def add(self, name: str, run: Command, text: str) -> argparse.ArgumentParser:
+    def add(
+        self, name: str, run: Command, text: str, *, json: bool = True
+    ) -> argparse.ArgumentParser:
         """Adds a command and returns its parser, for the command's own arguments.
 
         Args:
           run: runs the command and returns the exit code.
           text: one sentence for the help.
+          json: whether it has the option `--json`.
         """
         shown = "".join(
             f"  {command}\n" + (f"      {what}\n" if what else "")
@@ -101,7 +104,8 @@ class Commands:
             epilog=f"examples:\n{shown}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        if json:
+            parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(command=run)
         return parser
 

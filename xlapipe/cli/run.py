@@ -42,38 +42,25 @@ def add(commands: Commands) -> None:
         type=Path,
         metavar="FOLDER",
         help="with --profile: do not write a record, but compare with that of FOLDER; exit code 1 "
-        "if the kernels take longer",
-    )
-    run.add_argument(
-        "--slower-by",
-        type=float,
-        default=0.05,
-        metavar="SHARE",
-        help="with --compare: the share that is allowed on top; default: %(default)s",
-    )
-    run.add_argument(
-        "--trace", type=Path, metavar="FOLDER", help="with --profile: keep jax's trace there"
+        "if the kernels take more than 5 %% longer",
     )
 
 
 def _run(options: argparse.Namespace) -> int:
     from xlapipe.running.rendezvous import this_member
     from xlapipe.running.run import run
-    from xlapipe.running.run_result import ProfileOptions
 
-    if (options.record or options.trace or options.compare) and not options.profile:
-        raise XlapipeError(
-            "--record, --compare and --trace need --profile; fix: add it, or leave them out"
-        )
+    if (options.record or options.compare) and not options.profile:
+        raise XlapipeError("--record and --compare need --profile; fix: add it, or leave them out")
     if options.compare is not None and not (options.compare / "time_record.json").is_file():
         raise XlapipeError(
             f"{options.compare}: expected a time_record.json, found none; fix: write one with "
             "`xlapipe run DIR --profile --record FOLDER`"
         )
     member = this_member()
-    profile = ProfileOptions(options.repeat, options.trace) if options.profile else None
+    profiled = options.repeat if options.profile else 0
     result = run(
-        options.path, inputs=options.inputs, repeat=options.repeat, member=member, profile=profile
+        options.path, inputs=options.inputs, repeat=options.repeat, member=member, profiled=profiled
     )
     if member is not None and member.process > 0:
         return 0  # process 0 prints the result of all
@@ -113,7 +100,7 @@ def _compared(options: argparse.Namespace, profile: "ProfiledRun") -> "Finding":
         measured_seconds=measured,
         recorded_seconds=record.seconds_of,
     )
-    return SlowerThanRecord(options.slower_by).check(program)
+    return SlowerThanRecord().check(program)
 
 
 def _write_record(folder: Path, built: Path, result: "RunResult") -> None:

@@ -1,9 +1,7 @@
 """Profiles calls through jax's profiler, and reads from its trace the kernels of one device."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 
@@ -31,20 +29,17 @@ def annotated_call() -> jax.profiler.TraceAnnotation:
     return jax.profiler.TraceAnnotation(_CALL)
 
 
-def profile_calls(
-    call: Callable[[], None], repeat: int, *, device: int, trace: Path | None
-) -> Profile:
+def profile_calls(call: Callable[[], None], repeat: int, *, device: int) -> Profile:
     """Kernels of `repeat` calls on one device, and the calls.
 
     Args:
       call: runs a step and waits for it, within `annotated_call`.
       device: position among this process's GPUs.
-      trace: folder that keeps jax's trace; None to delete it.
 
     Raises:
       XlapipeError: the profiler wrote no kernels.
     """
-    with _folder(trace) as folder:
+    with scratch_folder() as folder:
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level = _ANNOTATIONS
         options.python_tracer_level = 0
@@ -63,13 +58,3 @@ def profile_calls(
             "to the GPU, and that CUPTI is installed (`pip install 'jax[cuda13]'`)"
         )
     return Profile(events, call_intervals(content, _CALL))
-
-
-@contextmanager
-def _folder(trace: Path | None) -> Iterator[Path]:
-    if trace is not None:
-        trace.mkdir(parents=True, exist_ok=True)
-        yield trace
-        return
-    with scratch_folder() as folder:
-        yield folder

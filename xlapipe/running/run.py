@@ -34,7 +34,6 @@ from xlapipe.running.run_result import (
     DeviceRun,
     OutputDigest,
     ProfiledRun,
-    ProfileOptions,
     RunResult,
 )
 from xlapipe.running.select_devices import select_devices
@@ -46,14 +45,14 @@ def run(
     inputs: str,
     repeat: int,
     member: Member | None = None,
-    profile: ProfileOptions | None = None,
+    profiled: int = 0,
 ) -> RunResult:
     """Loads the executable of a dump directory and calls it 1 + `repeat` times.
 
     Args:
       inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
       member: this process, if several run the executable together.
-      profile: how to profile further calls; None not to.
+      profiled: number of further calls that are profiled.
 
     Raises:
       TargetError: the attached GPUs are too few, or not those that the executable was built for; a
@@ -77,7 +76,7 @@ def run(
     with joined(member, program):
         devices = select_devices(folder, manifest, host_count(member))
         return _run(
-            folder, devices, plan, inputs=inputs, repeat=repeat, member=member, profile=profile
+            folder, devices, plan, inputs=inputs, repeat=repeat, member=member, profiled=profiled
         )
 
 
@@ -89,7 +88,7 @@ def _run(
     inputs: str,
     repeat: int,
     member: Member | None,
-    profile: ProfileOptions | None,
+    profiled: int,
 ) -> RunResult:
     local = [device for device in devices if device.process_index == jax.process_index()]
     before = _memory_stats(local)
@@ -132,7 +131,7 @@ def _run(
         arguments.place_donated()
         exchange(member, f"call {number}", None)
         call_seconds.append(_call(executable, arguments.arrays)[0])
-    profiled = _profile(executable, arguments, plan, profile) if profile is not None else None
+    profile = _profile(executable, arguments, plan, profiled) if profiled else None
     runs_by_process = exchange(member, "memory", [asdict(run) for run in device_runs])
     all_runs = [typed(DeviceRun, data) for runs in runs_by_process for data in runs]
     return RunResult(
@@ -144,7 +143,7 @@ def _run(
         outputs=outputs,
         devices=tuple(sorted(all_runs, key=lambda run: run.device)),
         processes=jax.process_count(),
-        profile=profiled,
+        profile=profile,
     )
 
 
@@ -152,7 +151,7 @@ def _profile(
     executable: LoadedExecutable,
     arguments: "_PlacedArguments",
     plan: Plan,
-    options: ProfileOptions,
+    count: int,
 ) -> ProfiledRun:
     """Profiles calls, and joins the kernels of this process's first device with the plan."""
     seconds: list[float] = []
@@ -166,8 +165,8 @@ def _profile(
     call()  # the profiler's own start does not count
     seconds.clear()
     device = jax.local_devices().index(executable.device)
-    profile = profile_calls(call, options.steps, device=device, trace=options.trace)
-    measured = join_profile(plan, profile.events, options.steps, profile.calls)
+    profile = profile_calls(call, count, device=device)
+    measured = join_profile(plan, profile.events, count, profile.calls)
     return ProfiledRun(tuple(seconds), measured)
 
 

@@ -1,7 +1,6 @@
 """The result of running an executable: outputs' digests, times, and memory of each device."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -38,14 +37,6 @@ class DeviceRun:
     memory: MemoryAccount | None
     outside_before_bytes: int | None
     outside_after_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """How to profile: number of steps, and a folder that keeps jax's trace, if any."""
-
-    steps: int
-    trace: Path | None = None
 
 
 @dataclass(frozen=True)
