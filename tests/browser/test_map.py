@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
+
 pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
 
 from selenium.webdriver import ActionChains
@@ -19,9 +21,9 @@ from tests.reading.dumps import SEED_003, needs_seed_003
 from xlapipe.dumps.time_record import read_time_record
 
 ROOT = Path(__file__).parents[2]
-PREFILL = "qwen3-prefill/h200-cublas-jax0.11.2"
-TIMED = "qwen3-prefill/h200-auto-tuned-jax0.11.2"
-DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+PREFILL = f"qwen3-prefill/h200-cublas-jax{GOLDEN_JAXLIB}"
+TIMED = f"qwen3-prefill/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -168,7 +170,7 @@ def test_a_click_selects_in_the_map_and_in_the_table(opened: Open, goldens: Path
 
 
 def test_the_passes_of_a_training_step_are_marked(opened: Open, goldens: Path) -> None:
-    driver = opened(goldens / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2")
+    driver = opened(goldens / f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     phases, drawn = in_page(
         driver,
         """

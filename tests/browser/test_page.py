@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import HOSTILE, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dumps.dump import read_file
@@ -23,8 +24,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from tests.browser.chromium import SCREENSHOTS, missing, screenshot
 from tests.browser.driving import Open, choose, details, element, eventually, to_map, to_stages
 
-PREFILL = "qwen3-prefill/h200-cublas-jax0.11.2"
-DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+PREFILL = f"qwen3-prefill/h200-cublas-jax{GOLDEN_JAXLIB}"
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.targets.catalogue import target_named
@@ -194,7 +195,7 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_locks_are_refused_before_compiling(
     options: list[str], expected: str, goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock = goldens / "qwen3-step" / "h200-auto-tuned-jax0.11.2" / "autotune_lock.json"
+    lock = goldens / "qwen3-step" / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}" / "autotune_lock.json"
     refused(["dump", "qwen3-step", *(o.format(golden=lock) for o in options)], capsys, expected)
 
 

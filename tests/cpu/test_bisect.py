@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.comparing import bisect as bisecting
 from xlapipe.comparing.bisect import bisect, option_jobs, released_versions, versions_between
@@ -47,8 +48,8 @@ def test_invalid_versions_are_refused(text: str) -> None:
 
 def dumps(goldens: Path, count: int, first_bad: int) -> list[Dump]:
     """The step that donates its cache, and from `first_bad` on the one that does not."""
-    good = open_dump(goldens / "qwen3-step-donated/h200-cublas-jax0.11.2")
-    bad = open_dump(goldens / "qwen3-step/h200-cublas-jax0.11.2")
+    good = open_dump(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}")
+    bad = open_dump(goldens / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
     worse = replace(bad, manifest=replace(bad.manifest, expectations=good.manifest.expectations))
     return [good if number < first_bad else worse for number in range(count)]
 

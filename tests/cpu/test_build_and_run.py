@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.dumps.manifest import MANIFEST, with_digests
@@ -265,7 +266,7 @@ def test_a_run_is_compared_with_a_record(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    golden = goldens / "qwen3-decode/h200-auto-tuned-jax0.11.2"
+    golden = goldens / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
     before = read_time_record(golden)
     assert before is not None
     kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.measured.kernels)

@@ -13,6 +13,7 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import compile_dump
@@ -152,7 +153,7 @@ def test_an_argument_is_sharded_along_the_given_axes() -> None:
 
 
 def test_the_largest_argument_and_its_axes(goldens: Path) -> None:
-    program = open_path(goldens / "spectral-diffusion/h200-cublas-jax0.11.2").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
     name, axes = largest_argument(program)
     sizes = {leaf.path.partition("[")[0].partition(".")[0]: 0 for leaf in program.arguments}
     for leaf in program.arguments:
@@ -214,14 +215,14 @@ def test_a_jit_that_cannot_be_repeated_is_left_alone(name: str) -> None:
 
 
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
-    program = open_path(goldens / "spectral-diffusion/h200-cublas-jax0.11.2").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
     assert [row.name for row in donatable(program)] == ["x"]
-    donated = open_path(goldens / "qwen3-step-donated/h200-cublas-jax0.11.2").program
+    donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}").program
     assert donatable(donated) == ()
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:
-    program = open_path(goldens / "spectral-diffusion/h200-cublas-jax0.11.2").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
     (job,) = jobs_of(["spectral-diffusion(batch=4)"], CompileOptions())
     texts = [change.text for change in changes_of(program, job)]
     assert texts[0] == "donate x (donate_argnames=('x',))"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.comparing.repeat import first_parting, processes
 from xlapipe.compiling.pipeline import CompiledDump
@@ -18,7 +19,7 @@ FOLDER = Path(__file__).parent
 @pytest.fixture
 def compiled(goldens: Path) -> CompiledDump:
     """A compile, read from a golden."""
-    path = goldens / "float8-linear-step/h200-cublas-jax0.11.2"
+    path = goldens / f"float8-linear-step/h200-cublas-jax{GOLDEN_JAXLIB}"
     files = {file.name: file.read_bytes() for file in path.iterdir()}
     return CompiledDump(open_dump(path), read_normal_form(path), files, {})
 

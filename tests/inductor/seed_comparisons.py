@@ -10,6 +10,7 @@ import io
 import re
 from pathlib import Path
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,13 +20,13 @@ PAGE = Path(__file__).with_suffix(".txt")
 _INSTALLED = re.compile(r"/usr\S*?/site-packages")
 # Reference dump, what it is compared with, its dump under hlo_dumps/.
 CASES = (
-    ("000_43be01c397569ca8", "fsdp-mlp-reference", "h200-1x2-cublas-jax0.11.2"),
-    ("001_f2a980d458b1ffe8", "resnet50-backward", "h200-cublas-jax0.11.2"),
-    ("002_0926b2a0123efc8b", "spectral-diffusion", "h200-cublas-jax0.11.2"),
-    ("003_f6ca195099ee0f7f", "qwen3-step", "h200-cublas-jax0.11.2"),
-    ("004_11560de70615f418", "float8-linear-forward", "h200-cublas-jax0.11.2"),
-    ("004_11560de70615f418", "float8-linear-backward", "h200-cublas-jax0.11.2"),
-    ("004_11560de70615f418", "float8-linear-step", "h200-cublas-jax0.11.2"),
+    ("000_43be01c397569ca8", "fsdp-mlp-reference", f"h200-1x2-cublas-jax{GOLDEN_JAXLIB}"),
+    ("001_f2a980d458b1ffe8", "resnet50-backward", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
+    ("002_0926b2a0123efc8b", "spectral-diffusion", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
+    ("003_f6ca195099ee0f7f", "qwen3-step", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
+    ("004_11560de70615f418", "float8-linear-forward", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
+    ("004_11560de70615f418", "float8-linear-backward", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
+    ("004_11560de70615f418", "float8-linear-step", f"h200-cublas-jax{GOLDEN_JAXLIB}"),
 )
 
 

@@ -35,6 +35,7 @@ from typing import Any
 from unittest.mock import patch
 
 import xlapipe
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading import mutate
 from tests.reading.dumps import DATA, ROOT
 from tests.reading.test_json_mutations import VALUES, damaged
@@ -107,7 +108,7 @@ def call(function: Callable[[Path], Any]) -> Callable[[Path, Path], int]:
     return run
 
 
-SPECTRAL = ROOT / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
+SPECTRAL = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 STEP = DATA / "jaxlib-0.12.0.1/step"
 CALIBRATION = min((ROOT / "xlapipe/predict/calibrations").iterdir())
 PYPROJECT = '[tool.xlapipe.workloads]\nstep = "module:function"\nother = "a.b:c(layers=3)"\n'

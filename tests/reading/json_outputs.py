@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading import tpu_texts
 from tests.reading.failure_logs import LOGS
 from tests.reading.sample_records import at_least, predicted
@@ -64,9 +65,9 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
 # One device and several, tuned and not, donated and not; and XLA's own files of an old version.
 DUMPS = (
-    GOLDENS / "float8-linear-step/h200-auto-tuned-jax0.11.2",
-    GOLDENS / "qwen3-step-donated/h200-cublas-jax0.11.2",
-    GOLDENS / "fsdp-mlp/h200-1x2-cublas-jax0.11.2",
+    GOLDENS / f"float8-linear-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}",
+    GOLDENS / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}",
+    GOLDENS / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
     ROOT / "tests/reading/data/host_memory",
     ROOT / "tests/reading/data/jaxlib-0.12.0.1/sharded",
     ROOT / "tests/reading/data/jaxlib-0.4.30/cpu",
@@ -87,10 +88,13 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "show", printed("show", DUMPS[2], "--order")
     yield "report", printed("report", DUMPS[0], "--out", folder / "report.html")
     yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
-    yield "diff", printed("diff", DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
-    yield "diff", printed("diff", DUMPS[2], GOLDENS / "fsdp-mlp/h200-1x2-triton-jax0.11.2")
+    yield "diff", printed("diff", DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    yield (
+        "diff",
+        printed("diff", DUMPS[2], GOLDENS / f"fsdp-mlp/h200-1x2-triton-jax{GOLDEN_JAXLIB}"),
+    )
     yield "diff", _diff(folder / "tpu")
-    twin = GOLDENS / "torch-mlp/h200-triton-jax0.11.2"
+    twin = GOLDENS / f"torch-mlp/h200-triton-jax{GOLDEN_JAXLIB}"
     yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
     yield "diff-inductor", printed("diff", INDUCTOR_DUMPS[1], twin)
     yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
@@ -265,7 +269,10 @@ def _saved() -> dict[str, Any]:
 
 
 def _bisect(*, bad: bool) -> dict[str, Any]:
-    dumps = [open_dump(dump) for dump in (DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")]
+    dumps = [
+        open_dump(dump)
+        for dump in (DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    ]
     steps = tuple(
         Step(
             f"jax {number}", dump, 10 + number, 20 + number, ("Donated('x')",) * number, number > 0

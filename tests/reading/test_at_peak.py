@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.choosing.at_peak import held_at_peak
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
 from xlapipe.plans.kept_values import kept_values
 from xlapipe.readers import read_path
 
-DUMP = Path(__file__).parents[2] / "hlo_dumps/resnet50-train/h200-auto-tuned-jax0.11.2"
+DUMP = Path(__file__).parents[2] / f"hlo_dumps/resnet50-train/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 
 
 def test_what_no_value_of_the_forward_pass_accounts_for_is_in_another_form() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
@@ -19,7 +20,7 @@ from xlapipe.report.findings import finding_lines
 from xlapipe.report.units import rounded
 from xlapipe.report.xla_subject import XlaSubject
 
-RESNET = ROOT / "hlo_dumps" / "resnet50-train" / "h200-auto-tuned-jax0.11.2"
+RESNET = ROOT / "hlo_dumps" / "resnet50-train" / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +98,13 @@ def test_healthy_leaves_are_one_line_and_small_copies_a_note(
 def test_a_header_has_one_word_for_the_autotuning_and_all_explains_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path: Path = ROOT / "hlo_dumps" / "qwen3-decode" / "h200-cublas-jax0.11.2"
+    path: Path = ROOT / "hlo_dumps" / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}"
     assert main(["check", str(path)]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.endswith(": untuned")
     assert second.startswith("  ok ")
     tuned = tmp_path / "tuned"
-    shutil.copytree(path.with_name("h200-auto-tuned-jax0.11.2"), tuned)
+    shutil.copytree(path.with_name(f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"), tuned)
     manifest = tuned / "manifest.json"
     changed = {**json.loads(manifest.read_text()), "xla_patches": ["instruction-order"]}
     manifest.write_text(json.dumps(changed))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import (
@@ -123,7 +124,7 @@ def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:
 @pytest.mark.parametrize("policy", ["auto-tuned", "cublas", "triton"])
 def test_decode_step_reads_weights_and_cache_once(policy: str) -> None:
     """The most memory traffic of a decode step is in closed form: its arguments, plus 1 %."""
-    program = open_dump(GOLDENS / "qwen3-decode" / f"h200-{policy}-jax0.11.2").program
+    program = open_dump(GOLDENS / "qwen3-decode" / f"h200-{policy}-jax{GOLDEN_JAXLIB}").program
     argument_bytes = sum(leaf.size_bytes for leaf in program.arguments)
     assert TrafficAtMost(argument_bytes * 101 // 100).check(program).holds
     assert not TrafficAtMost(argument_bytes).check(program).holds

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading import failure_logs
 from tests.reading.failure_logs import GIB, MIB, NO_FAILURES, FailureLog
 from tests.reading.public_failure_logs import PUBLIC_LOGS
@@ -156,7 +157,7 @@ def test_the_last_exception_is_explained_not_a_later_line() -> None:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAN = "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
+PLAN = f"hlo_dumps/qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}"
 TEMP_BYTES = 1_312_016
 
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.plans.peak import peak_of
@@ -15,7 +16,10 @@ GOLDENS = ROOT / "hlo_dumps"
 
 @pytest.fixture(
     scope="module",
-    params=["qwen3-train/h200-1x4-auto-tuned-jax0.11.2", "qwen3-decode/h200-cublas-jax0.11.2"],
+    params=[
+        f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
+        f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}",
+    ],
 )
 def dump(request: pytest.FixtureRequest) -> Opened:
     return open_path(GOLDENS / request.param)

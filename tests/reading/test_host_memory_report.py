@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import Page
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
@@ -46,7 +47,7 @@ def test_the_page_has_a_section_on_the_host_only_if_there_is_one(goldens: Path) 
     assert "copy-start.2" in text
     titles = [attributes.get("data-section") for _, attributes in page.tags]
     assert titles.count("host") == 1
-    other = open_path(goldens / "qwen3-decode/h200-cublas-jax0.11.2")
+    other = open_path(goldens / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert 'id="host-0"' not in render_page([other])
 
 

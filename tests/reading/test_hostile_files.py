@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump, read_manifest
@@ -27,7 +28,7 @@ from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.measured import measured_for
 from xlapipe.predict.calibration import CalibrationError, read_calibration
 
-DUMP = ROOT / "hlo_dumps/qwen3-step-donated/h200-triton-jax0.11.2"
+DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
 _PATIENCE_SECONDS = 60
 
 
@@ -179,7 +180,7 @@ def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path)
     new = tmp_path / "new"
     shutil.copytree(dump, new / "dump")
     old = tmp_path / "old"
-    shutil.copytree(ROOT / "hlo_dumps/qwen3-step/h200-triton-jax0.11.2", old / "dump")
+    shutil.copytree(ROOT / f"hlo_dumps/qwen3-step/h200-triton-jax{GOLDEN_JAXLIB}", old / "dump")
     shutil.copy(dump / "plan.txt", old / "dump" / "plan.txt")
     from xlapipe.report.changed_dumps import changed_dumps
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from tests.reading.fuzz_readers import renew_digests
 from xlapipe.cli import main
 
-DUMP = ROOT / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
+DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 Change = Callable[[dict[str, Any]], object]
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
@@ -29,7 +30,7 @@ from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import fenced
 
-DUMP = ROOT / "hlo_dumps/qwen3-step-donated/h200-triton-jax0.11.2"
+DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
 HOSTILE = (
     "\x1b[2J\x1b]0;title\x07 \x9b31m \u202egnirts\u2066 \ud800 \r\nok    all hold\x85\u2028"
     "<img src=x onerror=alert(1)> [red]markup[/red] |cell| `code` ```"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
@@ -16,9 +17,9 @@ from xlapipe.temp_order.temp_graph import TempGraph, TempGraphs, order_is_valid
 # XLA's flags of temp only.
 TEMP = ["preallocated-temp"]
 DUMPS = (
-    "float8-linear-step/h200-cublas-jax0.11.2",
-    "fsdp-mlp/h200-1x2-cublas-jax0.11.2",
-    "qwen3-train/h200-1x8-cublas-jax0.11.2",
+    f"float8-linear-step/h200-cublas-jax{GOLDEN_JAXLIB}",
+    f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
+    f"qwen3-train/h200-1x8-cublas-jax{GOLDEN_JAXLIB}",
 )
 
 # Two products of 4,000 B are made before either is reduced to 4 B.
@@ -65,9 +66,9 @@ def test_every_order_is_one_that_the_program_can_run_in(name: str, goldens: Path
 @pytest.mark.parametrize(
     "name",
     (
-        "qwen3-train/h200-1x8-cublas-jax0.11.2",
-        "resnet50-train/h200-cublas-jax0.11.2",
-        "torch-resnet18/h200-cublas-jax0.11.2",
+        f"qwen3-train/h200-1x8-cublas-jax{GOLDEN_JAXLIB}",
+        f"resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}",
+        f"torch-resnet18/h200-cublas-jax{GOLDEN_JAXLIB}",
     ),
 )
 def test_edges_to_the_next_writer_allow_the_same_orders_as_edges_to_all(

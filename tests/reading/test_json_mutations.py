@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.errors import XlapipeError
 from xlapipe.predict.calibration import parse_calibration
 
-DUMP = ROOT / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
+DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 CALIBRATIONS = ROOT / "xlapipe/predict/calibrations"
 FILES = ("manifest.json", "time_record.json")
 COMMANDS = (("show", "--time"), ("show", "--json"), ("check",), ("report", "--text"))

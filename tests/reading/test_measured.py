@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import GOLDEN_JAXLIB, ROOT
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cli import main
 from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
@@ -283,7 +283,7 @@ def test_a_record_of_another_device_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--timed` took the times of an A100 for those of an H200."""
-    golden = ROOT / "hlo_dumps/qwen3-prompts-hopper/h200-auto-tuned-jax0.11.2"
+    golden = ROOT / f"hlo_dumps/qwen3-prompts-hopper/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
     dump = Path(shutil.copytree(golden, tmp_path / "dump"))
     path = dump / TIME_RECORD
     path.write_text(json.dumps({**json.loads(path.read_text()), "device": "NVIDIA A100-SXM4-80GB"}))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.test_fit_report import lines_of, planned
 from xlapipe.dumps.dump import open_dump
 from xlapipe.sizing.fit import Row
@@ -34,11 +35,11 @@ def test_only_the_whole_name_of_a_target_has_its_measurement() -> None:
 
 
 def test_libraries_are_those_that_the_program_calls(goldens: Path) -> None:
-    plan = open_dump(goldens / "qwen3-decode/h200-cublas-jax0.11.2").plan
+    plan = open_dump(goldens / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}").plan
     outside = outside_plan(plan, H200)
     assert set(outside.parts) == {"context", "cublas"}
     assert outside.unmeasured == ()
-    triton = open_dump(goldens / "qwen3-decode/h200-triton-jax0.11.2").plan
+    triton = open_dump(goldens / f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}").plan
     assert set(outside_plan(triton, H200).parts) == {"context"}
 
 
@@ -48,9 +49,9 @@ RUNS = Path(__file__).resolve().parents[1] / "gpu/h200_many_runs.json"
 @pytest.mark.parametrize(
     ("run", "dump", "devices"),
     [
-        ("fsdp-mlp 1x2", "fsdp-mlp/h200-1x2-auto-tuned-jax0.11.2", 2),
-        ("fsdp-mlp 1x4", "fsdp-mlp/h200-1x4-auto-tuned-jax0.11.2", 4),
-        ("fsdp-mlp-reference 1x2", "fsdp-mlp-reference/h200-1x2-auto-tuned-jax0.11.2", 2),
+        ("fsdp-mlp 1x2", f"fsdp-mlp/h200-1x2-auto-tuned-jax{GOLDEN_JAXLIB}", 2),
+        ("fsdp-mlp 1x4", f"fsdp-mlp/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}", 4),
+        ("fsdp-mlp-reference 1x2", f"fsdp-mlp-reference/h200-1x2-auto-tuned-jax{GOLDEN_JAXLIB}", 2),
     ],
 )
 def test_what_runs_on_several_gpus_took_is_what_is_stated(
@@ -67,10 +68,10 @@ def test_what_runs_on_several_gpus_took_is_what_is_stated(
 
 
 def test_nccl_of_other_programs_is_not_measured_and_never_zero(goldens: Path) -> None:
-    plan = open_dump(goldens / "fsdp-mlp/h200-1x2-cublas-jax0.11.2").plan
+    plan = open_dump(goldens / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}").plan
     assert outside_plan(plan, None).unmeasured == ("context", "cublas", "nccl")
     assert "nccl" in outside_plan(plan, measured_outside("h100_sxm")).unmeasured
-    eight = open_dump(goldens / "qwen3-train/h200-1x8-cublas-jax0.11.2").plan
+    eight = open_dump(goldens / f"qwen3-train/h200-1x8-cublas-jax{GOLDEN_JAXLIB}").plan
     assert outside_plan(eight, H200).unmeasured == ("nccl",)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, ROOT, each_opened_once, name_of
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
@@ -19,10 +20,10 @@ from xlapipe.report.overview.source_text import SourceTexts
 
 GOLDENS = ROOT / "hlo_dumps"
 DUMPS = [
-    GOLDENS / "qwen3-train" / "h200-1x4-auto-tuned-jax0.11.2",
-    GOLDENS / "resnet50-train" / "h200-cublas-jax0.11.2",
-    GOLDENS / "qwen3-decode" / "h200-cublas-jax0.11.2",
-    GOLDENS / "fsdp-mlp" / "h200-1x2-cublas-jax0.11.2",
+    GOLDENS / "qwen3-train" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
+    GOLDENS / "resnet50-train" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
+    GOLDENS / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
+    GOLDENS / "fsdp-mlp" / f"h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
     *DIRECTORIES,
 ]
 
@@ -93,19 +94,21 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
 
 
 def test_arguments_of_which_a_gradient_is_returned_are_weights() -> None:
-    overview = Overview(open_path(GOLDENS / "torch-block" / "h200-cublas-jax0.11.2"))
+    overview = Overview(open_path(GOLDENS / "torch-block" / f"h200-cublas-jax{GOLDEN_JAXLIB}"))
     purposes = {row.name: row.purpose for row in overview.rows}
     assert purposes["first"] is purposes["second"] is Purpose.WEIGHTS
 
 
 def test_the_workspace_of_a_call_with_fused_slices_is_one() -> None:
-    overview = Overview(open_path(GOLDENS / "qwen3-train" / "h200-1x8-cublas-jax0.11.2"))
+    overview = Overview(open_path(GOLDENS / "qwen3-train" / f"h200-1x8-cublas-jax{GOLDEN_JAXLIB}"))
     (row,) = [row for row in overview.rows if row.shapes[0][0] == "s8[33554432]"]
     assert row.purpose is Purpose.WORKSPACE
 
 
 def test_a_copy_is_for_what_its_operand_is_for() -> None:
-    overview = Overview(open_path(GOLDENS / "qwen3-train" / "h200-1x4-auto-tuned-jax0.11.2"))
+    overview = Overview(
+        open_path(GOLDENS / "qwen3-train" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+    )
     rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:66")]
     assert Purpose.SAVED in {row.purpose for row in rows}
     # The counter of the loop is copied, and read by the loop of the backward pass.
@@ -224,7 +227,7 @@ def test_a_folder_of_many_modules_lists_the_largest_first(tmp_path: Path, capsys
 
 
 def test_values_without_source_lines_are_listed_by_operation(tmp_path: Path, capsys) -> None:
-    golden = GOLDENS / "qwen3-decode" / "h200-cublas-jax0.11.2"
+    golden = GOLDENS / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}"
     packed = golden / "after_optimizations.hlo.pb.xz"  # its lines are in source_lines.json
     path = tmp_path / packed.stem
     path.write_bytes(lzma.decompress(packed.read_bytes()))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
@@ -151,7 +152,7 @@ def test_names_of_layers_have_one_pattern() -> None:
 
 def test_a_peak_a_plan_and_a_program_are_short_in_a_notebook() -> None:
     """The fields of a real plan are megabytes of text."""
-    program = open_path(ROOT / "hlo_dumps/resnet50-train/h200-cublas-jax0.11.2").program
+    program = open_path(ROOT / f"hlo_dumps/resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}").program
     peak = peak_of(program)
     lines = repr(peak).splitlines()
     assert len(lines) == 12

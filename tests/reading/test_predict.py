@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.cost import step_cost
 from xlapipe.diff.paths import compare_opened
@@ -147,7 +148,7 @@ def test_scales_of_a_kind_are_as_many_as_its_coordinates(target: str) -> None:
 
 def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
     folder = tmp_path / "dump"
-    shutil.copytree(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2", folder)
+    shutil.copytree(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}", folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     plan = open_path(folder).plan
     lines = calibration().to_text().splitlines()
@@ -162,13 +163,13 @@ def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["time_record.json", "plan.txt", "autotune_lock.json"])
 def test_a_file_that_is_no_calibration_is_refused_by_its_first_line(name: str) -> None:
-    path = DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2" / name
+    path = DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}" / name
     with pytest.raises(CalibrationError, match=rf"{name}, line 1: .*fix:"):
         read_calibration(path)
 
 
 def test_no_prediction_is_below_its_floor() -> None:
-    for folder in sorted(DUMPS.glob("*/h200-auto-tuned-jax0.11.2"))[:8]:
+    for folder in sorted(DUMPS.glob(f"*/h200-auto-tuned-jax{GOLDEN_JAXLIB}"))[:8]:
         opened = open_path(folder)
         prediction = opened.prediction
         assert prediction is not None
@@ -181,13 +182,13 @@ def test_no_prediction_is_below_its_floor() -> None:
 
 
 def test_a_prediction_is_the_same_each_time() -> None:
-    opened = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
     first, second = (predict(opened.plan, opened.step_cost, calibration()) for _ in range(2))
     assert first == second
 
 
 def test_another_gpu_is_scaled_and_says_so() -> None:
-    opened = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
     other = dataclasses.replace(opened, target="a100_sxm_80")
     assert other.prediction.scaled_from == "NVIDIA H200"
     assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
@@ -196,7 +197,7 @@ def test_another_gpu_is_scaled_and_says_so() -> None:
 
 def test_a_difference_states_both_predictions() -> None:
     a, b = (
-        open_path(DUMPS / "qwen3-decode" / f"h200-{name}-jax0.11.2")
+        open_path(DUMPS / "qwen3-decode" / f"h200-{name}-jax{GOLDEN_JAXLIB}")
         for name in ("auto-tuned", "cublas")
     )
     assert a.prediction is not None
@@ -215,7 +216,7 @@ def test_a_difference_states_both_predictions() -> None:
 
 
 def test_why_lists_parts_that_add_up() -> None:
-    prediction = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").prediction
+    prediction = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}").prediction
     kernel = max(prediction.kernels, key=lambda item: item.seconds)
     factors = set()
     for item in prediction.kernels:
@@ -231,7 +232,7 @@ def test_why_lists_parts_that_add_up() -> None:
 
 
 def test_step_time_at_most() -> None:
-    program = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
+    program = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}").program
     assert not StepTimeAtMost(1.0).check(program).violations
     (violation,) = StepTimeAtMost(1e-6).check(program).violations
     assert "at most 1.0 µs" in violation.expected
@@ -361,7 +362,7 @@ def test_ratios_of_kernels_that_an_h100_timed_are_to_its_own_formula() -> None:
 
 
 def test_floors_are_unchanged_by_a_calibration() -> None:
-    opened = open_path(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / f"qwen3-prefill/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
     before = step_cost(opened.plan, device_of_target("h200")).floor_seconds
     predict(opened.plan, opened.step_cost, calibration())
     assert step_cost(opened.plan, device_of_target("h200")).floor_seconds == before
@@ -376,7 +377,7 @@ def test_the_package_s_calibrations_pass_every_check(target: str) -> None:
 
 def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
     """qwen3-step's record has most kernels of the donated step, which is not read itself."""
-    name = "h200-auto-tuned-jax0.11.2"
+    name = f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
     shutil.copytree(DUMPS / "qwen3-step" / name, tmp_path / name)
     times = timed_kernels(tmp_path, "NVIDIA H200")
     opened = replace(open_path(DUMPS / "qwen3-step-donated" / name), timed=times)
@@ -409,14 +410,14 @@ def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() ->
 
 def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
     """28 layers, and chunks of 32 in each, on a GPU that always has work."""
-    prediction = open_path(DUMPS / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2").prediction
+    prediction = open_path(DUMPS / f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}").prediction
     assert prediction is not None
     assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
     assert prediction.at_least_seconds < 1.5 * prediction.kernel_seconds
 
 
 def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
-    opened = open_path(DUMPS / "qwen3-step/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / f"qwen3-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
     assert opened.prediction is not None
     assert opened.time_record is not None
     kernels = {kernel.name: kernel for kernel in opened.prediction.kernels}
@@ -429,7 +430,7 @@ def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
 def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
     errors = []
     for record in sorted(DUMPS.glob("*/h200-auto-tuned-*/time_record.json")):
-        tuned, untuned = record.parent, record.parents[1] / "h200-triton-jax0.11.2"
+        tuned, untuned = record.parent, record.parents[1] / f"h200-triton-jax{GOLDEN_JAXLIB}"
         if record.parents[1].name.startswith("resnet") or not untuned.exists():
             continue
         measured = open_path(tuned).time_record
@@ -444,7 +445,9 @@ def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
 
 
 def test_tiles_of_a_tuned_plan_count() -> None:
-    prediction = open_path(DUMPS / "qwen3-step-donated/h200-auto-tuned-jax0.11.2").prediction
+    prediction = open_path(
+        DUMPS / f"qwen3-step-donated/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    ).prediction
     assert prediction is not None
     assert not any(kernel.work.as_tuned for kernel in prediction.kernels)
 
@@ -464,7 +467,7 @@ class _Forgetful(dict[tuple[object, ...], KernelWork]):
 def test_kernels_that_are_taken_for_equal_have_the_same_work(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = DUMPS / name / "h200-auto-tuned-jax0.11.2"
+    path = DUMPS / name / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
     monkeypatch.setattr(kernel_work, "_KNOWN", {})
     remembered = open_path(path).prediction
     monkeypatch.setattr(kernel_work, "_KNOWN", forgetful := _Forgetful())

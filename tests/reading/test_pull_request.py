@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-STEP = "step/h200-cublas-jax0.11.2"
+STEP = f"step/h200-cublas-jax{GOLDEN_JAXLIB}"
 
 
 @pytest.fixture
 def folders(tmp_path: Path, goldens: Path) -> tuple[Path, Path]:
     """Before: a step without donation. After: with donation, and a new dump."""
     before, after = tmp_path / "before", tmp_path / "after"
-    shutil.copytree(goldens / "qwen3-step/h200-cublas-jax0.11.2", before / STEP)
-    shutil.copytree(goldens / "qwen3-step-donated/h200-cublas-jax0.11.2", after / STEP)
-    new = goldens / "fsdp-mlp/h200-1x2-cublas-jax0.11.2"
+    shutil.copytree(goldens / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}", before / STEP)
+    shutil.copytree(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}", after / STEP)
+    new = goldens / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
     shutil.copytree(new, after / "new" / new.name)
     return before, after
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003, one_of_each
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
@@ -16,7 +17,7 @@ from xlapipe.report.json_data import DumpData, dump_data
 from xlapipe.report.records import plain_data
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
-DECODE = GOLDENS / "qwen3-decode/h200-cublas-jax0.11.2"
+DECODE = GOLDENS / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 
@@ -74,7 +75,7 @@ def test_aliases() -> None:
     assert groups["cache[*]['k']"]["answer"] == "aliased"
     assert groups["cache[*]['k']"]["outputs"] == ["out['cache'][0]['k']", "out['cache'][1]['k']"]
     assert groups["token_ids"]["answer"] == "not donated"
-    step = data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
+    step = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
     assert [item["size_bytes"] for item in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
 
@@ -108,12 +109,12 @@ def test_reference_dump() -> None:
 
 
 def test_copies_are_ranked() -> None:
-    copies = data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")["copies"]
+    copies = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")["copies"]
     assert [copy["copied_bytes"] for copy in copies][:2] == [138_706_944] * 2
 
 
 def test_sums_of_the_headline() -> None:
-    step = report_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
+    step = report_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert step.copied_bytes is not None
     assert step.copied_bytes >= 2 * 138_706_944
     assert step.not_aliased_bytes == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
@@ -22,7 +23,7 @@ from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.xprof import xprof_files, xspace
 
-DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 DATA = Path(__file__).parent / "data"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
@@ -17,8 +18,8 @@ from xlapipe.plans.peak import peak_of
 from xlapipe.report.html_cells import group_values
 from xlapipe.report.html_page import breakable, json_script, render_page
 
-DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
-TRITON = "qwen3-decode/h200-triton-jax0.11.2"
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
+TRITON = f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}"
 
 
 def page_of(*paths: Path) -> Page:
@@ -173,7 +174,7 @@ def test_a_group_states_what_is_alike_and_what_differs(goldens: Path) -> None:
 def test_warnings_of_check_are_in_the_header(
     goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = goldens / "fsdp-mlp-reference/h200-1x2-cublas-jax0.11.2"
+    path = goldens / f"fsdp-mlp-reference/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
     main(["check", str(path)])
     (warning,) = [
         line.removeprefix("  warn  ")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import SEED_003, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
@@ -16,7 +17,7 @@ from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import code, plain, table
 from xlapipe.report.sections.two_dumps import compare_dumps
 
-DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
 
 def text_of(path: Path, capsys: pytest.CaptureFixture[str]) -> str:

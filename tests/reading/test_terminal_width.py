@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import each_opened_once
 from xlapipe.cli import main
 from xlapipe.report.wrapped_text import folded, wrapped
 
 GOLDENS = Path(__file__).resolve().parents[2] / "hlo_dumps"
-STEP = GOLDENS / "qwen3-step/h200-auto-tuned-jax0.11.2"
-DONATED = GOLDENS / "qwen3-step-donated/h200-cublas-jax0.11.2"
-SEVERAL = GOLDENS / "fsdp-mlp/h200-1x2-cublas-jax0.11.2"
-LONG_NAMES = GOLDENS / "resnet50-train/h200-auto-tuned-jax0.11.2"
+STEP = GOLDENS / f"qwen3-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+DONATED = GOLDENS / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}"
+SEVERAL = GOLDENS / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
+LONG_NAMES = GOLDENS / f"resnet50-train/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 LOG = Path(__file__).parent / "data/failures/arguments_too_large.log"
 COMMANDS = [
     ("show", STEP),

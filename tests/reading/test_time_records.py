@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TIME_RECORD, read_time_record
@@ -73,7 +74,7 @@ def test_no_floor_is_above_its_measured_time(path: Path) -> None:
     [("spectral-diffusion", False), ("spectral-diffusion-train", True)],
 )
 def test_trace_gives_the_times_of_the_record(workload: str, in_command_buffer: bool) -> None:
-    folder = ROOT / "hlo_dumps" / workload / "h200-auto-tuned-jax0.11.2"
+    folder = ROOT / "hlo_dumps" / workload / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
     plan = open_dump(folder).plan
     events = kernel_events((TRACES / f"{workload}.xplane.pb").read_bytes())
     assert len(events) == 10 * len(plan.thunks or ()) - 10 * in_command_buffer

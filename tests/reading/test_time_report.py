@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TimeRecord, write_time_record
@@ -15,7 +16,8 @@ from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
 
 GOLDEN = (
-    Path(__file__).resolve().parents[2] / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
+    Path(__file__).resolve().parents[2]
+    / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 )
 KERNELS = ("gemm_fusion_dot", "loop_convert_fusion", "gemm_fusion_dot_general.3")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.dumps.manifest import with_digests
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TIME_RECORD
@@ -24,7 +25,7 @@ from xlapipe.files.contents import read_packed
 
 # Of jax 0.11.2 on an H200: two products, a convolution, and a row times a matrix.
 LOGS = Path(__file__).parent / "data" / "tuning" / "tuning_logs.textproto.gz"
-GOLDEN = Path(__file__).parents[2] / "hlo_dumps/qwen3-step/h200-auto-tuned-jax0.11.2"
+GOLDEN = Path(__file__).parents[2] / f"hlo_dumps/qwen3-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 TRITON = """
         triton {
           block_m: 128

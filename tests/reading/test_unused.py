@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import Page
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
@@ -16,7 +17,9 @@ from xlapipe.report.markdown import render_markdown
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.xla_subject import XlaSubject
 
-GOLDEN = Path(__file__).resolve().parents[2] / "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
+GOLDEN = (
+    Path(__file__).resolve().parents[2] / f"hlo_dumps/qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}"
+)
 UNREAD = ArgumentLeaf("key", (2,), "uint32", 8, False, None)
 CONSTANT = OutputLeaf("mask", (4,), "bool", 4, 0, constant=True)
 COMPUTED = OutputLeaf("loss", (), "float32", 4, 1)
