@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,17 @@ from xlapipe.dumps.dump import read_file
 from xlapipe.dumps.opened import open_path
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.html_cells import group_values
-from xlapipe.report.html_page import breakable, json_script, render_page
+from xlapipe.report.html_page import (
+    breakable,
+    json_script,
+    read_script,
+    read_style,
+    render_page,
+)
+from xlapipe.report.overview.overview import Overview
+from xlapipe.report.overview.purposes import Purpose
+from xlapipe.report.time_figures import step_time
+from xlapipe.report.time_tables import time_tables
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 TRITON = f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}"
@@ -71,7 +82,60 @@ def test_the_displayed_figures_are_exact(goldens: Path) -> None:
     totals = page.data("figures-0")["totals"]
     for name in ("total_allocation_bytes", "temp_bytes", "aliased_bytes"):
         assert f"{totals[name]:,} B" in page.text, name
-    assert f"{totals['parameter_bytes'] - totals['aliased_bytes']:,} B" in page.text
+
+
+TRAINING = "resnet50-train/h200-auto-tuned-jax0.11.2"
+
+
+def test_the_head_has_the_figures_of_show(
+    goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parts of the total are by purpose: donated arguments are not missing among them."""
+    opened = open_path(goldens / TRAINING)
+    html = render_page([opened])
+    head = html[html.index('<div class="headline">') : html.index("</header>\n<section")]
+    parts = {
+        name: int(size.replace(",", ""))
+        for name, size in re.findall(r"</svg>([a-z ]+)</span></dt><dd>.*?([\d,]+) B<", head)
+    }
+    overview = Overview(opened)
+    expected = {str(row.purpose): row.counted_bytes for row in overview.by_purpose}
+    assert parts == {**expected, "not in use": overview.idle_bytes}
+    assert sum(parts.values()) == overview.total_bytes
+    assert f"<small>{overview.total_bytes:,} B</small>" in head
+    assert parts["weights"] > overview.total_bytes // 4
+    assert main(["show", str(goldens / TRAINING)]) == 0
+    (time,) = re.findall(r"Time: (\S+ \S+) predicted", capsys.readouterr().out)
+    assert f"<b>{time}</b> <small>per step, predicted" in head
+
+
+def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) -> None:
+    opened = open_path(goldens / TRITON)
+    time = step_time(opened)
+    assert time is not None
+    for table in time_tables(time):
+        headings = [column.heading for column in table.columns]
+        assert headings[1] == "predicted" and "measured" not in headings
+        assert len(set(headings)) == len(headings)
+        for heading, *cells in zip(headings, *table.rows, strict=True):
+            texts = {re.sub("<[^>]*>", "", cell) for cell in cells}
+            assert texts - {"-", "–", ""}, heading
+
+
+def test_no_colour_has_two_meanings() -> None:
+    """Of roles, purposes, groups and phases, in the light and in the dark theme."""
+    colors = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", read_style())
+    meanings = re.compile(
+        r"parameter|alias|output|temp|constant|thread-local|purpose-.*|group-\d|forward|backward|update"
+    )
+    light = {name: first for name, first, _ in colors if meanings.fullmatch(name)}
+    dark = {name: second for name, _, second in colors if meanings.fullmatch(name)}
+    assert len(light) == 6 + len(Purpose) + 10 + 3
+    for theme in (light, dark):
+        assert len(set(theme.values())) == len(theme)
+    (listed,) = re.findall(r"const PURPOSES = (\[.*?\]);", read_script())
+    assert json.loads(listed) == [str(purpose) for purpose in Purpose]
+    assert {f"purpose-{purpose.replace(' ', '-')}" for purpose in Purpose} <= light.keys()
 
 
 def test_the_policy_allows_only_the_script_and_style_of_the_page(goldens: Path) -> None:

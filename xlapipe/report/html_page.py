@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -31,7 +32,9 @@ from xlapipe.report.sections.flame import flame_boxes
 from xlapipe.report.sections.memory_map import map_data
 from xlapipe.report.sections.roofline import roofline
 from xlapipe.report.sections.two_dumps import Comparison
-from xlapipe.report.time_lines import group_by_source, microseconds, summary_lines
+from xlapipe.report.target_text import short_label
+from xlapipe.report.time_lines import microseconds, summary_lines
+from xlapipe.report.time_tables import time_tables
 
 # After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
 # name.
@@ -139,7 +142,11 @@ def _template_data(dump: Opened) -> dict[str, Any]:
     return {
         "warnings": unused_findings(dump.program),
         "time_summary": list(summary_lines(time)) if time is not None else [],
-        "time_by_source": group_by_source(time.kernels) if time is not None else [],
+        "time_tables": time_tables(time) if time is not None else (),
+        "parts": _parts(overview),
+        "total_bytes": overview.total_bytes,
+        "label": short_label(dump.autotuning),
+        **_headline_time(dump),
         "roofline": roofline(time),
         "memory": memory,
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
@@ -150,6 +157,40 @@ def _template_data(dump: Opened) -> dict[str, Any]:
         "flame": flame_boxes(dump),
         "stages": [_packed(stage) for stage in dump.stage_texts],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a part of the total is for, and the name of its colour."""
+
+    name: str
+    color: str
+    size_bytes: int
+
+
+def _parts(overview: Overview) -> list[_Part]:
+    """The total by purpose at the peak, as `xlapipe show` has it."""
+    rows = [
+        _Part(row.purpose, f"purpose-{row.purpose.replace(' ', '-')}", row.counted_bytes)
+        for row in overview.by_purpose
+        if row.counted_bytes
+    ]
+    idle = [_Part("not in use", "unknown", overview.idle_bytes)] if overview.idle_bytes else []
+    return [*rows, *idle]
+
+
+def _headline_time(dump: Opened) -> dict[str, str]:
+    """The predicted time and its interval; empty without a prediction."""
+    prediction = dump.prediction
+    if prediction is None or prediction.seconds is None:
+        return {"seconds": "", "interval": ""}
+    low, high = prediction.low_seconds, prediction.high_seconds
+    interval = (
+        f"9 in 10: {units.seconds_text(low)} to {units.seconds_text(high)}"
+        if low is not None and high is not None
+        else "its parts"
+    )
+    return {"seconds": units.seconds_text(prediction.seconds), "interval": interval}
 
 
 def json_script(data: Any) -> Markup:

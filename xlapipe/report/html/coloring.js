@@ -1,10 +1,11 @@
 // What the map's colours mean: the role of a value, its purpose, line or module, or its kernel's time.
-const GROUPS = { purpose: "purpose", line: "source", module: "scope" };
+const GROUPS = { line: "source", module: "scope" };
 const GROUP_COLORS = 10;
 
 // The colouring of one kind; the groups with the most bytes have colours of their own.
 function coloringOf(kind, plan, longest) {
   if (kind === "time") return { fill: (buffer, colors) => heatOf(buffer, colors, longest), legend: () => heatLegend(longest) };
+  if (kind === "purpose") return { fill: (buffer, colors) => colors[buffer.purpose ? colorOfPurpose(buffer.purpose) : "unknown"], legend: () => purposeLegend(plan) };
   if (!(kind in GROUPS)) return { fill: (buffer, colors) => colors[buffer.role], legend: roleLegend };
   const property = GROUPS[kind];
   const sizes = new Map();
@@ -21,4 +22,11 @@ function coloringOf(kind, plan, longest) {
     legend: () =>
       el("p", { class: "legend" }, ...largest.map((name, index) => entry(`group-${index}`, name)), entry("unknown", sizes.size > GROUP_COLORS ? `${sizes.size - GROUP_COLORS} others, or unknown` : "unknown")),
   };
+}
+
+// The purposes that values of the map have, in the order of the list.
+function purposeLegend(plan) {
+  const used = new Set(plan.buffers.map(({ purpose }) => purpose));
+  const entries = PURPOSES.filter((purpose) => used.has(purpose)).map((purpose) => el("span", { class: "role" }, key(colorOfPurpose(purpose)), purpose));
+  return el("p", { class: "legend" }, ...entries);
 }

@@ -6,19 +6,22 @@ const HEAT_DECADES = 3;
 const PHASES = ["forward", "backward", "update"];
 const GROUP_NAMES = Array.from({ length: 10 }, (_, index) => `group-${index}`);
 const ROLES = ["parameter", "alias", "output", "temp", "constant", "thread-local"];
+// Colours of purposes are fixed and are those of the title's parts; none is also a role's.
+const PURPOSES = ["weights", "optimizer state", "arguments", "updated in place", "outputs", "saved for backward", "computed again", "gradients", "collective results", "workspaces", "casts", "copies", "intermediate values", "constants"];
+const colorOfPurpose = (purpose) => `purpose-${purpose.replaceAll(" ", "-")}`;
 
 function readColors() {
   // light-dark() is resolved on a real element only.
   const probe = el("span", { hidden: true });
   document.body.append(probe);
   const colors = {};
-  for (const name of [...ROLES, ...GROUP_NAMES, ...PHASES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent", "unknown", "cool", "hot"]) {
+  for (const name of [...ROLES, ...PURPOSES.map(colorOfPurpose), ...GROUP_NAMES, ...PHASES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent", "unknown", "cool", "hot"]) {
     probe.style.color = `var(--${name})`;
     colors[name] = getComputedStyle(probe).color;
   }
   probe.remove();
   colors.heat = Array.from({ length: HEAT_STEPS }, (_, step) => between(colors.cool, colors.hot, step / (HEAT_STEPS - 1)));
-  const fills = [...[...ROLES, ...GROUP_NAMES, ...PHASES].map((name) => colors[name]), ...colors.heat, colors.unknown];
+  const fills = [...[...ROLES, ...PURPOSES.map(colorOfPurpose), ...GROUP_NAMES, ...PHASES].map((name) => colors[name]), ...colors.heat, colors.unknown];
   colors.on = Object.fromEntries(fills.map((fill) => [fill, inkOn(fill)]));
   return colors;
 }
