@@ -344,6 +344,7 @@ def _start(
 def _environment(job: Job, scratch: Path) -> dict[str, str]:
     """The parent's environment without variables that would change a plan unnoticed."""
     kept = {**kept_variables(os.environ), "TMPDIR": str(scratch / _TEMPORARY)}
+    kept.pop("TEST_TMPDIR", None)  # XLA prefers it
     if job.python is not None:
         # Variables that lead this interpreter to its packages must not affect the other one.
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}

@@ -115,7 +115,7 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         recover_folder(path)
-        lock = _made_and_locked(path, partial)
+        lock = _made_and_locked(partial)
         yield partial
         _put_in_place(partial, path)
     except OSError as error:
@@ -209,30 +209,32 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
         return None
 
 
-def _made_and_locked(path: Path, partial: Path) -> int:
-    """Makes the folder `partial` with a lock, which the kernel releases when the process ends.
+def _made_and_locked(partial: Path) -> int:
+    """Makes the folder `partial` with a lock, which the kernel releases when the process ends."""
+    while True:
+        partial.mkdir()
+        with suppress(FileNotFoundError):  # another process has just removed it as one that is left
+            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if _is_at(lock, partial):
+                return lock
+            os.close(lock)
 
-    It gets the name under which others look for left folders only when it is locked.
-    """
-    unlocked = _beside(path, "new")
-    unlocked.mkdir()
-    lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    unlocked.rename(partial)
-    return lock
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder still has this name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def _new_and_locked(partial: Path) -> int:
-    """Makes an empty file with a lock, which the kernel releases when the process ends."""
+    """The same for an empty file."""
     while True:
         lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.fstat(lock).st_nlink:  # no other process has just removed it as one that is left
-                return lock
-        except BaseException:
-            os.close(lock)
-            raise
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_at(lock, partial):
+            return lock
         os.close(lock)
 
 
