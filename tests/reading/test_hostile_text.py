@@ -19,6 +19,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
+from xlapipe.compiling.reused_compiles import ENDED_COMPILES
 from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import Opened
@@ -224,4 +225,11 @@ def test_a_long_name_of_a_workload_is_refused() -> None:
 
 def test_errors_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "missing\x1b[2J"]) == 2
+    assert unsafe(capsys.readouterr().err) == []
+
+
+def test_notes_on_compiles_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """The date of a cache's entry was printed as it was."""
+    ENDED_COMPILES.compiled_at.append(HOSTILE)
+    output.print_notes_on_compiles()
     assert unsafe(capsys.readouterr().err) == []

@@ -266,6 +266,7 @@ def test_record_without_calls_is_read(tmp_path: Path) -> None:
         ("kernels", {}),
         ("kernels", [["a", 1, 1.0]]),
         ("device", 3),
+        ("device", ""),
         ("device", "a\x1b[2J"),
         ("versions", []),
     ],

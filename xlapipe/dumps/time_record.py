@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal
@@ -46,9 +48,9 @@ class TimeRecord:
         return {kernel.name: kernel.seconds for kernel in self.measured.kernels}
 
     def refuse_unless_of(self, device: str, *, where: Path) -> None:
-        """Raises DumpError for a record of another device than `device`; old ones state none."""
-        own = self.provenance.get("device")
-        if own is not None and not is_same_device(own, device):
+        """Raises DumpError for a record of another device than `device`."""
+        own = self.provenance["device"]
+        if not is_same_device(own, device):
             _REFUSAL.fail(
                 f"{where / TIME_RECORD}: device: expected {device!r}, as in the manifest, found "
                 f"{own!r}"
@@ -88,7 +90,7 @@ class _File(Measured):
 
     wall_seconds: Seconds
     profiled_wall_seconds: Seconds
-    device: Line | None = None
+    device: Annotated[Line, Meta(min_length=1)]
     driver: Line | None = None
     versions: Mapping[Line, Line] | None = None
     command: Text | None = None
