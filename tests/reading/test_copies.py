@@ -190,11 +190,15 @@ ENTRY %main (a: f32[8,128], b: f32[8,128]) -> f32[8,128] {{
     [
         ("%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body", " of b", "pass b in that"),
         ("%c = f32[8,128]{0,1} copy(%b)", " of b", "pass b in that order (b.transpose(1, 0))"),
-        ("%c = f32[8,128]{0,1} copy(%n)", "", "compute it in that order"),
+        ("%c = f32[8,128]{0,1} copy(%n)", "", "compute it in that order, or write the product"),
         (f"%c = {ROWS} copy(%b)", " of b", "donate the argument b, update it in place"),
         (f"%c = {ROWS} copy(%n)", "", "donate the buffer, update it in place"),
         ("%c = f32[8,256]{1,0} concatenate(%a, %b), dimensions={1}", " of a, b", "use the parts"),
-        ("%c = f32[8,64]{1,0} slice(%b), slice={[0:8], [0:64]}", " of b", "compute with the part"),
+        (
+            "%c = f32[8,64]{1,0} slice(%b), slice={[0:8], [0:64]}",
+            " of b",
+            "read the part in an operation",
+        ),
     ],
 )
 def test_advice_against_a_copy_fits_its_kind_and_names_the_argument(
@@ -204,6 +208,24 @@ def test_advice_against_a_copy_fits_its_kind_and_names_the_argument(
     program = Program(plan_of_text(SMALL.replace("OF_B", line), memory), arguments=(A, B))
     (violation,) = NoCopyAbove(BYTES // 4).check(program).violations
     assert violation.found.endswith(f" B copied by c{of}")
+    assert advice in violation.advice
+
+
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        ({"tuple(%d, %e)": "tuple(%d, %c)"}, "the output is b in another order of dimensions"),
+        ({'"f"': '"__cudnn$convForward"'}, "give the convolution dimension_numbers"),
+    ],
+)
+def test_advice_against_another_order_fits_what_reads_it(
+    changed: dict[str, str], advice: str
+) -> None:
+    text = SMALL.replace("OF_B", "%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body")
+    for old, new in changed.items():
+        text = text.replace(old, new)
+    program = Program(plan_of_text(text, {"b": 1, "c": 3, "d": 4}), arguments=(A, B))
+    (violation,) = NoCopyAbove(0).check(program).violations
     assert advice in violation.advice
 
 

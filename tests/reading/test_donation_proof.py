@@ -178,9 +178,8 @@ def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) 
         (SHAPE, "do not read the old value after the update"),
         (
             "bf16[8,128]{0,1}",
-            "XLA writes cache once more, in the order of dimensions in which it is read at "
-            "step.py:7: "
-            "pass cache in that order (cache.transpose(1, 0)), or",
+            "XLA writes cache once more, in another order of dimensions, for what reads it at "
+            "step.py:7: pass cache in that order (cache.transpose(1, 0)), or",
         ),
         ("bf16[8,128]{0,1:T(8,128)}", "XLA writes cache once more"),
     ],

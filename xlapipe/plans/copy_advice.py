@@ -1,10 +1,13 @@
 """What to try against a copy, by the kind of copy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from xlapipe.plans.buffers import split_value_name
 from xlapipe.plans.copies import CopiedValue, Copy
+from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import listed
 
 # A copy of a counter or a scale takes less time than the launch of its kernel.
@@ -25,7 +28,10 @@ def advice_against(program: Program, copy: Copy) -> str:
     if copy.reorders:
         return _layout_advice(program.plan, leaf, copy)
     if not whole and copy.sources and not copy.updates:
-        return "compute with the part where it is read, or pass it as an argument of its own"
+        return (
+            "read the part in an operation that XLA fuses (a library's call needs its operands in "
+            "memory), or pass it as a separate argument"
+        )
     if leaf is not None and not leaf.donated:
         if _is_output(program.plan, copy):
             return (
@@ -52,7 +58,9 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
     allow = f"allow it with Donated(…, copies_up_to_bytes={most_bytes})"
     if most_bytes <= _SMALL_BYTES:
         return f"nothing: a copy of {most_bytes:,} B costs almost no time; {allow}"
-    if all(copy.reorders for copy in copies):
+    number = leaf.parameter_number
+    read = [copy for copy in copies if copy.bytes_of_parameter(number)]
+    if read and all(copy.reorders for copy in read):
         return f"{_layout_advice(plan, leaf, copies[0])}; or {allow}"
     return (
         "do not read the old value after the update, and return the new value only once; if XLA "
@@ -76,19 +84,39 @@ def _layout_advice(plan: Plan, leaf: ArgumentLeaf | None, copy: Copy) -> str:
     """How to read a value in the order in which it is stored."""
     line = plan.nearest_source(copy.instruction)
     at = f" at {line}" if line is not None else ""
-    if leaf is None:
+    name = leaf.path if leaf is not None else "the value"
+    dims = _order_read(plan, leaf, copy) if leaf is not None else ()
+    order = f" ({name}.transpose({', '.join(map(str, dims))}))" if dims else ""
+    is_convolved = any(map(_is_convolution, _beside(plan, copy)))
+    if _is_output(plan, copy) and not is_convolved:
         return (
-            f"XLA writes the value once more, in the order of dimensions in which it is read{at}: "
-            "compute it in that order, or write what reads it (einsum, dot_general, transpose) so "
-            "that it reads the value as it is"
+            f"the output is {name} in another order of dimensions{order}: return it as it is, and "
+            "transpose it where it is used"
         )
-    dims = _order_read(plan, leaf, copy)
-    order = f" ({leaf.path}.transpose({', '.join(map(str, dims))}))" if dims else ""
+    passed = f"pass {name} in that order{order}" if leaf is not None else "compute it in that order"
+    if is_convolved:
+        other = "give the convolution dimension_numbers in the order that the GPU reads, NHWC"
+    else:
+        other = (
+            f"write the product so that it reads {name} as it is, e.g. with the same batch "
+            "dimensions in both operands"
+        )
     return (
-        f"XLA writes {leaf.path} once more, in the order of dimensions in which it is read{at}: "
-        f"pass {leaf.path} in that order{order}, or write the product so that it reads {leaf.path} "
-        "as it is, e.g. with the same batch dimensions in both operands"
+        f"XLA writes {name} once more, in another order of dimensions, for what reads it{at}: "
+        f"{passed}, or {other}"
     )
+
+
+def _beside(plan: Plan, copy: Copy) -> Iterator[Instruction]:
+    """The instructions that make what a copy reads, and those that read the copy."""
+    makers = (split_value_name(source.value)[0] for source in copy.sources)
+    for name in (*makers, *readers_of(plan, copy.value)):
+        if name in plan.instructions:
+            yield plan.instructions[name]
+
+
+def _is_convolution(instruction: Instruction) -> bool:
+    return "conv" in (instruction.custom_call_target or instruction.opcode).replace("convert", "")
 
 
 def _order_read(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[int, ...]:

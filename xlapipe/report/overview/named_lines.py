@@ -1,5 +1,6 @@
 """All about one value, one source line or one argument, by name."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
@@ -11,6 +12,7 @@ from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.copies import Copy, copies_by_value
 from xlapipe.plans.copy_advice import leaf_of
 from xlapipe.plans.donatable import argument_name
+from xlapipe.plans.donation import donations
 from xlapipe.plans.labels import labels_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.program import ArgumentLeaf
@@ -276,16 +278,13 @@ class _Named:
         total = sum(leaf.size_bytes for leaf in leaves)
         count = counted(len(leaves), "leaf", "leaves")
         yield from self._bold(f"{name}  {count}, {_both(total)}")
-        donated = [leaf for leaf in leaves if leaf.donated]
-        aliased = [
-            leaf
-            for leaf in leaves
-            if leaf.parameter_number is not None
-            and self._plan.alias_of_parameter.get(leaf.parameter_number) is not None
-        ]
+        paths = {leaf.path for leaf in leaves}
+        rows = [row for row in donations(self._opened.program) if row.path in paths]
+        outcomes = Counter(str(row.outcome) for row in rows if not row.holds)
+        held = sum(row.holds for row in rows)
+        failed = "".join(f", {number} {outcome}" for outcome, number in outcomes.items())
         yield from self._fact(
-            "donated",
-            f"{len(donated)} of {len(leaves)}, {len(aliased)} updated in place",
+            "donated", f"{len(rows)} of {len(leaves)}, {held} updated in place{failed}"
         )
         unused = sum(leaf.parameter_number is None for leaf in leaves)
         if unused:
