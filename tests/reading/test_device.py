@@ -5,9 +5,12 @@ from importlib.resources import files
 
 import pytest
 
+from tests.reading.small_hlo import plan_of_text
 from xlapipe.plans import Plan
 from xlapipe.predict.calibration import CalibrationError, shipped_calibration
 from xlapipe.predict.choose import calibration_for
+from xlapipe.predict.gpu import HOPPER, gpu_of
+from xlapipe.predict.study import Study
 from xlapipe.targets.catalogue import catalogue, is_same_device, name_of_target, row_of_device
 from xlapipe.targets.device import device_of_config, device_of_target
 from xlapipe.targets.target_config import target_attached
@@ -110,3 +113,42 @@ def test_a_calibration_holds_for_its_own_device_alone() -> None:
 @pytest.mark.parametrize("text", ["", "gpu_device_info { core_count: 3 }", "not a proto {{"])
 def test_configuration_without_bandwidth_has_no_speeds(text: str) -> None:
     assert device_of_config(text) is None
+
+
+PRODUCT = """HloModule s, is_scheduled=true
+ENTRY main {
+  a = bf16[8192,4096]{1,0} parameter(0)
+  b = bf16[4096,8192]{1,0} parameter(1)
+  ROOT y = bf16[8192,8192]{1,0} custom-call(a, b), custom_call_target="__cublas$lt$matmul", CONFIG
+}
+""".replace(
+    "CONFIG",
+    'backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":'
+    '["1"],"rhs_contracting_dimensions":["0"]}}}',
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "measured_us"),
+    [("h200", 692.0), ("h100_sxm", 700.7), ("a100_sxm_80", 2090.2), ("b200", 330.6)],
+)
+def test_a_product_takes_what_the_multiprocessors_of_each_gpu_need(
+    target: str, measured_us: float
+) -> None:
+    """Measured by NVIDIA: ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0."""
+    prediction = Study(plan_of_text(PRODUCT), device_of_target(target)).prediction
+    assert prediction is not None
+    (kernel,) = prediction.kernels
+    assert kernel.work.gpu.multiprocessors == device_of_target(target).cores
+    assert kernel.seconds * 1e6 == pytest.approx(measured_us, rel=0.15)
+
+
+def test_formulas_hold_the_figures_of_the_device() -> None:
+    h200, h100, b200 = map(device_of_target, ("h200", "h100_sxm", "b200"))
+    assert gpu_of(h200) == gpu_of(h100) == gpu_of(device_of_config(DEVICE)) == HOPPER
+    assert b200 is not None
+    larger = gpu_of(b200)
+    assert larger.multiprocessors == b200.cores > HOPPER.multiprocessors
+    assert larger.l2_bytes > HOPPER.l2_bytes
+    assert larger.bandwidth > 1.5
+    assert larger.peak > 2

@@ -139,6 +139,7 @@ class StepCost:
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
         and what it touches.
+      device: that runs the step; None if unknown.
     """
 
     kernels: tuple[KernelCost, ...]
@@ -146,6 +147,7 @@ class StepCost:
     floors: tuple[Range, Range] | None
     read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
     one_launch: Mapping[str, tuple[KernelCost, Touched]] = field(default_factory=dict)
+    device: Device | None = None
 
     @property
     def traffic_bytes(self) -> int:
@@ -263,6 +265,7 @@ class _Walk:
             floors,
             dict(self._read_bytes_of),
             self._one_launch,
+            self._device,
         )
 
     def _run(self, nodes: tuple[Node, ...], times: int) -> _Totals:

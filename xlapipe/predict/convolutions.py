@@ -14,7 +14,7 @@ from math import ceil, prod
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import element_bits
 from xlapipe.predict.arrays import first_array, operand_shapes
-from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.gpu import HOPPER, Gpu
 
 # Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
 _TILE_SIZE, _USE_TEX, _KBLOCK, _LDGA, _MULTIPLY, _TILEK, _STAGES = 2, 3, 5, 6, 11, 13, 14
@@ -261,12 +261,12 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     )
 
 
-def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
+def engine_work(convolution: Convolution, call: Instruction, gpu: Gpu = HOPPER) -> EngineWork:
     """The work of the engine that the call's configuration names, or of one that a tuner takes."""
     match = _ALGORITHM.search(call.backend_config)
     number = int(match[1]) if match is not None else -1
     if number < 0:
-        return replace(_best(convolution), as_tuned=True)
+        return replace(_best(convolution, gpu), as_tuned=True)
     text = _KNOBS.search(call.backend_config)
     knobs = {int(a): int(b) for a, b in _KNOB.findall(text[1] if text is not None else "")}
     size = _WORKSPACE_SIZE.search(call.backend_config)
@@ -275,7 +275,7 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
     chosen = _Configuration(knobs, workspace_bytes, biased)
     engine = _engine(number, knobs, convolution)
     if engine in _IN_TILES:
-        return _in_tiles(convolution, engine, chosen)
+        return _in_tiles(convolution, engine, chosen, gpu)
     if engine is Engine.PRODUCT:
         return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
     if engine is Engine.FOURIER:
@@ -285,7 +285,7 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
             workspace_bytes=workspace_bytes,
             workspace_share=_TRANSFORMING_SHARE,
         )
-    return _one_by_one(convolution, engine, chosen)
+    return _one_by_one(convolution, engine, chosen, gpu)
 
 
 def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> Engine:
@@ -312,7 +312,9 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
     return Engine.OF_CHANNELS_IN_TILES if in_tiles else Engine.OF_CHANNELS
 
 
-def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration) -> EngineWork:
+def _one_by_one(
+    convolution: Convolution, engine: Engine, chosen: _Configuration, gpu: Gpu
+) -> EngineWork:
     """The work of an engine of which each thread adds the terms of an element."""
     simple, short = engine is Engine.SIMPLE, convolution.element_bytes < 4
     one_by_one = simple and (not short or _USE_TEX in chosen.knobs)
@@ -327,7 +329,7 @@ def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration
         else:
             serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
         if engine is Engine.OF_CHANNELS_IN_TILES:
-            serial *= ceil(convolution.groups / MULTIPROCESSORS)
+            serial *= ceil(convolution.groups / gpu.multiprocessors)
             further = 0
     else:
         alone, of_result, of_term = _TERM_SECONDS[engine]
@@ -350,7 +352,9 @@ def _one_by_one(convolution: Convolution, engine: Engine, chosen: _Configuration
     )
 
 
-def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) -> EngineWork:
+def _in_tiles(
+    convolution: Convolution, engine: Engine, chosen: _Configuration, gpu: Gpu
+) -> EngineWork:
     knobs = chosen.knobs
     rows, columns = _TILES.get(knobs.get(_TILE_SIZE, -1), _OTHER_TILE)
     groups, width = convolution.groups, max(1.0, convolution.columns)
@@ -364,7 +368,7 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     terms, parts = convolution.terms, 1.0
     split = convolution.of_weights or _SLICES in knobs
     if split:
-        parts = min(max(1.0, terms / _LEAST_TERMS), MULTIPROCESSORS / tiles)
+        parts = min(max(1.0, terms / _LEAST_TERMS), gpu.multiprocessors / tiles)
     elif engine in _IN_CHUNKS:
         in_chunks = _ALIGNED_BYTES if knobs.get(_IDX_MODE) else _CHUNK_BYTES
         chunk = in_chunks / convolution.element_bytes
@@ -374,18 +378,19 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     bits, of_weights = 32 if convolution.element_bytes >= 4 else 16, convolution.of_weights
     terms /= parts
     if one_by_one and groups > 1:
-        rounds = ceil(blocks / MULTIPROCESSORS)
-        room = _BLOCKS_AT_ONCE * MULTIPROCESSORS / blocks
+        rounds = ceil(blocks / gpu.multiprocessors)
+        room = _BLOCKS_AT_ONCE * gpu.multiprocessors / blocks
         room = min(room, rounds * terms * _OF_A_TERM / _BETWEEN_GROUPS, groups, _MOST_AT_ONCE)
         at_once = max(1.0, room)
-        blocks = groups * rounds * MULTIPROCESSORS
+        blocks = groups * rounds * gpu.multiprocessors
         if engine is Engine.CUTLASS:
             blocks *= at_once
     wait = _wait_of_a_term(convolution, engine, knobs) * terms
     round_seconds = _ROUND_SECONDS
     if engine is Engine.HOPPER:
         read_bytes = (rows + columns) * terms * convolution.element_bytes
-        wait = max(wait, read_bytes * MULTIPROCESSORS / _READ_RATES[bits][of_weights])
+        rate = _READ_RATES[bits][of_weights] * gpu.vector
+        wait = max(wait, read_bytes * gpu.multiprocessors / rate)
         round_seconds = _ROUNDS[bits][of_weights]
     share = _SLICED_SHARE if engine is Engine.CUTLASS and groups > 1 else 1.0
     if engine is Engine.HOPPER and groups > 1:
@@ -433,12 +438,13 @@ def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configur
     return _FOR_GROUPS * divided + of_groups
 
 
-def _best(convolution: Convolution) -> EngineWork:
+def _best(convolution: Convolution, gpu: Gpu) -> EngineWork:
     """That of the engine with the shortest rounds."""
     if convolution.of_channels:
-        return _one_by_one(convolution, Engine.OF_CHANNELS, _Configuration({}))
+        return _one_by_one(convolution, Engine.OF_CHANNELS, _Configuration({}), gpu)
     candidates = (
-        _in_tiles(convolution, Engine.HOPPER, _Configuration({_TILE_SIZE: tile}))
+        _in_tiles(convolution, Engine.HOPPER, _Configuration({_TILE_SIZE: tile}), gpu)
         for tile in _TUNED_TILES
     )
-    return min(candidates, key=lambda work: ceil(work.blocks / MULTIPROCESSORS) * work.block_flops)
+    rounds = gpu.multiprocessors
+    return min(candidates, key=lambda work: ceil(work.blocks / rounds) * work.block_flops)

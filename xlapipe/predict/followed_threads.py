@@ -16,7 +16,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import minor_to_major, updated_in_place
 from xlapipe.predict.element_operations import FREE, ThreadWork, operations_of
-from xlapipe.predict.gpu import L2_BYTES, THREADS_OF_A_WARP
+from xlapipe.predict.gpu import HOPPER, THREADS_OF_A_WARP, Gpu
 from xlapipe.predict.index_values import Array
 from xlapipe.predict.operand_places import (
     Index,
@@ -42,7 +42,7 @@ _L1_BYTES = 192 << 10
 _SHARE_AGAIN = 0.5
 # Until as many bytes of sectors were moved, the L2 cache holds a sector for blocks that read the
 # rest of it.
-_HELD_BYTES = 0.5 * L2_BYTES
+_HELD_SHARE = 0.5
 # A read in a branch of a loop begins when the one before it has ended: from an array that the L1
 # cache does not hold, it takes as long as so many others; and terms that one of a few stands for.
 _READ_APART, _LONG_SUM = 40.0, 32.0
@@ -71,6 +71,7 @@ def followed(
     tiled: bool,
     elements_of_a_thread: int,
     elements_of_a_row: float = 1.0,
+    gpu: Gpu = HOPPER,
 ) -> ThreadWork:
     """The work of all threads of a fusion.
 
@@ -82,7 +83,7 @@ def followed(
         for all of them before.
     """
     each = max(1, elements_of_a_thread)
-    return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row).run()
+    return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row, gpu).run()
 
 
 class _Threads:
@@ -95,8 +96,11 @@ class _Threads:
         tiled: bool,
         elements_of_a_thread: int,
         elements_of_a_row: float,
+        gpu: Gpu,
     ) -> None:
-        self._fusion = (inner, body, scope, module, tiled, elements_of_a_thread, elements_of_a_row)
+        own = (inner, body, scope, module, tiled, elements_of_a_thread, elements_of_a_row, gpu)
+        self._fusion = own
+        self._gpu = gpu
         self._of_row = elements_of_a_row
         self._module = module
         self._tiled = tiled
@@ -227,7 +231,7 @@ class _Threads:
 
     def _missed(self, read: _Read) -> float:
         """Share of an array that the L2 cache holds no more after all of it was read."""
-        return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / L2_BYTES - 1))
+        return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / self._gpu.l2_bytes - 1))
 
     def _joined(self, root: str, shape: Shape, of_element: float) -> set[_Read]:
         """Reads of sectors of which other blocks read the rest while the L2 cache holds them.
@@ -240,7 +244,7 @@ class _Threads:
         step = 1
         for dim in minor_to_major(shape):
             size = shape.dims[dim]
-            if size > 1 and step * of_element < _HELD_BYTES:
+            if size > 1 and step * of_element < _HELD_SHARE * self._gpu.l2_bytes:
                 probe = _Threads(*self._fusion)
                 probe._roots, probe._beside = self._roots, dim
                 probe._domain(root, ThreadWork())

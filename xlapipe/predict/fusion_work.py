@@ -18,12 +18,11 @@ from xlapipe.predict.arrays import (
 )
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.predict.gpu import (
-    L2_BYTES,
     LEAST_THREADS,
     MOST_REGISTERS,
-    MULTIPROCESSORS,
     REGISTERS,
     THREADS,
+    Gpu,
 )
 from xlapipe.predict.reductions import (
     ACCESSES_OF_WRITTEN,
@@ -78,6 +77,7 @@ def fusion_work(
     flops: Mapping[str, int],
     threads: int,
     per_block: int,
+    gpu: Gpu,
 ) -> KernelWork:
     once = "triton" in cost.kind
     heroes = _heroes(body, module, once=once)
@@ -111,9 +111,10 @@ def fusion_work(
             tiled=emitter == "input" and hero != "scatter",
             elements_of_a_thread=unrolled,
             elements_of_a_row=of_row,
+            gpu=gpu,
         )
         if emitter == "loop" and not in_place:
-            scattered = _parts_of_a_sector(inner.shape, unrolled, threads)
+            scattered = _parts_of_a_sector(inner.shape, unrolled, threads, gpu)
     else:
         work = _of_tiles(body, module)
     operations, largest = work.operations + flops.get(VECTOR, 0), work.elements
@@ -154,7 +155,7 @@ def fusion_work(
         if hero == "scatter":
             scatter = heroes[hero]
             count = first_array(body.by_name[scatter.operands[-1]].shape)[2]
-            updates = updates_of(scatter, inner, body, scope, module, threads)
+            updates = updates_of(scatter, inner, body, scope, module, threads, gpu)
             hero = TRIED_SCATTER if updates.tried else hero
             point = [log(count), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
         point += place
@@ -211,21 +212,22 @@ def fusion_work(
         chain_operations=chain,
         chain_reads=work.longest_reads + (_terms_alone(body) if emitter == "loop" else 0.0),
         scattered_bytes=int(cost.written_bytes * scattered),
-        apart_seconds=_apart_seconds(work.reads_apart, threads) if emitter == "loop" else 0.0,
+        apart_seconds=_apart_seconds(work.reads_apart, threads, gpu) if emitter == "loop" else 0.0,
+        gpu=gpu,
     )
     if emitter not in ("loop", "input"):
         return fused
     return replace(fused, point=(*point, fused.beside_memory))
 
 
-def _apart_seconds(reads: float, threads: int) -> float:
+def _apart_seconds(reads: float, threads: int, gpu: Gpu) -> float:
     """Until all threads have made their reads, one after another."""
     registers = min(MOST_REGISTERS, _LEAST_REGISTERS + reads * _REGISTERS_OF_A_READ)
-    at_once = MULTIPROCESSORS * min(THREADS, REGISTERS / registers)
+    at_once = gpu.multiprocessors * min(THREADS, REGISTERS / registers)
     return reads * _APART_SECONDS * max(1.0, threads / at_once)
 
 
-def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int) -> float:
+def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int, gpu: Gpu) -> float:
     """How often the L2 cache gets a sector of the results: once for each element of a thread.
 
     0 where a thread writes its elements of a result one after another. XLA makes no vectors of
@@ -235,7 +237,7 @@ def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int) -> float:
     each in turn.
     """
     if any(array.element in _COMPLEX for array in shape.arrays):
-        return unrolled if (shape.size_bytes or 0) > 2 * L2_BYTES else unrolled / 2
+        return unrolled if (shape.size_bytes or 0) > 2 * gpu.l2_bytes else unrolled / 2
     result = shape.arrays[0]
     sizes = [result.dims[dim] for dim in reversed(minor_to_major(result))]
     major = next((size for size in sizes if size > 1), 1)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from xlapipe.cost.flops import VECTOR
 from xlapipe.predict.calibration import Calibration, Constants
 from xlapipe.predict.convolutions import EngineWork
-from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.pallas_work import UNCOUNTED
 from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.triton_tiles import ProductTile
@@ -186,7 +185,7 @@ def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> 
     """What threads of kernels wait for that XLA emits."""
     if work.scattered_bytes:
         text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
-        yield Part(work.scattered_bytes / _SCATTERED_RATE, text)
+        yield Part(work.scattered_bytes / (_SCATTERED_RATE * work.gpu.vector), text)
     if work.updates is not None:
         seconds = work.updates.seconds
         yield Part(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
@@ -239,7 +238,7 @@ def _start(work: KernelWork) -> list[Part]:
 
 def _block_part(work: KernelWork, constants: Constants) -> Part:
     """What blocks compute. In the last round, some multiprocessors have no block."""
-    rounds = math.ceil(work.blocks / MULTIPROCESSORS)
+    rounds = math.ceil(work.blocks / work.gpu.multiprocessors)
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
     name = max(work.flops, key=lambda name: work.flops[name])
     share = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
@@ -247,7 +246,7 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     if work.engine is not None:
         share, between = work.engine.block_share, rounds * work.engine.round_seconds
         waited = work.engine.block_wait_seconds
-    rate = share * _peak(name, constants) / MULTIPROCESSORS
+    rate = share * _peak(name, constants) / work.gpu.multiprocessors
     computed = rounds * work.block_flops / rate
     text = f"{work.block_flops:,.0f} operations {of}"
     if waited > computed:
@@ -271,11 +270,12 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
 
     A multiprocessor has several blocks at once, of which some compute while others wait.
     """
-    rounds = math.ceil(tile.blocks / MULTIPROCESSORS)
-    at_once = max(1.0, min(tile.resident, tile.blocks / MULTIPROCESSORS))
-    operation = MULTIPROCESSORS / constants.operation_rate
+    multiprocessors = work.gpu.multiprocessors
+    rounds = math.ceil(tile.blocks / multiprocessors)
+    at_once = max(1.0, min(tile.resident, tile.blocks / multiprocessors))
+    operation = multiprocessors / constants.operation_rate
     name = max(work.flops, key=lambda name: work.flops[name])
-    rate = _STEPS_SHARE_OF.get(work.kind, 1.0) * _peak(name, constants) / MULTIPROCESSORS
+    rate = _STEPS_SHARE_OF.get(work.kind, 1.0) * _peak(name, constants) / multiprocessors
     latency, of_a_byte = _STEP_SECONDS_IN_STAGES, _OPERATIONS_OF_A_BYTE_IN_STAGES
     alone = _OPERATIONS_OF_ONE_ALONE_IN_STAGES
     if tile.stages == 1:

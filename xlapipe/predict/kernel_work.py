@@ -19,7 +19,7 @@ from xlapipe.plans.shapes import element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.fusion_work import fusion_work, sort_steps
-from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.gpu import HOPPER, Gpu
 from xlapipe.predict.pallas_work import UNCOUNTED, counted_work, uncounted_work
 from xlapipe.predict.product_work import library_product, triton_product
 from xlapipe.predict.work import KernelWork
@@ -56,6 +56,7 @@ def work_of(
     link_bytes: int = 0,
     *,
     untuned: bool = False,
+    gpu: Gpu = HOPPER,
 ) -> KernelWork:
     """The work of one launch.
 
@@ -64,6 +65,7 @@ def work_of(
       thunk: that launches it; None if unknown.
       link_bytes: that a device sends to others.
       untuned: the result of `is_untuned`.
+      gpu: that runs it.
     """
     parts = signature(site, module)
     operands = [site.scope.by_name.get(name) for name in site.inner.operands]
@@ -71,11 +73,12 @@ def work_of(
     given = [operand is not None and operand.opcode == "parameter" for operand in operands]
     counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
-    key = (*parts, *counted, flops, launch, link_bytes, untuned)
+    key = (*parts, *counted, flops, launch, link_bytes, untuned, gpu)
     work = _KNOWN.get(key)
     if work is not None:
         return work
-    work = _work_of(site, cost, module, thunk, link_bytes, untuned)
+    work = _work_of(site, cost, module, thunk, link_bytes, untuned, gpu)
+    work = work if work.gpu == gpu else replace(work, gpu=gpu)
     # Where a gather reads depends on what made its indices.
     if not _gathers(site.inner, module):
         if len(_KNOWN) >= _MOST_KNOWN:
@@ -91,6 +94,7 @@ def _work_of(
     thunk: Thunk | None,
     link_bytes: int,
     untuned: bool,
+    gpu: Gpu,
 ) -> KernelWork:
     inner = site.inner
     threads, per_block = _grid(thunk)
@@ -115,22 +119,22 @@ def _work_of(
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     call = library_call(inner, site.scope, module)
     if flops and call is not None:
-        return library_product(*call, cost, flops)
+        return library_product(*call, cost, flops, gpu)
     if inner.opcode == "fusion":
         body = module.computations[inner.called_computations[0]]
         if flops and "gemm" in cost.kind:
-            return triton_product(inner, body, cost, flops, threads, untuned=untuned)
+            return triton_product(inner, body, cost, flops, threads, gpu, untuned=untuned)
         if inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
             # XLA's dynamic slice fusion: the call has slices of the operands. How much it touches
             # is as unknown as where no fusion makes it.
             called = next(item for item in body.instructions if item.opcode == "custom-call")
             target = called.custom_call_target or cost.kind
             cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
-            return _other(called, body, cost, threads, thunk)
-        return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block)
+            return _other(called, body, cost, threads, thunk, gpu)
+        return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block, gpu)
     if flops and inner.kernel_name is None:
-        return library_product(inner, site.scope, cost, flops)
-    return _other(inner, site.scope, cost, threads, thunk)
+        return library_product(inner, site.scope, cost, flops, gpu)
+    return _other(inner, site.scope, cost, threads, thunk, gpu)
 
 
 def _gathers(instruction: Instruction, module: HloModule) -> bool:
@@ -164,12 +168,17 @@ def _grid(thunk: Thunk | None) -> tuple[int, int]:
 
 
 def _other(
-    inner: Instruction, scope: Computation, cost: KernelCost, threads: int, thunk: Thunk | None
+    inner: Instruction,
+    scope: Computation,
+    cost: KernelCost,
+    threads: int,
+    thunk: Thunk | None,
+    gpu: Gpu,
 ) -> KernelWork:
     """A library call or an instruction that is not a fusion."""
     name = inner.custom_call_target or inner.opcode
     if cost.code is not None:
-        return counted_work(cost, cost.code)
+        return counted_work(cost, cost.code, gpu)
     element, dims, elements = first_array(inner.shape)
     given = operand_shapes(inner, scope)
     operands = [first_array(shape)[1] for shape in given]
@@ -218,7 +227,7 @@ def _other(
         operations = _PIVOT * pivots * min(5.0, batch ** (1 / 3))
     elif "TopK" in name:
         columns, rows = first[-1] if first else 1, prod(first[:-1])
-        kept, operations = _largest(rows, columns, dims[-1] if dims else 1)
+        kept, operations = _largest(rows, columns, dims[-1] if dims else 1, gpu)
         point = (log(columns), log(rows), log(kept))
         what = f"{dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
     elif name == "sort":
@@ -228,7 +237,7 @@ def _other(
     elif "sort" in name:
         kind, columns = name, first[-1] if first else 1
         key_bits = element_bits(first_array(given[0])[0]) or 32 if given else 32
-        operations = _radix_sorted(prod(first), columns, key_bits, touched)
+        operations = _radix_sorted(prod(first), columns, key_bits, touched, gpu)
         point = (log(prod(first)), log(columns), log(touched), key_bits / 8)
     else:
         point = (log(touched), log(elements))
@@ -267,7 +276,7 @@ def _roughness(length: int) -> float:
     return 3.5
 
 
-def _largest(rows: int, columns: int, count: int) -> tuple[int, float]:
+def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]:
     """Results that XLA's kernel keeps for each row, and operations of the whole GPU.
 
     As `xla/stream_executor/gpu/topk_kernel.cu.h` has it: a block for each row, of which each thread
@@ -280,11 +289,11 @@ def _largest(rows: int, columns: int, count: int) -> tuple[int, float]:
     compared = columns / threads * min(kept, 8) ** 0.9 * _COMPARED
     merged = log(threads) ** 3 * kept**1.7 * _MERGED
     # Of blocks of few threads, a multiprocessor has several.
-    rounds = max(1.0, rows / MULTIPROCESSORS * min(1.0, threads / 512) ** 0.6)
+    rounds = max(1.0, rows / gpu.multiprocessors * min(1.0, threads / 512) ** 0.6)
     return kept, (compared + merged) * rounds
 
 
-def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int) -> float:
+def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu: Gpu) -> float:
     """Operations of the whole GPU that take as long as CUB's radix sort, fitted to timed ones.
 
     Of several rows, a block sorts each; a row alone is sorted in passes over digits of its keys.
@@ -293,7 +302,7 @@ def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int) -> f
     element_bytes = touched / 2 / max(1, elements)
     if rows > 1:
         each = _SORTED + _SORTED_BYTE * element_bytes
-        return _START_OF_ROWS + each * columns * max(1.0, rows / MULTIPROCESSORS)
+        return _START_OF_ROWS + each * columns * max(1.0, rows / gpu.multiprocessors)
     if elements <= _SORTED_AT_ONCE:
         return _START_OF_PASSES
     each = _PASSED + _PASSED_BYTE * element_bytes

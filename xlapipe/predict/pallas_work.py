@@ -8,7 +8,7 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.predict.arrays import log
 from xlapipe.predict.element_operations import OPERATIONS
-from xlapipe.predict.gpu import LEAST_THREADS, THREADS_OF_A_WARP
+from xlapipe.predict.gpu import HOPPER, LEAST_THREADS, THREADS_OF_A_WARP, Gpu
 from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.work import KernelWork
 
@@ -28,7 +28,7 @@ _SCATTERED_SECONDS = 9e-12
 _LINE_BYTES, _LINE_SECONDS, _LINES_AT_ONCE = 128, 14e-9, 96
 
 
-def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
+def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> KernelWork:
     """The work of one launch of a kernel whose code was counted."""
     touched = cost.read_bytes + cost.written_bytes
     flops = {name: count for name, count in code.flops.items() if count}
@@ -48,6 +48,7 @@ def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
         added=code.scattered_updates / code.programs,
         operations=operations / code.programs,
         flops={name: count / code.programs for name, count in flops.items()},
+        gpu=gpu,
     )
     threads = code.programs * code.warps * THREADS_OF_A_WARP
     missing = max(0, LEAST_THREADS - code.warps * THREADS_OF_A_WARP) * code.programs
@@ -55,8 +56,10 @@ def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
         updated / _LINE_BYTES / min(max(1, size // _LINE_BYTES), _LINES_AT_ONCE)
         for updated, size in zip(code.updated_bytes, sizes, strict=True)
     )
-    beside = program.seconds(_OPERATION_RATE, _PEAKS.__getitem__) + _SMALL_SECONDS
-    beside /= touched / _BANDWIDTH + _SMALL_SECONDS
+    beside = _SMALL_SECONDS + program.seconds(
+        _OPERATION_RATE * gpu.vector, lambda name: _PEAKS[name] * gpu.peak
+    )
+    beside /= touched / (_BANDWIDTH * gpu.bandwidth) + _SMALL_SECONDS
     return KernelWork(
         f"pallas product {max(flops, key=flops.__getitem__)}" if flops else "pallas code",
         (

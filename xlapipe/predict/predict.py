@@ -10,6 +10,7 @@ from xlapipe.cost.step_cost import KernelCost, StepCost
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
 from xlapipe.predict.calibration import Calibration
+from xlapipe.predict.gpu import gpu_of
 from xlapipe.predict.kernel_time import (
     ASSUMED,
     CALIBRATED,
@@ -181,6 +182,7 @@ class _Predictor:
         self._timed = timed
         self._thunks = thunks_of(plan, schedule_of(plan.module))
         self._untuned = is_untuned(plan.module)
+        self._gpu = gpu_of(cost.device)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._link_bytes = {
             collective.instruction: collective.wire_bytes or 0
@@ -489,6 +491,7 @@ class _Predictor:
                 self._thunks.get(name),
                 self._link_bytes.get(name, 0),
                 untuned=self._untuned,
+                gpu=self._gpu,
             )
         work = self._work[name]
         key = (id(work), launch.cached_bytes, launch.graph is not None)
@@ -497,9 +500,14 @@ class _Predictor:
         if key not in self._times and name in self._unmodelled:
             self._times[key] = least_time(self._floors[name], self._calibration.constants)
         if key not in self._times:
-            self._times[key] = time_of(
-                work, launch.cached_bytes, launch.graph is not None, self._calibration
-            )
+            in_graph = launch.graph is not None
+            time = time_of(work, launch.cached_bytes, in_graph, self._calibration)
+            if work.or_else is not None:
+                other = time_of(work.or_else, launch.cached_bytes, in_graph, self._calibration)
+                if other.basis != ASSUMED and other.seconds < time.seconds:
+                    self._work[name], time = work.or_else, other
+                    key = (id(work.or_else), *key[1:])
+            self._times[key] = time
         return self._times[key]
 
 

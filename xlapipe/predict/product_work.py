@@ -11,7 +11,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
-from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.gpu import Gpu
 from xlapipe.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
 from xlapipe.predict.work import KernelWork
 
@@ -33,13 +33,15 @@ _TERMS_OF_SMALL_MATRICES = 300
 # Without tensor cores, in smaller tiles.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
-# XLA's tiles without autotune results; the second is that of the largest results. A product of more
+# XLA's tiles without autotune results: those of 16 × 16 for Blackwell, of 16 × 8 for other GPUs, of
+# 64 × 32 for the largest results. A product of more
 # than a round of such tiles gets another one from a tuner: as many elements as fill a round, within
 # these powers of two.
 _DEFAULT_TILE = re.compile(
-    r'"num_stages":[13],"num_tiles_per_pid":0,"num_warps":"[24]",'
-    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16)|64","32)"\]'
+    r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32)"\]'
 )
+_IN_A_CALL = opcodes.DOTS | opcodes.RENAMES | opcodes.GIVEN | {"transpose", "tuple"}
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 # Element types whose products take equally long.
 _SAME_PRODUCTS = {"f16": "bf16"}
@@ -68,6 +70,7 @@ def triton_product(
     cost: KernelCost,
     flops: Mapping[str, int],
     threads: int,
+    gpu: Gpu,
     *,
     untuned: bool,
 ) -> KernelWork:
@@ -89,9 +92,10 @@ def triton_product(
     element = _peak_type(flops)
     element_bytes = (element_bits(element) or 32) / 8
     tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
-    as_tuned = untuned and tile is not None and result > tile.area * MULTIPROCESSORS
+    as_tuned = untuned and tile is not None and result > tile.area * gpu.multiprocessors
     if as_tuned and tile is not None:
-        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], int(log2(result / MULTIPROCESSORS))))
+        fills = int(log2(result / gpu.multiprocessors))
+        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], fills))
         tile = tuned_tile(tile, area, result)
         threads = result // area * _TUNED_THREADS
     kind = f"triton {_SAME_PRODUCTS.get(element, element)}"
@@ -105,11 +109,12 @@ def triton_product(
         what=work.what + (", in tiles as a tuner chooses them" if as_tuned else ""),
         tile=tile,
         as_tuned=as_tuned,
+        or_else=_given_to_cublas(dot, body, cost, flops, gpu) if as_tuned and dot else None,
     )
 
 
 def library_product(
-    inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int]
+    inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
 ) -> KernelWork:
     """The work of a call of cuBLAS or cuDNN.
 
@@ -121,19 +126,9 @@ def library_product(
     target = inner.custom_call_target or cost.kind
     element = _peak_type(flops)
     if target.startswith("__cublas$"):
-        exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
-        work = _product(f"cublas {_SAME_PRODUCTS.get(element, element)}{exact}", inner, cost, flops)
-        across = 4.0 * _across(inner, scope) if element == "f32" else 0.0
-        work = replace(work, point=(*work.point[:5], across))
-        if element not in _TILED:
-            return work
-        work = _in_blocks_of_cublas(work, inner, exact=bool(exact))
-        given = operand_shapes(inner, scope)[:2]
-        misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
-        if exact or not misaligned:
-            return work
-        slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
-        return replace(work, block_flops=slower * work.block_flops)
+        across = _across(inner, scope) if element == "f32" else 0
+        exact = '"HIGHEST"' in inner.backend_config
+        return _by_cublas(inner, scope, cost, flops, gpu, across=across, exact=exact)
     kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
     work = _product(kind, inner, cost, flops)
     dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
@@ -150,7 +145,49 @@ def library_product(
     what = f"{sum(flops.values()):,} operations"
     work = replace(work, point=point, what=what)
     convolution = convolution_of(inner, scope) if target.startswith("__cudnn$conv") else None
-    return work if convolution is None else _by_engine(work, convolution, inner)
+    return work if convolution is None else _by_engine(work, convolution, inner, gpu)
+
+
+def _by_cublas(
+    product: Instruction,
+    scope: Computation,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    gpu: Gpu,
+    *,
+    across: int = 0,
+    exact: bool = False,
+) -> KernelWork:
+    """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it.
+
+    Args:
+      across: the result of `_across`.
+      exact: whether float32 is computed without tensor cores.
+    """
+    element = _peak_type(flops)
+    kind = f"cublas {_SAME_PRODUCTS.get(element, element)}" + " exact" * exact
+    work = _product(kind, product, cost, flops)
+    work = replace(work, point=(*work.point[:5], 4.0 * across))
+    if element not in _TILED:
+        return work
+    work = _in_blocks_of_cublas(work, product, gpu, exact=exact)
+    misaligned = misaligned_share(_matrices(product.shape, *operand_shapes(product, scope)[:2]))
+    if exact or not misaligned:
+        return work
+    slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
+    return replace(work, block_flops=slower * work.block_flops)
+
+
+def _given_to_cublas(
+    dot: Instruction, body: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
+) -> KernelWork:
+    """The work of cuBLAS for the dot of a fusion; another kernel computes what is fused with it."""
+    moved_bytes = 0
+    if any(item.opcode not in _IN_A_CALL for item in body.instructions):
+        moved_bytes = dot.shape.size_bytes or 0
+    read, written = cost.read_bytes + moved_bytes, cost.written_bytes + moved_bytes
+    work = _by_cublas(dot, body, replace(cost, read_bytes=read, written_bytes=written), flops, gpu)
+    return replace(work, what=f"{work.what}, by cuBLAS as a tuner chooses it", as_tuned=True)
 
 
 def _product(
@@ -199,7 +236,9 @@ def _across(product: Instruction, scope: Computation) -> int:
     return across
 
 
-def _in_blocks_of_cublas(work: KernelWork, result: Instruction, *, exact: bool) -> KernelWork:
+def _in_blocks_of_cublas(
+    work: KernelWork, result: Instruction, gpu: Gpu, *, exact: bool
+) -> KernelWork:
     tile = _TILE_OF_CUBLAS**2
     _, dims, results = first_array(result.shape)
     matrices = prod(dims[:-2])
@@ -210,12 +249,14 @@ def _in_blocks_of_cublas(work: KernelWork, result: Instruction, *, exact: bool) 
         tile = _EXACT_TILE**2 if exact else tile
         least = _EXACT_TERMS if exact else _TERMS_OF_SMALL_MATRICES
         tiles, terms = float(matrices), max(terms, least)
-    parts = min(_PARTS_OF_CUBLAS, max(1.0, MULTIPROCESSORS / tiles))
+    parts = min(_PARTS_OF_CUBLAS, max(1.0, gpu.multiprocessors / tiles))
     return replace(work, blocks=tiles * parts, block_flops=2 * tile * terms / parts)
 
 
-def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) -> KernelWork:
-    by_engine = engine_work(convolution, call)
+def _by_engine(
+    work: KernelWork, convolution: Convolution, call: Instruction, gpu: Gpu
+) -> KernelWork:
+    by_engine = engine_work(convolution, call, gpu)
     engine, biased = by_engine.engine, _WITH_A_BIAS in (call.custom_call_target or "")
     point = (
         *work.point[:3],

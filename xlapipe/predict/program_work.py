@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from xlapipe.predict.gpu import (
+    HOPPER,
     MOST_REGISTERS,
-    MULTIPROCESSORS,
     REGISTERS,
     THREADS,
     THREADS_OF_A_WARP,
+    Gpu,
 )
 
 # Fitted to 573 Pallas kernels of the calibration that an H100 ran. What a trip of a loop waits for:
@@ -51,6 +52,7 @@ class ProgramWork:
       added: elements that a program adds to device memory, each alone.
       operations: on elements, of a program, in simple float32 operations.
       flops: of products of a program, by type.
+      gpu: that runs them.
     """
 
     programs: int
@@ -65,6 +67,7 @@ class ProgramWork:
     added: float
     operations: float
     flops: Mapping[str, float]
+    gpu: Gpu = HOPPER
 
     @property
     def registers(self) -> float:
@@ -78,18 +81,18 @@ class ProgramWork:
         threads = self.warps * THREADS_OF_A_WARP
         registers = threads * min(self.registers, MOST_REGISTERS)
         most = min(REGISTERS / registers, THREADS / threads, _MOST_RESIDENT)
-        return min(max(1.0, most), ceil(self.programs / MULTIPROCESSORS))
+        return min(max(1.0, most), ceil(self.programs / self.gpu.multiprocessors))
 
     @property
     def rounds(self) -> float:
         """Rounds of the programs over the multiprocessors."""
-        rounds = self.programs / (MULTIPROCESSORS * self.resident)
+        rounds = self.programs / (self.gpu.multiprocessors * self.resident)
         return self._whole(rounds, _FEW_ROUNDS)
 
     @property
     def busiest(self) -> float:
         """Programs of the multiprocessor that has most of them; one of more steps counts more."""
-        return self._whole(self.programs / MULTIPROCESSORS, _FEW_PROGRAMS)
+        return self._whole(self.programs / self.gpu.multiprocessors, _FEW_PROGRAMS)
 
     def _whole(self, times: float, few: int) -> float:
         if self.longest > _AS_LONG or times > few:
@@ -103,7 +106,7 @@ class ProgramWork:
           operation_rate: simple operations of the whole GPU per second.
           peak: of the whole GPU, by type.
         """
-        operations = self.operations * MULTIPROCESSORS / operation_rate
+        operations = self.operations * self.gpu.multiprocessors / operation_rate
         trip, loaded = _LOAD_SECONDS, self.loaded_bytes * _LOADED_ALONE_SECONDS
         if self.flops:
             trip = _PRODUCT_SECONDS if self.stages > 1 else _UNSTAGED_PRODUCT_SECONDS
@@ -114,7 +117,7 @@ class ProgramWork:
         waits += (operations * _ALONE + self.added * _ADDED_ALONE_SECONDS) * fewer
         waits += loaded * fewer**_BY_FEWER
         products = sum(
-            count * MULTIPROCESSORS / (_SHARE_OF_PEAK.get(name, 1.0) * peak(name))
+            count * self.gpu.multiprocessors / (_SHARE_OF_PEAK.get(name, 1.0) * peak(name))
             for name, count in self.flops.items()
         )
         threads = self.warps * THREADS_OF_A_WARP

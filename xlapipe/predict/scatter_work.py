@@ -17,7 +17,7 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, minor_to_major
-from xlapipe.predict.gpu import L2_BYTES, MULTIPROCESSORS, THREADS, THREADS_OF_A_WARP
+from xlapipe.predict.gpu import THREADS, THREADS_OF_A_WARP, Gpu
 from xlapipe.predict.index_values import Array, unknown_values
 from xlapipe.predict.operand_places import element_bytes, raveled, unravelled
 from xlapipe.predict.scatter_indices import (
@@ -66,6 +66,7 @@ def updates_of(
     scope: Computation,
     module: HloModule,
     threads: int,
+    gpu: Gpu,
 ) -> Updates:
     """The updates of a scatter in a fusion's body.
 
@@ -73,7 +74,7 @@ def updates_of(
       inner: the fusion, in `scope`.
       threads: of its launch; 0 if unknown.
     """
-    added = _added(scatter, body, module, threads)
+    added = _added(scatter, body, module, threads, gpu)
     negated = added.tried and added.combine == "add" and added.element in _FLOATS
     index = body.by_name[scatter.operands[len(scatter.operands) // 2]].shape
     several = len(index.dims) > 1 and index.dims[-1] > 1
@@ -119,6 +120,7 @@ class _Added:
       sectors: that the L2 cache gets for all elements.
       combine: opcode that combines; `parameter` if an update replaces what is there.
       tried: whether threads try until no other update came between.
+      gpu: that runs it.
     """
 
     element: str
@@ -130,6 +132,7 @@ class _Added:
     sectors: float
     combine: str
     tried: bool
+    gpu: Gpu
 
     @property
     def rows(self) -> float:
@@ -168,7 +171,7 @@ class _Added:
             alone = self.elements < 1.2 * self.sectors
             seconds = self.sectors * (_TRIED if alone else _TRIED_TOGETHER)
         else:
-            one, eight = _FAR if self.table_bytes > L2_BYTES else _ADDED
+            one, eight = _FAR if self.table_bytes > self.gpu.l2_bytes else _ADDED
             seconds = self.sectors * (one + (eight - one) * share)
         if not largest or self.of_place <= 1:
             return seconds
@@ -189,7 +192,7 @@ class _Added:
 
     def _rows_at_once(self) -> float:
         """Rows that threads have at the same time."""
-        return min(self.elements, MULTIPROCESSORS * THREADS * self.together) / self.row
+        return min(self.elements, self.gpu.multiprocessors * THREADS * self.together) / self.row
 
     def _all_try(self, rows: float) -> float:
         """Until the threads of some rows have tried once."""
@@ -197,7 +200,9 @@ class _Added:
         return rows * self.row / self.together * share * _TRIED_TOGETHER
 
 
-def _added(scatter: Instruction, body: Computation, module: HloModule, threads: int) -> _Added:
+def _added(
+    scatter: Instruction, body: Computation, module: HloModule, threads: int, gpu: Gpu
+) -> _Added:
     element, _, elements = first_array(body.by_name[scatter.operands[-1]].shape)
     row, table_bytes, moved = rows_of(scatter, body)
     together = gcd(row, 4) if not threads else max(1, round(elements / threads))
@@ -222,6 +227,7 @@ def _added(scatter: Instruction, body: Computation, module: HloModule, threads: 
         max(1.0, sectors),
         combine,
         tried,
+        gpu,
     )
 
 

@@ -6,6 +6,7 @@ from math import inf, log2
 
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.predict.convolutions import EngineWork
+from xlapipe.predict.gpu import HOPPER, Gpu
 from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.triton_tiles import ProductTile
 
@@ -82,7 +83,9 @@ class KernelWork:
       engine: of a convolution; None if unknown.
       as_tuned: an untuned product or convolution, of which the work is that with a tile or an
         engine as tuners choose it.
+      or_else: of such a product, its work by cuBLAS, which a tuner takes if it is faster.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
+      gpu: that runs it.
     """
 
     kind: str
@@ -112,26 +115,29 @@ class KernelWork:
     engine: EngineWork | None = None
     partly_unknown: bool = False
     as_tuned: bool = False
+    or_else: "KernelWork | None" = None
+    gpu: Gpu = HOPPER
 
     @property
     def beside_memory(self) -> float:
         """A coordinate of kernels that XLA emits: what takes longer, memory or all else.
 
-        The base-2 logarithm of the ratio of the two on an H200, roughly; 0 of small kernels.
+        The base-2 logarithm of the ratio of the two, roughly; 0 of small kernels.
         """
         each = _CHAIN_SECONDS if self.kind.startswith("loop") else _CHAIN_SECONDS / 6
+        memory_rate, rate = self.gpu.bandwidth, self.gpu.vector
         beside = max(
-            self.operations / 29e12,
-            self.threads / 0.21e12,
-            self.lines / 0.46e12,
-            self.scattered_bytes / 3.1e12,
-            self.sector_bytes / 6.7e12 + self.far_sector_bytes / 1.3e12,
+            self.operations / (29e12 * rate),
+            self.threads / (0.21e12 * rate),
+            self.lines / (0.46e12 * rate),
+            self.scattered_bytes / (3.1e12 * rate),
+            self.sector_bytes / (6.7e12 * rate) + self.far_sector_bytes / (1.3e12 * memory_rate),
             self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * each + self.chain_reads * _READ_SECONDS,
             self.serial_accesses * _SERIAL_SECONDS,
             self.apart_seconds,
         )
-        memory = self.touched_bytes / 4.5e12
+        memory = self.touched_bytes / (4.5e12 * memory_rate)
         return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))
 
     @property

@@ -18,6 +18,7 @@ from xlapipe.predict.calibration import (
     TimedKernel,
     lines_of,
 )
+from xlapipe.predict.gpu import gpu_of
 from xlapipe.predict.kernel_time import formula_seconds
 from xlapipe.predict.kernel_work import work_of
 from xlapipe.predict.launches import (
@@ -162,6 +163,7 @@ def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator
             plan.module,
             thunks.get(name),
             link_bytes.get(name, 0),
+            gpu=gpu_of(device),
         )
         yield _Sample(
             profile.name,
