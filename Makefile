@@ -1,6 +1,6 @@
 # `make help` lists the targets. Everything runs in .venv, which is made when it is needed.
 #
-#   make test PYTHON=python3.11     another Python (3.11 takes jax 0.10.2, newer ones 0.11.2)
+#   make test PYTHON=python3.13     another Python, from 3.12 on
 #   make test JAX=0.12.0.1          another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'

@@ -26,7 +26,7 @@ os.environ["XLAPIPE_NO_CACHE"] = "1"
 ROOT = Path(__file__).resolve().parent.parent
 
 # The jaxlib that goldens are kept for: there, a missing golden is a failure.
-GOLDEN_JAXLIB = "0.11.2"
+GOLDEN_JAXLIB = (ROOT / "requirements/goldens-jax").read_text(encoding="utf-8").strip()
 
 # Compiled for the comparison with torch's plans only.
 TORCH_TWINS = frozenset({"torch-block", "torch-mlp", "torch-resnet18"})

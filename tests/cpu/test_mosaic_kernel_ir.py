@@ -24,7 +24,7 @@ def test_stripping_removes_locations_but_no_operations() -> None:
     def kernel() -> tuple[bytes, bytes]:
         (call,) = (
             operation
-            for operation in kernel_ir._operations(module.operation)
+            for operation in kernel_ir.operations(module.operation)
             if operation.name == "stablehlo.custom_call"
         )
         config = ir.DictAttr(call.attributes["mhlo.backend_config"])
@@ -41,7 +41,7 @@ def test_stripping_removes_locations_but_no_operations() -> None:
             module.context.allow_unregistered_dialects = True
             parsed = ir.Module.parse(bytecode)
             read = mosaic._run_serde_pass(parsed, serialize=False)
-            return [operation.name for operation in kernel_ir._operations(read.operation)]
+            return [operation.name for operation in kernel_ir.operations(read.operation)]
 
     before, _ = kernel()
     name = b"hopper_products.py"

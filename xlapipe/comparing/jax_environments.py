@@ -24,8 +24,6 @@ from xlapipe.errors import XlapipeError
 from xlapipe.targets.catalogue import CUDA_MAJOR
 
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
-# The first version of jax that needs Python 3.12.
-_NEEDS_PYTHON_312 = (0, 11)
 _PINS = Path(__file__).resolve().parents[2] / "requirements"
 # What the child imports and what XLA calls, other than jax and its plugins.
 _PACKAGES = (
@@ -50,10 +48,10 @@ def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
       on_install: called with a message before an installation, which takes minutes.
 
     Raises:
-      XlapipeError: there is no such version or no Python for it, or the installation failed.
+      XlapipeError: there is no such version, or the installation failed.
     """
-    number = parsed_version(version)
-    base = _base_python(version, number)
+    _ = parsed_version(version)
+    base = Path(getattr(sys, "_base_executable", "") or sys.executable)
     requirements = [
         f"{name}=={version}" for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")
     ]
@@ -111,22 +109,6 @@ def _locked(folder: Path) -> Iterator[None]:
             f"{folder.parent}: cannot hold environments of other jax versions: {error.strerror}; "
             "fix: set XDG_CACHE_HOME to a writable folder"
         ) from None
-
-
-def _base_python(version: str, number: tuple[int, ...]) -> Path:
-    """The base interpreter of this environment, or one on PATH that is new enough for jax."""
-    base = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    running = tuple(sys.version_info[:2])
-    if number < _NEEDS_PYTHON_312 or running >= (3, 12):
-        return base
-    for name in ("python3.12", "python3.13"):
-        path = shutil.which(name)
-        if path is not None and _succeeds([path, "-I", "-c", "import venv, ensurepip"]):
-            return Path(path)
-    raise XlapipeError(
-        f"jax {version} needs Python 3.12 or newer, found {running[0]}.{running[1]}; fix: put "
-        "python3.12 or python3.13 on PATH"
-    )
 
 
 def _succeeds(command: list[str]) -> bool:

@@ -14,7 +14,7 @@ from xlapipe.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tab
 from xlapipe.targets.catalogue import CUDA_MAJOR
 from xlapipe.targets.target import OLDEST_COMPUTE_CAPABILITY
 
-OLDEST_PYTHON = (3, 11)
+OLDEST_PYTHON = (3, 12)  # as jax's from 0.11.0 on
 OLDEST_JAX = "0.10.2"
 # What xlapipe imports, and the oldest versions that pyproject.toml admits.
 OLDEST_PACKAGES = {
