@@ -191,7 +191,7 @@ def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) ->
     seconds = float(finding.measured.partition(" ")[0]) * 1e-6
     assert StepTimeAtMost(seconds + 1e-7).check(program).holds
     assert not StepTimeAtMost(seconds - 1e-7).check(program).holds
-    (violation,) = StepTimeAtMost(1.0).check(replace(program, target=None)).violations
+    (violation,) = StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
     assert violation.found == "a dump that does not name its target"
 
 
