@@ -515,8 +515,8 @@ def test_a_manifest_keeps_the_requested_collectives() -> None:
     assert Manifest.from_json(empty.to_json(), where="m") == empty
     del data["requested_collectives"]
     assert Manifest.from_json(data, where="m").requested_collectives is None
-    for damaged in ([{"kind": "all-gather"}], ["x"], 3, [{**meshed_row(meshed), "more": 1}]):
-        with pytest.raises(DumpError, match=r"m: (not a manifest|requested_collectives is 3)"):
+    for damaged in ([{"kind": "all-gather"}], ["x"], 3, [{**meshed_row(meshed), "kind": 1}]):
+        with pytest.raises(DumpError, match=r"m: requested_collectives.*: expected "):
             Manifest.from_json({**data, "requested_collectives": damaged}, where="m")
 
 
