@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as pallas_triton
 from jax.sharding import PartitionSpec as P
 
 from xlapipe import Workload
@@ -76,3 +77,14 @@ def in_a_loop_on_two_devices() -> Workload:
 def unknown_primitive() -> Workload:
     """jax cannot lower what the kernel does."""
     return Workload(name="sorted", fn=lambda x: _rows(x, sorting, "sort_rows"), args=(A,))
+
+
+def three_warps() -> Workload:
+    """LLVM ends the process that compiles this kernel."""
+
+    def step(x: jax.Array) -> jax.Array:
+        params = pallas_triton.CompilerParams(num_warps=3)
+        odd_warps = pl.pallas_call(scale, out_shape=A, compiler_params=params, name="odd_warps")
+        return odd_warps(x)
+
+    return Workload(name="three-warps", fn=step, args=(A,))

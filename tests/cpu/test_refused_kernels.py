@@ -38,3 +38,12 @@ def test_a_kernel_that_jax_cannot_lower_has_the_line_of_its_body(
     error = refusal("unknown_primitive", capfd, monkeypatch)
     assert "Unimplemented primitive in Pallas Triton lowering: sort" in error
     assert f"at {HERE / line_of('jnp.sort(')} in sorting: out[...] = jnp.sort(a[...])" in error
+
+
+def test_kernels_are_listed_where_llvm_ends_the_process(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = refusal("three_warps", capfd, monkeypatch)
+    assert "LLVM Fatal Error while compiling Triton kernel" in error
+    line = line_of("return odd_warps(x)")
+    assert f"the step's Pallas kernels: odd_warps at {HERE / line}; fix: " in error

@@ -29,6 +29,7 @@ from xlapipe.compiling.compile_program import (
 )
 from xlapipe.compiling.messages import (
     KERNEL_STAGE,
+    KERNELS_IN_LOG,
     LOCK_STAGE,
     TRACES_STAGE,
     ChildError,
@@ -206,8 +207,13 @@ def _compile_program(
     Raises:
       KernelsRefusedError: instead of XLA's own error.
     """
-    from xlapipe.lowering.refused_kernels import refused_kernels
+    from xlapipe.lowering.refused_kernels import listed_kernels, refused_kernels
 
+    with suppress(*_OF_ANOTHER_JAX):
+        # LLVM ends the process where it cannot compile a kernel, and names none.
+        if kernels := listed_kernels(program):
+            sys.stderr.write(f"{KERNELS_IN_LOG}{kernels}\n")
+            sys.stderr.flush()
     try:
         return compile_program(request, program, devices)
     except RuntimeError as error:

@@ -24,6 +24,7 @@ from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import (
     KERNEL_STAGE,
+    KERNELS_IN_LOG,
     LOCK_STAGE,
     TRACES_STAGE,
     ChildError,
@@ -398,6 +399,9 @@ def _crash(job: Job, code: int, log_path: Path) -> CompileError:
     ]
     last = (fatal or [line for line in lines if line])[-1:]
     shown = f": {last[0]:.300}" if last else ""
+    kernels = [line for line in lines if line.startswith(KERNELS_IN_LOG)]
+    if fatal and kernels and "kernel" in last[0]:
+        shown += f"; the step's Pallas kernels: {kernels[-1].removeprefix(KERNELS_IN_LOG):.600}"
     fix = "where the log shows no mistake of the step, please report it"
     ending = f"ended with exit code {code} and without a result"
     if code < 0:

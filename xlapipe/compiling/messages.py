@@ -14,6 +14,8 @@ from xlapipe.registry import WorkloadReference
 LOCK_STAGE = "compile with a predicted lock"
 TRACES_STAGE = "compare traces"
 KERNEL_STAGE = "compile a Pallas kernel"
+# What begins the line of the child's log that lists the step's kernels.
+KERNELS_IN_LOG = "xlapipe: Pallas kernels: "
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,6 +84,20 @@ def refused_kernels(
     return refused
 
 
+def listed_kernels(program: LoweredProgram) -> str:
+    """The program's Pallas kernels and their lines; empty if it has none."""
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
+
+    from xlapipe.lowering.strip_kernel_locations import may_hold_kernels
+
+    if not may_hold_kernels(program.stablehlo):
+        return ""
+    with mlir.make_ir_context():
+        calls = _kernels(ir.Module.parse(program.stablehlo))
+        return ", ".join(dict.fromkeys(f"{_name(call)} at {_source(call)}" for call in calls))
+
+
 def _kernels(module: Any) -> Iterator[Any]:
     """The calls of Pallas kernels in the module, one of each kernel."""
     from xlapipe.lowering.strip_kernel_locations import operations
