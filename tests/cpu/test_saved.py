@@ -10,7 +10,11 @@ from xlapipe import XlapipeError
 from xlapipe.choosing.saved import freeing
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.dumps.dump import open_dump
 from xlapipe.lowering.forward_graph import ForwardGraph
+from xlapipe.plans.labels import Labels
+from xlapipe.plans.occupancy import Occupancy
+from xlapipe.report.overview.purposes import Purpose, Uses
 
 FOLDER = Path(__file__).parent
 LAYERS, ROWS, WIDTH = 4, 512, 256
@@ -54,6 +58,39 @@ def test_what_a_scan_keeps_and_a_name_that_no_value_has(scanned: Output) -> None
     assert "no value has the name 'atn'" in errors and "'hidden', so" not in errors
     assert figures["unmatched"] == ["atn"] and figures["not_offloaded"] == {}
     assert figures["freed"] == []
+
+
+# What the plan keeps of each layer by hand: XLA computes the rest again inside of kernels.
+WIDE, NARROW = ROWS * 4 * WIDTH * 4, ROWS * WIDTH * 4
+
+
+@pytest.mark.parametrize(
+    ("workload", "by_hand"),
+    [
+        # Each layer keeps the product, its logistic, what has the name before it is named and
+        # after, the input and the factor of the gradient of tanh.
+        ("choose_steps:workload", LAYERS * (4 * WIDE + 2 * NARROW)),
+        ("choose_steps:nested_workload", LAYERS * (4 * WIDE + 2 * NARROW)),
+        # Two layers of a quarter of the rows; the gradients are carried along, and not saved.
+        (
+            "choose_steps:named_workload(microbatches=4, offload=False)",
+            2 * (4 * WIDE + 2 * NARROW) // 4,
+        ),
+    ],
+)
+def test_show_and_saved_print_the_same_bytes(
+    workload: str, by_hand: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["dump", workload, "--out", str(tmp_path)]) == 0
+    (dump,) = tmp_path.glob("*/*")
+    capsys.readouterr()
+    assert main(["saved", workload, "--json"]) == 0
+    saved_bytes = json.loads(capsys.readouterr().out)["saved_bytes"]
+    program = open_dump(dump).program
+    uses = Uses(Occupancy(program.plan), Labels(program.plan, program.arguments, program.outputs))
+    peak = uses.occupancy.peak_position
+    counted = [v for v in uses.occupancy.contents(peak) if uses.of(v).purpose is Purpose.SAVED]
+    assert sum(value.counted_bytes for value in counted) == saved_bytes == by_hand
 
 
 def test_what_nested_scans_keep_is_alive_at_the_peak(capsys: pytest.CaptureFixture[str]) -> None:

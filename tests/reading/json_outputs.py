@@ -258,6 +258,7 @@ def _saved() -> dict[str, Any]:
         rows=(kept, replace(kept, name=None, source=None, peak_bytes=None, allocations=())),
         other_forms=(other, replace(other, source=None)),
         total_bytes=10**6,
+        saved_bytes=64,
         arguments=1,
         arguments_bytes=64,
         names=("attn",),

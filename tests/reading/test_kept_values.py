@@ -38,7 +38,7 @@ MEMORY: dict[str, Place] = {
 # h is also alive after the last instruction, as an output is.
 ALIVE = {
     "x": (0, 9), "h": (1, 10), "moved": (2, 8), "wide": (3, 8), "double": (4, 8), "half": (5, 8),
-    "brief": (6, 7), "used": (8, 9), "gradient": (8, 9), "out": (9, 10),
+    "brief": (6, 7), "used": (7, 7), "gradient": (8, 9), "out": (9, 10),
 }  # fmt: skip
 ON_HOST = (2, 5)
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from xlapipe.lowering.forward_graph import ForwardValue
 from xlapipe.plans import Plan
-from xlapipe.plans.kept_values import KeptValue, kept_values
-from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
+from xlapipe.plans.kept_values import place_of, saved_at
+from xlapipe.plans.occupancy import CountedValue, Occupancy
 
-# Arguments are kept anyway.
-_KEEPING = (Role.TEMP, Role.OUTPUT, Role.ALIAS)
 # A device's part of a value is a power of two at most this small.
 _MOST_PARTS = 4096
 # Other values than those of the forward pass that are a smaller share of temp are left out.
@@ -25,11 +23,13 @@ class HeldAtPeak:
     Attributes:
       holder: of each value of the forward pass that is alive then, by number.
       others: those that hold no value as the forward pass computes it, such as its partial sums;
-        the largest first.
+        the largest first, without small ones.
+      counted_bytes: of all that is kept then, as `xlapipe show` counts it.
     """
 
     holder: Mapping[int, CountedValue]
     others: tuple[CountedValue, ...]
+    counted_bytes: int
 
 
 def held_at_peak(
@@ -41,14 +41,10 @@ def held_at_peak(
     operation as far as XLA names them.
     """
     occupancy = Occupancy(plan)
+    saved = saved_at(occupancy, occupancy.peak_position)
     # Inside of a loop, its own value is in the place of the one that enters it.
-    peak = occupancy.peak_position or 0
-    kept = {_place(held) for held in kept_values(plan) if held.start <= peak <= held.end}
-    alive = [
-        held
-        for held in occupancy.contents(peak)
-        if held.role in _KEEPING and _place(held) in kept and not held.value.shape.is_tuple
-    ]
+    alive = list({place_of(held.allocation, held.value): held for held in reversed(saved)}.values())
+    alive.reverse()
     primitives = {value.number: value.key.primitive for value in values if value.key is not None}
     by_name_first = sorted(values, key=lambda value: value.key is None or value.key.name is None)
     holder: dict[int, CountedValue] = {}
@@ -64,18 +60,9 @@ def held_at_peak(
                     holder[value.number] = held
                     alive.remove(held)
                     break
-    held_places = set(map(_place, holder.values()))
     least_bytes = _LEAST_SHARE * plan.totals.temp_bytes
-    others = (
-        held
-        for held in alive
-        if held.counted_bytes > least_bytes and _place(held) not in held_places
-    )
-    return HeldAtPeak(holder, tuple(others))
-
-
-def _place(held: CountedValue | KeptValue) -> tuple[int, int, int]:
-    return held.allocation.index, held.value.offset_bytes, held.value.size_bytes
+    others = tuple(held for held in alive if held.counted_bytes > least_bytes)
+    return HeldAtPeak(holder, others, sum(held.counted_bytes for held in saved))
 
 
 def _same_line(held: CountedValue, value: ForwardValue, primitive: str, plan: Plan) -> bool:

@@ -94,6 +94,8 @@ class SavedValues:
       rows: most bytes first.
       other_forms: likewise.
       total_bytes: of the plan.
+      saved_bytes: what the plan keeps for the backward pass at its peak, on one device, as
+        `xlapipe show` prints it; arguments and outputs are kept anyway.
       arguments: number of arguments that the backward pass reads, which are kept anyway.
       arguments_bytes: of them, on all devices.
       names: that the step gives.
@@ -107,6 +109,7 @@ class SavedValues:
     rows: tuple[SavedRow, ...]
     other_forms: tuple[OtherForm, ...]
     total_bytes: int
+    saved_bytes: int
     arguments: int
     arguments_bytes: int
     names: tuple[str, ...]
@@ -176,6 +179,7 @@ def saved(
             rows=rows,
             other_forms=tuple(_other_form(other, program.plan) for other in held.others),
             total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
+            saved_bytes=held.counted_bytes,
             arguments=len(graph.arguments_bytes),
             arguments_bytes=sum(graph.arguments_bytes),
             names=graph.names,

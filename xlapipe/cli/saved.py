@@ -118,9 +118,13 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
     kept = sum(row.size_bytes for row in values.rows)
     at_peak = sum(row.peak_bytes or 0 for row in values.rows)
     yield Text(
-        f"{values.workload} on {values.target}: the backward pass uses {kept:,} B of the forward "
-        f"pass; {at_peak:,} B of them are alive at the peak of {values.total_bytes:,} B",
+        f"{values.workload} on {values.target}: the plan keeps {values.saved_bytes:,} B for the "
+        f"backward pass at its peak of {values.total_bytes:,} B",
         style="bold",
+    )
+    yield Text(
+        f"In the traced step the backward pass uses {kept:,} B of the forward pass, on all "
+        f"devices; {at_peak:,} B of them are alive at the peak, on one device"
     )
     table = [["all devices", "at the peak", "in", "count", "again", "value", "line", "why"]]
     for row in values.rows[:_SHOWN]:

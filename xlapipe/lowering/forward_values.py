@@ -37,6 +37,7 @@ from xlapipe.lowering.forward_graph import (
 from xlapipe.lowering.repeated_blocks import repeated_calls
 from xlapipe.lowering.same_keys import distinct_keys
 from xlapipe.lowering.user_frame import is_user_code
+from xlapipe.plans.phases import is_backward, is_differentiated
 from xlapipe.plans.program import KeptIn, NamedValue
 
 # Names of axes, allocation and reading of references, and checks.
@@ -405,16 +406,16 @@ class _Place:
 
     @property
     def backward(self) -> bool:
-        return "transpose(" in self.stack
+        return is_backward(self.stack)
 
     @property
     def differentiated(self) -> bool:
-        return "jvp(" in self.stack
+        return is_differentiated(self.stack)
 
     @property
     def vmapped(self) -> bool:
         """Whether the gradient around it is under `jax.vmap`."""
-        return "jvp(" in self.stack.partition("vmap(")[2]
+        return is_differentiated(self.stack.partition("vmap(")[2])
 
     def inside(self, equation: Any) -> "_Place":
         """The place of an equation inside of the jaxpr that the equation at this place runs."""

@@ -1,13 +1,26 @@
 """The values of a plan that the forward pass makes and the backward pass reads."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
-from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.memory_spaces import MemorySpace, space_of
+from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.shapes import Shape
+from xlapipe.platforms import platform_named
+
+# Values are followed through these to the instructions that make or read them.
+HANDED_ON = RENAMES | COPIES | {"copy-done"}
+# Positions between an operation and the gradient that it was moved to.
+_BESIDE = 3
+# What a loop passes from one iteration to the next has its names in and after the loop.
+_CARRIED = ("parameter", "while")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +45,139 @@ def kept_values(plan: Plan) -> tuple[KeptValue, ...]:
     A scan keeps a stack of its iterations' values. Parameters are left out. Empty without live
     ranges, and for a program without gradients.
     """
-    phases = phases_of(plan).by_position
     if plan.live_ranges is None or not phases_of(plan).trains:
         return ()
-    ranges = {live.name: live for live in plan.live_ranges.ranges}
-    kept = []
-    for space in (MemorySpace.HBM, MemorySpace.HOST):
-        for allocation in plan.allocations_in(space):
-            for value in allocation.values:
-                live = ranges.get(value.name)
-                maker = plan.instructions.get(value.instruction)
-                if live is None or value.shape.is_tuple:
-                    continue
-                if maker is not None and maker.opcode == "parameter":
-                    continue
-                last = phases[live.end] if live.end < len(phases) else None
-                if phases[live.start] is Phase.FORWARD and last is not Phase.FORWARD:
-                    kept.append(KeptValue(allocation, value, space, live.start, live.end))
-    return tuple(kept)
+    rule = _Rule(plan)
+    return tuple(
+        KeptValue(allocation, value, space, live.start, live.end)
+        for space in (MemorySpace.HBM, MemorySpace.HOST)
+        for allocation in plan.allocations_in(space)
+        for _, value, live in rule.placed_in(allocation)
+        if rule.keeps(value, space)
+    )
+
+
+@once_per_object
+def saved_for_backward(plan: Plan) -> frozenset[str]:
+    """Names of values in device memory that are kept, also under the names that loops give them.
+
+    A scan keeps a stack, which is in the same memory before, in and after its iterations.
+    """
+    rule = _Rule(plan)
+    own = [held for held in kept_values(plan) if held.space is MemorySpace.HBM]
+    places = {place_of(held.allocation, held.value) for held in own}
+    in_place = defaultdict(list)
+    for allocation in {held.allocation.index: held.allocation for held in own}.values():
+        for _, value, live in rule.placed_in(allocation):
+            if (place := place_of(allocation, value)) in places:
+                in_place[place].append((value, live))
+    saved: set[str] = set()
+    pending = [(held.allocation, held.value, held.start, held.end) for held in own]
+    while pending:
+        allocation, value, start, end = pending.pop()
+        if value.name in saved:
+            continue
+        saved.add(value.name)
+        for other, live in in_place[place_of(allocation, value)]:
+            meanwhile = live.start < end and start < live.end
+            if meanwhile or (live.end == start and rule.hands_on(other, value)):
+                pending.append((allocation, other, live.start, live.end))
+    return frozenset(saved)
+
+
+def saved_at(occupancy: Occupancy, position: int | None) -> tuple[CountedValue, ...]:
+    """The values alive at a position that are kept for the backward pass, most bytes first.
+
+    Outputs and values in the memory of arguments are left out: they are kept anyway.
+    """
+    saved = saved_for_backward(occupancy.plan)
+    return tuple(
+        held
+        for held in occupancy.contents(position)
+        if held.role is Role.TEMP and held.value.name in saved
+    )
+
+
+def place_of(allocation: BufferAllocation, value: LogicalBuffer) -> tuple[int, int, int]:
+    """The memory of a value."""
+    return allocation.index, value.offset_bytes, value.size_bytes
+
+
+class _Rule:
+    """Which values are made in the forward pass and used after it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._phases = plan, phases_of(plan)
+        self._occupancy = Occupancy(plan)
+        self._schedule = plan.live_ranges.schedule if plan.live_ranges is not None else ()
+        self._positions = {name: position for position, name in enumerate(self._schedule)}
+
+    def placed_in(
+        self, allocation: BufferAllocation
+    ) -> Iterator[tuple[BufferAllocation, LogicalBuffer, LiveRange]]:
+        """The values that are alive at some position, without tuples of pointers."""
+        for value in allocation.values:
+            live = self._occupancy.alive.get(value.name)
+            if live is not None and not value.shape.is_tuple:
+                yield allocation, value, live
+
+    def hands_on(self, value: LogicalBuffer, later: LogicalBuffer) -> bool:
+        """Whether a value in the same memory is a later one, or a part of it."""
+        if self._opcode(later) in _CARRIED:
+            return True
+        maker = self._plan.instructions.get(later.instruction)
+        names = f"{later.instruction} {maker.op_name if maker is not None else ''}"
+        updates = "dynamic_update_slice" in names.replace("-", "_")
+        return updates and self._opcode(value) in _CARRIED
+
+    def _opcode(self, value: LogicalBuffer) -> str:
+        maker = self._plan.instructions.get(value.instruction)
+        return maker.opcode if maker is not None else ""
+
+    def keeps(self, value: LogicalBuffer, space: MemorySpace) -> bool:
+        # What a loop carries is kept if what it hands on or gets is, not by its own phase.
+        if self._opcode(value) == "parameter":
+            return False
+        live = self._occupancy.alive[value.name]
+        # What is copied decides: a TPU moves what it keeps from its own memory to HBM. A copy to
+        # the host that begins in the backward pass frees nothing until then.
+        own = value.instruction
+        maker = own if space is MemorySpace.HOST else self._copied(own)
+        if self._phases.of(maker) is not Phase.FORWARD:
+            return False
+        if live.end >= len(self._schedule):
+            return True
+        last = self._schedule[live.end]
+        return self._phases.of(last) is not Phase.FORWARD or self._is_beside_a_gradient(live)
+
+    def _copied(self, name: str) -> str:
+        """The instruction whose result a copy holds; of another instruction, and of a copy of an
+        argument or from the host's memory, itself.
+        """
+        origin = instruction = self._plan.instructions.get(name)
+        while origin is not None and origin.opcode in HANDED_ON and origin.operands:
+            origin = self._plan.instructions.get(origin.operands[0])
+            if origin is not None and self._is_on_host(origin.shape):
+                return name
+        is_copy = instruction is not None and instruction.opcode in COPIES
+        return origin.name if is_copy and origin and origin.opcode != "parameter" else name
+
+    def _is_on_host(self, shape: Shape) -> bool:
+        platform = platform_named(self._plan.platform)
+        return space_of(shape.memory_space, platform) is MemorySpace.HOST
+
+    def _is_beside_a_gradient(self, live: LiveRange) -> bool:
+        """Whether a gradient at once needs the result of the operation at which a lifetime ends.
+
+        XLA moves such operations out of the forward pass, next to the gradient.
+        """
+        last = self._schedule[live.end]
+        users = [user for user in self._plan.users_of(last) if user in self._positions]
+        first = min(users, key=self._positions.__getitem__, default=None)
+        if first is None or self._phases.of(first) is not Phase.BACKWARD:
+            return False
+        beside = max(_BESIDE, len(self._schedule) // 100)
+        return live.end - live.start > beside >= self._positions[first] - self._positions[last]
 
 
 def of_size(

@@ -5,6 +5,7 @@ for what computes gradients. What has neither name is before the first gradient 
 pass, after it part of the update.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,19 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import NO_KERNEL
 from xlapipe.plans.plan import Plan
 
-_TRANSPOSED, _DIFFERENTIATED, _RECOMPUTED = "transpose(", "jvp(", "rematted_computation"
+# Of a transformation, not at the end of a user's name such as `my_transpose(x)`.
+_TRANSPOSED, _DIFFERENTIATED = (re.compile(rf"(?<![\w.]){name}\(") for name in ("transpose", "jvp"))
+_RECOMPUTED = "rematted_computation"
+
+
+def is_backward(names: str) -> bool:
+    """Whether names of scopes and transformations, as in an op_name, are of the backward pass."""
+    return _TRANSPOSED.search(names) is not None
+
+
+def is_differentiated(names: str) -> bool:
+    """Whether names of scopes and transformations are of what is differentiated."""
+    return _DIFFERENTIATED.search(names) is not None
 
 
 class Phase(StrEnum):
@@ -42,9 +55,9 @@ class Phases:
         if first is None:
             return None
         op_name = self._op_name(name)
-        if _TRANSPOSED in op_name:
+        if is_backward(op_name):
             return Phase.BACKWARD
-        if _DIFFERENTIATED in op_name or self._positions.get(name, 0) < first:
+        if is_differentiated(op_name) or self._positions.get(name, 0) < first:
             return Phase.FORWARD
         return Phase.UPDATE
 
@@ -92,7 +105,7 @@ class Phases:
         """The position of the first instruction of the backward pass; None without one."""
         for name, position in self._positions.items():
             instruction = self.plan.instructions.get(name)
-            if instruction is not None and _TRANSPOSED in (instruction.op_name or ""):
+            if instruction is not None and is_backward(instruction.op_name or ""):
                 return position
         return None
 

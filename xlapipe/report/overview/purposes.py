@@ -9,9 +9,9 @@ from functools import cached_property
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.copies import copies_by_value
 from xlapipe.plans.donatable import argument_name
+from xlapipe.plans.kept_values import HANDED_ON, saved_for_backward
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
-from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, Phases, phases_of
 
 # Where a key begins in the path of a leaf.
@@ -20,10 +20,6 @@ _KEY = re.compile(r"[\[.]")
 _INTEGERS = ("int", "uint", "bool", "key")
 _INTEGER = re.compile(r"[su]\d+|pred")
 _CASTS = "convert_element_type"
-# Positions between an operation and the gradient that it was moved to.
-_BESIDE = 3
-# Arguments are followed through these to the instructions that read them.
-_HANDED_ON = RENAMES | COPIES | {"copy-done"}
 
 
 class Purpose(StrEnum):
@@ -89,7 +85,7 @@ class Uses:
         last = self.last_instruction(counted.value)
         until = self._plan.nearest_source(last) if last is not None else None
         until_phase = self._phases.of(last) if last is not None else None
-        return Use(self._purpose(counted, until_phase), until, until_phase)
+        return Use(self._purpose(counted), until, until_phase)
 
     def last_instruction(self, value: LogicalBuffer) -> str | None:
         """The instruction at which the lifetime of a value ends; None at the end of the step."""
@@ -98,7 +94,7 @@ class Uses:
             return None
         return live.schedule[alive.end]
 
-    def _purpose(self, counted: CountedValue, until_phase: Phase | None) -> Purpose:
+    def _purpose(self, counted: CountedValue) -> Purpose:
         value, role = counted.value, counted.role
         if role in (Role.PARAMETER, Role.ALIAS):
             return self._of_argument(counted.allocation, role)
@@ -106,51 +102,17 @@ class Uses:
             return Purpose.CONSTANT
         if role is Role.OUTPUT:
             return Purpose.OUTPUT
+        if value.name in saved_for_backward(self._plan):
+            return Purpose.SAVED
         if self.labels.is_workspace(value):
             return Purpose.WORKSPACE
         if value.instruction in self._collectives:
             return Purpose.COLLECTIVE
-        # What is copied decides: a TPU moves what it keeps from its own memory to HBM.
-        phase = self._phases.of(self._copied(value.instruction))
-        if phase is Phase.FORWARD and (
-            until_phase not in (Phase.FORWARD, None) or self._ends_beside_a_gradient(value)
-        ):
-            return Purpose.SAVED
-        return self._of_operation(value, phase)
+        return self._of_operation(value)
 
-    def _copied(self, name: str) -> str:
-        """The instruction whose result a copy holds; of another instruction, and of a copy of an
-        argument, itself.
-        """
-        origin = instruction = self._plan.instructions.get(name)
-        while origin is not None and origin.opcode in _HANDED_ON and origin.operands:
-            origin = self._plan.instructions.get(origin.operands[0])
-        is_copy = instruction is not None and instruction.opcode in COPIES
-        return origin.name if is_copy and origin and origin.opcode != "parameter" else name
-
-    def _ends_beside_a_gradient(self, value: LogicalBuffer) -> bool:
-        """Whether a value ends at an operation of the forward pass that a gradient needs at once.
-
-        XLA moves such operations out of the forward pass, next to the gradient.
-        """
-        last = self.last_instruction(value)
-        live = self._plan.live_ranges
-        if last is None or live is None:
-            return False
-        users = [user for user in self._plan.users_of(last) if user in self._positions]
-        first = min(users, key=self._positions.__getitem__, default=None)
-        if first is None or self._phases.of(first) is not Phase.BACKWARD:
-            return False
-        beside = max(_BESIDE, len(live.schedule) // 100)
-        return self._positions[first] - self._positions[last] <= beside
-
-    @cached_property
-    def _positions(self) -> Mapping[str, int]:
-        live = self._plan.live_ranges
-        return {name: place for place, name in enumerate(live.schedule)} if live is not None else {}
-
-    def _of_operation(self, value: LogicalBuffer, phase: Phase | None) -> Purpose:
+    def _of_operation(self, value: LogicalBuffer) -> Purpose:
         name = value.instruction
+        phase = self._phases.of(name)
         instruction = self._plan.instructions.get(name)
         copy = copies_by_value(self._plan).get(value.name)
         if copy is not None and copy.is_whole:
@@ -210,7 +172,7 @@ class Uses:
                 if user in seen:
                     continue
                 seen.add(user)
-                if self._plan.instructions[user].opcode in _HANDED_ON:
+                if self._plan.instructions[user].opcode in HANDED_ON:
                     pending.append(user)
                 else:
                     yield user
