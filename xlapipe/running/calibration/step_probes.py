@@ -1,5 +1,7 @@
 """Probes of what XLA fuses in a step: chains of layers, recurrences, updates, routed tokens."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -51,10 +53,6 @@ def chains(rng: Rng) -> Drawn:
     return gradient_of_squares(forward, floats) if backward else forward, *args
 
 
-def _activation(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    return one_of(rng, (jax.nn.gelu, jax.nn.silu, jnp.tanh, jax.nn.relu, lax.erf)), shape
-
-
 def _other(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
     sides = one_of(rng, (shape, (1, 1, shape[2]), (*shape[:2], 1)))
     adds = rng.random() < 0.5
@@ -62,31 +60,21 @@ def _other(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
 
 
 def _norm(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    centred = rng.random() < 0.5
+    centred = float(rng.random() < 0.5)
 
     def stage(x: Any, scale: Any) -> Any:
         wide = x.astype(F32)
-        wide = wide - wide.mean(-1, keepdims=True) if centred else wide
-        return (wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-5)).astype(
-            x.dtype
-        ) * scale
+        wide = wide - centred * wide.mean(-1, keepdims=True)
+        normed = wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-5)
+        return normed.astype(x.dtype) * scale
 
     return stage, shape, Arg(shape[2:], dtype)
 
 
-def _softmax(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    axis = one_of(rng, (2, 2, 1, 0))
-    return lambda x: jax.nn.softmax(x.astype(F32), axis).astype(x.dtype), shape
-
-
 def _product(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    outputs, activated = size(rng, 1, 8) * 8, rng.random() < 0.5
+    outputs, then = size(rng, 1, 8) * 8, one_of(rng, (jax.nn.gelu, lambda y: y))
     weight, bias = Arg((shape[2], outputs), dtype, scale=shape[2] ** -0.5), Arg((outputs,), dtype)
-
-    def stage(x: Any, w: Any, b: Any) -> Any:
-        return jax.nn.gelu(x @ w + b) if activated else x @ w + b
-
-    return stage, (*shape[:2], outputs), weight, bias
+    return lambda x, w, b: then(x @ w + b), (*shape[:2], outputs), weight, bias
 
 
 def _attention(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
@@ -107,63 +95,33 @@ def _transposed(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
     return lambda x: x.transpose(a, b, c) * 2, (shape[a], shape[b], shape[c])
 
 
-def _gated(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    half = max(1, shape[2] // 2)
-    return lambda x: jax.nn.silu(x[..., :half]) * x[..., -half:], (*shape[:2], half)
-
-
 def _gathered(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    index = Arg(shape[1:2], I32, below=max(2, shape[1]))
-    return lambda x, i: jnp.take(x, i % shape[1], axis=1, mode="clip"), shape, index
+    rows = min(size(rng, 4, 18), (1 << 24) // shape[2])
+    index = Arg(shape[:2], I32, below=max(2, rows))
+    return lambda x, t, i: x * t[i], shape, Arg((rows, shape[2]), dtype), index
 
 
-def _shifted(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    axis, padded = int(rng.integers(3)), rng.random() < 0.5
+def _without_array(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
+    axis, group = int(rng.integers(3)), 2 if shape[2] % 2 == 0 else 1
 
-    def stage(x: Any) -> Any:
-        if not padded:
-            return x - jnp.roll(x, 1, axis)
-        pads = [(2, 0) if number == axis else (0, 0) for number in range(3)]
-        return x + lax.slice_in_dim(jnp.pad(x, pads), 0, x.shape[axis], axis=axis)
-
-    return stage, shape
-
-
-def _looked_up(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    table = Arg((size(rng, 4, 18), shape[2]), dtype)
-    table = Arg((min(table.shape[0], (1 << 24) // shape[2]), shape[2]), dtype)
-    index = Arg(shape[:2], I32, below=table.shape[0])
-    return lambda x, t, i: x * t[i], shape, table, index
-
-
-def _cumulative(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    axis = int(rng.integers(3))
-    return lambda x: jnp.cumsum(x.astype(F32) * 0.01, axis).astype(x.dtype), shape
-
-
-def _dropped(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    key = jax.random.key(0)
-    return lambda x: jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0), shape
-
-
-def _short_sums(rng: Rng, shape: _Shape, dtype: Any) -> Drawn:
-    group = next((n for n in (4, 2, 3) if shape[2] % n == 0), 1)
-
-    def stage(x: Any) -> Any:
+    def short_sums(x: Any) -> Any:
         groups = x.astype(F32).reshape(*x.shape[:2], -1, group)
-        return (
-            (groups / (1 + (groups * groups).sum(-1, keepdims=True)))
-            .reshape(x.shape)
-            .astype(x.dtype)
-        )
+        return (groups / (1 + (groups * groups).sum(-1, keepdims=True))).reshape(x.shape)
 
-    return stage, shape
+    key = jax.random.key(0)
+    stages: tuple[Callable[[Any], Any], ...] = (
+        *(jax.nn.gelu, jax.nn.silu, jnp.tanh, jax.nn.relu, lax.erf, short_sums),
+        *(partial(jax.nn.softmax, axis=axis), lambda x: jnp.cumsum(x * 0.01, axis)),
+        *(lambda x: x - jnp.roll(x, 1, axis), lambda x: jax.nn.silu(x) * jnp.flip(x, axis)),
+        lambda x: jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0),
+    )
+    stage = one_of(rng, stages)
+    return lambda x: stage(x).astype(dtype), shape
 
 
 _STAGES = (
-    *(_activation, _activation, _other, _other, _norm, _norm, _softmax, _product, _product),
-    *(_attention, _transposed, _gated, _gathered, _shifted, _looked_up, _cumulative),
-    *(_dropped, _short_sums),
+    *(_without_array, _without_array, _without_array, _other, _other, _norm, _norm),
+    *(_product, _product, _attention, _transposed, _gathered),
 )
 
 
