@@ -162,7 +162,9 @@ def resolved_name(name: str) -> Meant:
     if target.name is not None:
         return target
     similar = [f"{other} ({rows[other].description})" for other in target.others]
-    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(rows)}"
+    hint = f"use one of {', '.join(rows)}"
+    if similar:
+        hint = f"use the nearest known, {' or '.join(similar)}"
     raise TargetError(
         f"unknown target {name!r}: expected a name that `xlapipe targets` lists; fix: {hint}, or "
         "add that GPU: write its configuration on a machine that has it (`xlapipe target capture "
