@@ -49,7 +49,7 @@ _SCHEDULED_BY = re.compile(
     r"(\{[^{}]*\}|computation_\d+)"
 )
 _WITHOUT_THUNK = ("constant", "bitcast", "get-tuple-element", "tuple", "after-all")
-_NUMBERS = re.compile(r"\.\d+(?=\.|$)")
+_NUMBERS = re.compile(r"\.\d+(?=[.\-]|$)")
 _CONSTANT_NUMBERS = re.compile(r"[._]\d+(?=[._]|$)")
 _CUDNN_CALL = 'custom_call_target="__cudnn$fmha'
 

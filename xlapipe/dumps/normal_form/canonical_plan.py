@@ -9,8 +9,10 @@ from xlapipe.dumps.normal_form.output_order import with_ordered_values
 
 _TOKEN = re.compile(r"[\w.\-]+")
 _KERNEL_NUMBERS = re.compile(r"_\d+(?=_|$)")
-# A name of a loop's instruction, of which the normal form leaves out the last number.
-_INNER_NUMBERS = re.compile(r"(?<=[a-z_])(?:\.\d+)+(?=\.[a-z])")
+# Names of a loop's instructions, of which the normal form leaves out only numbers at the end that
+# follow a dot.
+_INNER_NUMBERS = re.compile(r"(?<=[a-z_])(?:\.\d+)+(?=[.\-][a-z])")
+_INNER_CONSTANT = re.compile(r"constant(?:[._](?:\d+|clone))+")
 _KERNEL = re.compile(r"^( *kCustomKernel )(\S+)")
 _ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _FUSION_READING_NOTHING = re.compile(r"[\w.\-]+: \w+ \S.* \(\)(?: \{|$)")
@@ -40,7 +42,10 @@ def _canonical_section(section: str, module: CanonicalHlo) -> str:
     elif title in ("[allocations]", "[gemms]", "[fusions]", "[collectives]"):
 
         def renamed(match: re.Match[str]) -> str:
-            return names.get(match[0]) or _INNER_NUMBERS.sub("", match[0])
+            name = names.get(match[0])
+            if name is None and _INNER_CONSTANT.fullmatch(match[0]):
+                return "constant"
+            return name or _INNER_NUMBERS.sub("", match[0])
 
         lines = [_TOKEN.sub(renamed, line) for line in lines]
     if title == "[allocations]":
