@@ -5,10 +5,12 @@
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'
 #   make dump WORKLOADS=qwen3-step  only these, for every GPU that they were tuned on
+#   make jax VERSION=0.12.0.1       try a release of jax; docs/versions.md explains it
 #   make dump VENV=../venv          another place for the virtual environment
 
 PYTHON ?=
 JAX ?=
+VERSION ?=
 VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB, so more workers gain nothing.
 # Tests of a file share compiles, so a file stays on one worker. (pytest 9.2 ignores the groups of
@@ -40,7 +42,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs jax lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -100,6 +102,9 @@ docs: ## build the documentation into build/site; broken links are errors
 	@$(setup) docs
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
 	@echo "docs: build/site/index.html"
+
+jax: ## try another jax (VERSION=0.12.0.1): pin it, run its contract tests, list what changes in plans
+	@.ci/jax "$(VERSION)" $(or $(WORKLOADS),$(families))
 
 lock: ## regenerate requirements/ with the newest versions (needs uv)
 	@.ci/lock

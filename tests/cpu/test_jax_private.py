@@ -19,6 +19,7 @@ from jax.interpreters import mlir, pxla
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import xlapipe
+from tests.cpu.triton_commit import triton_commit
 from xlapipe import jax_private
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.jax_private import Place, replaced
@@ -208,6 +209,12 @@ def test_the_text_of_a_module_has_the_form_of_a_product() -> None:
         if " dot(" in text
     )
     assert text.startswith("f32[8,8]{1,0} dot(f32[8,8]{1,0}, f32[8,8]{1,0}), lhs_contr")
+
+
+@pytest.mark.skipif(version("jaxlib") not in TRITON_COMMITS, reason="no results are used with it")
+def test_xla_is_built_with_the_commit_of_triton_that_results_name() -> None:
+    """Silent if it is another: XLA ignores results of Triton, and the plan states a lock."""
+    assert triton_commit() == TRITON_COMMITS[version("jaxlib")]
 
 
 def test_changes_are_made_to_xlas_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""Writes the table of versions in docs/versions.md from what the repository pins and records.
+
+python -m tests.versions
+"""
+
+import re
+from collections.abc import Iterator
+
+from tests.conftest import GOLDEN_JAXLIB, ROOT
+from xlapipe.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
+
+PAGE = ROOT / "docs/versions.md"
+_PINS = re.compile(r"jax-([\d.]+)\.txt")
+_TABLE = re.compile(r"(?<=<!-- python -m tests.versions -->\n)(\|.*\n)*")
+
+
+def table() -> str:
+    """The table in Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in _rows())
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    yield "version", "what is tried with it", "autotune results for predicted locks"
+    yield "---", "---", "---"
+    for version in pinned():
+        use = "goldens, all tests" if version == GOLDEN_JAXLIB else "expectations, contract tests"
+        yield f"jax {version}", use, _results(version)
+        libtpu = ROOT / f"requirements/jax-{version}-tpu.txt"
+        if libtpu.exists():
+            pin = libtpu.read_text(encoding="utf-8").split("libtpu==")[1].strip()
+            yield f"libtpu {pin}", f"`make test-tpu JAX={version}`", "none needed"
+    for version in _torch_versions():
+        yield f"torch {version}", "dumps of Inductor, in `tests/inductor/data`", "not read"
+
+
+def pinned() -> list[str]:
+    """The versions of jax in requirements/, the oldest first."""
+    names = (path.name for path in (ROOT / "requirements").iterdir())
+    versions = [match[1] for match in map(_PINS.fullmatch, names) if match is not None]
+    return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
+
+
+def _results(version: str) -> str:
+    tables = jaxlibs_of_tables()
+    own = ", ".join(target for target, jaxlib in tables.items() if jaxlib == version)
+    if own:
+        return f"its own: {own}"
+    return "of another jaxlib" if version in TRITON_COMMITS else "none: plans are untuned"
+
+
+def _torch_versions() -> list[str]:
+    folders = (ROOT / "tests/inductor/data").glob("torch-*")
+    return sorted({folder.name.split("-")[1] for folder in folders})
+
+
+def written(page: str) -> str:
+    """The page with the table of now."""
+    return _TABLE.sub(lambda _: table(), page, count=1)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
