@@ -144,7 +144,8 @@ def _prediction(time: StepTime) -> Iterator[str]:
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
     text = f"predicted {microseconds(time.predicted_seconds)} on {about.device}"
-    text += f" ({low} to {high} in 9 of 10 programs)"
+    tried = " in 9 of 10 programs" if about.scaled_from is None else ", not tried on this GPU"
+    text += f" ({low} to {high}{tried})"
     if time.predicted_seconds is None:
         least = microseconds(time.predicted_at_least_seconds)
         text = f"predicted at least {least} on {about.device}"

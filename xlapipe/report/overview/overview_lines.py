@@ -248,7 +248,8 @@ def _predicted_text(prediction: Prediction) -> str:
         return f"no prediction: a part is not counted (--time), without it {counted}"
     unit = f" {seconds_text(high).rpartition(' ')[2]}"
     interval = f"{seconds_text(low).removesuffix(unit)} to {seconds_text(high)}"
-    return f"{seconds_text(seconds)} predicted (9 in 10: {interval})"
+    tried = "9 in 10" if prediction.scaled_from is None else "not tried on this GPU"
+    return f"{seconds_text(seconds)} predicted ({tried}: {interval})"
 
 
 def _next(overview: Overview, name: str) -> str:
