@@ -5,6 +5,7 @@ import pytest
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.expect import NoCopyAbove
 from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.origins import Origins
 from xlapipe.plans.program import ArgumentLeaf, Program
 
 ROWS = "f32[8,128]{1,0}"
@@ -234,3 +235,35 @@ def test_an_argument_that_is_returned_as_it_came_is_not_returned_instead() -> No
     program = Program(plan_of_text(text, {"b": 1, "c": 3}), arguments=(A, B))
     (violation,) = NoCopyAbove(0).check(program).violations
     assert violation.advice.startswith("do not return the argument b")
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+def test_a_chain_of_updates_is_followed_once(
+    last_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 50 updates in place of an argument is copied."""
+    count = 50
+    order = list(reversed(range(count)) if last_first else range(count))
+    lines = [f"%u{n} = {ROWS} dynamic-update-slice(%u{n - 1}, %r, %i, %i)" for n in range(count)]
+    lines += [f"%y{n} = {ROWS} copy(%u{n})" for n in order]
+    body = "\n".join(f"  {line}" for line in lines).replace("%u-1", "%a")
+    text = f"""HloModule m, is_scheduled=true
+
+ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %r = f32[1,128]{{1,0}} parameter(1)
+  %i = s32[] parameter(2)
+{body}
+  ROOT %f = {ROWS} negate(%u{count - 1})
+}}
+"""
+    memory = {"a": 0, "f": 1} | {f"u{n}": 0 for n in range(count)}
+    memory |= {f"y{n}": 2 + n for n in range(count)}
+    followed = []
+    nearer = Origins._nearer
+    monkeypatch.setattr(
+        Origins, "_nearer", lambda self, value: followed.append(value) or nearer(self, value)
+    )
+    chain = copies(text, memory)
+    assert [copy.sources[0].parameter_number for copy in chain] == [0] * count
+    assert len(followed) <= 2 * count

@@ -13,6 +13,7 @@ from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.origins import address_of, origins_of
 from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.shapes import Shape
 from xlapipe.platforms import platform_named
@@ -188,7 +189,7 @@ def _copy(
     }
     places = {position: plan.place_of(operand) for position, operand in operands.items()}
     known = {position: found for position, found in places.items() if found is not None}
-    in_place = any(_address(place) == _address(found) for found in known.values())
+    in_place = any(address_of(place) == address_of(found) for found in known.values())
     # Without the bodies of loops, the memory of what an update changes is not known.
     updates = _has(dataflow, written, opcodes.UPDATES)
     if in_place or (not known and updates):
@@ -199,7 +200,7 @@ def _copy(
             found[0].index,
             copied_bytes,
             copied_bytes == found[1].size_bytes,
-            parameter_number(plan, dataflow, operands[position]),
+            origins_of(plan).parameter_number(operands[position]),
         )
         for position, found in known.items()
         for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
@@ -225,40 +226,6 @@ def _bytes(operand: Value, elements: int) -> int:
     """The bytes of so many elements of an operand."""
     shape = operand.instruction.shape.at(operand.path)
     return (shape.size_bytes or 0) * elements // (shape.elements or 1)
-
-
-def parameter_number(
-    plan: Plan, dataflow: Dataflow, value: Value, *, through_copies: bool = False
-) -> int | None:
-    """The entry parameter that `value` is, or of which it is an update in place; None for others.
-
-    An instruction updates an operand in place if XLA gives both the same memory.
-
-    Args:
-      through_copies: whether copies of the parameter, and updates of these, count too.
-    """
-    entry = dataflow.module.entry
-    pending, seen = [value], set[tuple[str, str, Path]]()
-    while pending:
-        for same in dataflow.same_memory(pending.pop()):
-            if same.key in seen:
-                continue
-            seen.add(same.key)
-            computation, instruction, _ = same
-            if computation.name == entry and instruction.parameter_number is not None:
-                return instruction.parameter_number
-            place = plan.place_of(same)
-            if through_copies and instruction.opcode == "copy":
-                pending += filter(None, [dataflow.operand(Value(computation, instruction), 0)])
-            elif place is not None and place[1].name == same.name:
-                pending += [
-                    operand
-                    for position in range(len(instruction.operands))
-                    if (operand := dataflow.operand(Value(computation, instruction), position))
-                    and (found := plan.place_of(operand)) is not None
-                    and _address(found) == _address(place)
-                ]
-    return None
 
 
 def _moved(
@@ -378,12 +345,6 @@ def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
             if [shape.order for shape in written] != [shape.order for shape in read]:
                 return True
     return False
-
-
-def _address(place: Placed) -> tuple[int, int]:
-    """Allocation index and offset in bytes."""
-    allocation, value = place
-    return allocation.index, value.offset_bytes
 
 
 def _is_integer(shape: Shape) -> bool:

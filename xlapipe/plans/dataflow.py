@@ -151,10 +151,10 @@ class Dataflow:
             if current.key not in seen:
                 seen.add(current.key)
                 yield current
-                pending.extend(self._also_called(current))
+                pending.extend(self.one_step_nearer(current))
 
-    def _also_called(self, value: Value) -> Iterator[Value]:
-        """The values one step nearer to their definitions that have the same memory."""
+    def one_step_nearer(self, value: Value) -> Iterator[Value]:
+        """The values of `same_memory` that are one step nearer to their definitions."""
         computation, instruction, path = value
         opcode = instruction.opcode
         if opcode == "parameter":

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from xlapipe.plans.buffers import InputOutputAlias
-from xlapipe.plans.copies import parameter_number
 from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plans.opcodes import COPIES
+from xlapipe.plans.origins import origins_through_copies
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, Spec
 
 
@@ -131,11 +131,11 @@ def _is_only_read(dataflow: Dataflow, loop: Value, element: int, leaf: ArgumentL
 
 def cause_of_order(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:
     """For an output that is another donated argument than jax pairs with it, or updates that."""
-    module, entry = program.plan.module, program.plan.entry
-    if module is None or entry is None:
+    entry = program.plan.entry
+    if entry is None:
         return None
     output = Value(entry, entry.by_name[entry.root], alias.output_index or ())
-    number = parameter_number(program.plan, dataflow_of(module), output, through_copies=True)
+    number = origins_through_copies(program.plan).parameter_number(output)
     other = program.argument_of_parameter.get(number)
     if other is None or other is leaf or not other.donated:
         return None
