@@ -99,7 +99,10 @@ def test_a_compile_with_a_whole_dump_has_the_same_totals(
         (["qwen3-decod", "--vary", "batch=1"], ["did you mean", "qwen3-decode"]),
         (["qwen3-decode", "--memory-fraction", "1.5"], ["--memory-fraction 1.5", "up to 1"]),
         (["qwen3-decode", "--memory-fraction", "0"], ["--memory-fraction 0", "above 0"]),
-        (["qwen3-decode", "--reserve", "-1"], ["--reserve -1: expected 0 or more bytes"]),
+        (
+            ["qwen3-decode", "--reserve", "-1"],
+            ["--reserve -1: expected a size; fix: write e.g. 16GB"],
+        ),
         (["qwen3-decode", "--autotune-lock", "lock.json"], ["does not accept --autotune-lock"]),
         (["qwen3-decode", "--topology", "8"], ["topology '8'", "HOSTSxGPUS"]),
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),

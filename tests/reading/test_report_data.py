@@ -150,10 +150,10 @@ def test_a_size_as_people_write_it(text: str, size_bytes: int) -> None:
     ("text", "message"),
     [
         ("16G", r"fix: write 16GB \(powers of 1000\) or 16GiB \(powers of 1024\)"),
-        ("-1", "expected a size such as 16GB"),
-        ("16 giga", "found '16 giga'"),
+        ("-1", "fix: write e.g. 16GB"),
+        ("16 giga", "expected a size"),
         ("1e9", "expected a size"),
-        ("", "found ''"),
+        ("", "expected a size"),
         ("nan", "expected a size"),
     ],
 )

@@ -13,8 +13,8 @@ from xlapipe.cli.options import (
     add_target_options,
     add_vary_option,
     at_least_one,
-    positive_size,
     read_compile_options,
+    size_of,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import EndedBySignalError, XlapipeError
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=positive_size,
+        type=size_of("--limit", least=1),
         metavar="SIZE",
         help="what a plan may need, instead of the device's usable memory: " + SIZE_HELP,
     )

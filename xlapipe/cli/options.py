@@ -14,6 +14,7 @@ from xlapipe.cli.output import print_error, print_note
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
+from xlapipe.errors import XlapipeError
 from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.report.units import parse_bytes
 
@@ -231,7 +232,7 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reserve",
-        type=size,
+        type=size_of("--reserve"),
         default=0,
         metavar="SIZE",
         help="memory that must stay free for other live arrays and programs of the process: "
@@ -283,19 +284,25 @@ def target_names(text: str) -> str:
     return ",".join(names)
 
 
-def size(text: str) -> int:
-    """The type of an argument that is a number of bytes, e.g. 16GB, 16GiB or 17179869184."""
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def size_of(option: str, *, least: int = 0) -> Callable[[str], int]:
+    """The type of an option that is a number of bytes, e.g. 16GB, 16GiB or 17179869184.
 
+    Args:
+      option: its name, for errors.
+      least: the smallest number that is accepted.
+    """
 
-def positive_size(text: str) -> int:
-    """The type of an argument that is a number of bytes above 0."""
-    size_bytes = size(text)
-    if size_bytes == 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0 bytes, found {text!r}")
+    def size_bytes(text: str) -> int:
+        try:
+            number = parse_bytes(text)
+        except ValueError as error:
+            raise XlapipeError(f"{option} {text}: {error}") from None
+        if number < least:
+            raise XlapipeError(
+                f"{option} {text}: expected {least} or more bytes; fix: write e.g. {option} 16GB"
+            )
+        return number
+
     return size_bytes
 
 

@@ -10,8 +10,8 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
     add_target_options,
-    positive_size,
     read_compile_options,
+    size_of,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
 from xlapipe.compiling.defaults import DEFAULT_TARGET
@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--free",
-        type=positive_size,
+        type=size_of("--free", least=1),
         metavar="SIZE",
         help="compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
     )

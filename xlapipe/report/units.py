@@ -46,12 +46,12 @@ def parse_bytes(text: str) -> int:
     """
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"expected a size such as 16GB, 16GiB or 17179869184, found {text!r}")
+        raise ValueError("expected a size; fix: write e.g. 16GB, 16GiB or 17179869184")
     number, prefix = match["number"].replace("_", "").replace(",", ""), match["prefix"].upper()
     if prefix and not match["unit"] and not match["binary"]:
         raise ValueError(
-            f"expected a unit such as GB or GiB, found {text!r}; fix: write {number}{prefix}B "
-            f"(powers of 1000) or {number}{prefix}iB (powers of 1024)"
+            f"expected a unit such as GB or GiB; fix: write {number}{prefix}B (powers of 1000) or "
+            f"{number}{prefix}iB (powers of 1024)"
         )
     power = "KMGT".index(prefix) + 1 if prefix else 0
     unit: int = (1024 if match["binary"] else 1000) ** power
