@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.opened import open_path
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.changed_workload import changed_workload
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
 from xlapipe.plans.donatable import donatable
+from xlapipe.plans.made_together import made_together
 from xlapipe.registry import WorkloadReference
+from xlapipe.report.overview.overview import Overview
+from xlapipe.report.overview.overview_lines import overview_lines
 from xlapipe.sizing.remedies import (
     Change,
     Limit,
@@ -219,6 +223,27 @@ def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
     assert [row.name for row in donatable(program)] == ["x"]
     donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}").program
     assert donatable(donated) == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "name"), [("joined_fills", "copy_fusion"), ("joined_siblings", "multi_output_fusion")]
+)
+def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
+    step: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER)
+    (job,) = jobs_of([f"hungry_step:{step}"], CompileOptions(untuned=True))
+    compiled = compile_dump(job, None)
+    (made,) = made_together(compiled.dump.plan)
+    assert made.values > 1 and made.joined_by == name
+    overview = Overview(Opened.of_dump(compiled.dump))
+    screen = "\n".join(str(line) for line in overview_lines(overview, "dump", width=500))
+    assert "Made long before use" in screen and f"xla_disable_hlo_passes={name}" in screen
+    (change,) = [c for c in changes_of(compiled.dump.program, job) if "hlo_passes" in c.text]
+    without = compile_dump(replace(job, options={**job.options, **change.options}), None)
+    freed_bytes = compiled.dump.plan.totals.temp_bytes - without.dump.plan.totals.temp_bytes
+    assert freed_bytes > made.size_bytes // 3
+    assert made_together(without.dump.plan) == ()
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:

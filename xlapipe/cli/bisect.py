@@ -104,6 +104,8 @@ def _candidates(
 
 def _step_line(step: "Step") -> str:
     state = "worse" if step.bad else "as good as the first"
+    if step.less_bytes > 0 and not step.bad:
+        state = f"{step.less_bytes:,} B of temp less than the first"
     failed = f"; fails: {'; '.join(step.failed)}" if step.failed else ""
     return (
         f"{step.label}: temp {step.temp_bytes:,} B, total {step.total_bytes:,} B, {state}{failed}"
@@ -136,7 +138,11 @@ def _lines(workload: str, result: "Bisection") -> "Iterator[Text]":
     for step in result.steps:
         yield Text(_step_line(step))
     if result.difference is None:
-        yield Text(f"{workload}: the last candidate is as good as the first", style="bold")
+        last = result.steps[-1]
+        outcome = f"{last.label} is as good as the first"
+        if last.less_bytes > 0:
+            outcome = f"{last.label} needs {last.less_bytes:,} B of temp less than the first"
+        yield Text(f"{workload}: no candidate that was compiled is worse; {outcome}", style="bold")
         return
     yield Text(f"{workload}: {result.bad} is the first that is worse; {result.good} is not")
     yield from difference_lines(result.difference, everything=True)

@@ -31,6 +31,7 @@ class Step:
     Attributes:
       failed: the expectations that fail.
       bad: whether the plan is worse than the first one's.
+      less_bytes: of temporary memory than the first one's; negative if it is more.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Step:
     total_bytes: int
     failed: tuple[str, ...]
     bad: bool
+    less_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ def _step(label: str, dump: Dump, base: Step | None, expect: str | None) -> Step
         bad = totals.temp_bytes > base.temp_bytes
     else:
         bad = any(expect in text and text not in base.failed for text in failed)
-    return Step(label, dump, totals.temp_bytes, totals.total_allocation_bytes, failed, bad)
+    less_bytes = base.temp_bytes - totals.temp_bytes if base is not None else 0
+    total_bytes = totals.total_allocation_bytes
+    return Step(label, dump, totals.temp_bytes, total_bytes, failed, bad, less_bytes)
 
 
 def _refuse_base(label: str, texts: list[str], failed: tuple[str, ...], expect: str) -> None:

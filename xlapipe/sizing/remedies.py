@@ -13,6 +13,7 @@ from xlapipe.dumps.dump import Dump
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import ParameterError
 from xlapipe.plans.donatable import argument_name, donatable
+from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.advice import Remedy
@@ -31,6 +32,7 @@ _POLICIES = {
 # The file in a temporary folder that the compiling child writes the chosen value to.
 _NOTE = "rematerialised.txt"
 _SHARDS = 2
+_DISABLED = "xla_disable_hlo_passes"
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
 
@@ -193,6 +195,19 @@ def changes_of(
         yield Change(text, options={slop: percent})
     if overlap is not None:
         yield Change(f"XLA option {overlap}=False", options={overlap: False})
+    yield from _without_passes(program, job)
+
+
+def _without_passes(program: Program, job: Job) -> Iterator[Change]:
+    """XLA's passes that made values in one kernel which wait at the peak.
+
+    Each is left out alone: what they join takes less time.
+    """
+    given = str(job.options.get(_DISABLED, ""))
+    for name in dict.fromkeys(made.joined_by for made in made_together(program.plan)):
+        passes = f"{given},{name}".lstrip(",")
+        text = f"XLA option {_DISABLED}={passes}: XLA makes values when they are used, not at once"
+        yield Change(text, options={_DISABLED: passes})
 
 
 def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[Change]:

@@ -11,6 +11,7 @@ from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
+from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.wording import counted
@@ -167,7 +168,8 @@ def _row_lines(
 
 
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
-    for line in (*_donation(overview), *_copies(overview), *_collectives(overview)):
+    parts = (_donation, _copies, _made_together, _collectives)
+    for line in (line for part in parts for line in part(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
@@ -212,6 +214,17 @@ def _copies(overview: Overview) -> Iterator[str]:
     transfers = find_host_transfers(overview.plan)
     if transfers:
         yield f"Host memory: {counted(len(transfers), 'transfer')} (--all)"
+
+
+def _made_together(overview: Overview) -> Iterator[str]:
+    for made in made_together(overview.plan)[:1]:
+        source = overview.plan.nearest_source(made.instruction)
+        at = f" ({overview.named(source)})" if source is not None else ""
+        yield (
+            f"Made long before use: {made.values} values, {rounded(made.size_bytes)}, by "
+            f"{made.instruction} at position {made.position}{at}: XLA's pass {made.joined_by} "
+            f"joined kernels; `xlapipe advise` tries xla_disable_hlo_passes={made.joined_by}"
+        )
 
 
 def _collectives(overview: Overview) -> Iterator[str]:
