@@ -51,12 +51,15 @@ LARGE = {
 def params(policies: Collection[str]) -> list[Any]:
     """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick.
 
-    A large workload without a tuned golden is compiled for cuBLAS in the slow suite.
+    A large workload without a tuned golden is compiled for cuBLAS in the slow suite, and there is
+    Triton's untuned plan of those that are tuned.
     """
 
     def marks(workload: str, policy: str) -> Any:
         if workload in RESNETS or (workload in TORCH_TWINS and policy != "tuned"):
             return pytest.mark.exhaustive
+        if policy == "triton" and workload in TUNED and workload not in LARGE:
+            return pytest.mark.slow
         if policy == "tuned" or workload not in LARGE:
             return ()
         in_ci = policy == "cublas" and workload not in TUNED

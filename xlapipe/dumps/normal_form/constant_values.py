@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xlapipe.dumps.normal_form.module_text import read_module_text
+from xlapipe.plans import SourceLine
 from xlapipe.readers.hlo_proto import HloProto, LiteralProto
 
 # A line, or what follows the name in it.
@@ -158,7 +159,7 @@ def constants_that_differ(
 
 
 def places_of(
-    constants: Iterable[Constant], text: str, source: Callable[[str], str | None]
+    constants: Iterable[Constant], text: str, source: Callable[[str], SourceLine | None]
 ) -> list[str]:
     """Where a step uses constants of these values, e.g. `step.py:12`.
 
@@ -167,7 +168,7 @@ def places_of(
       source: the place of an instruction, by its name.
     """
     wanted = {constant.digits for constant in constants}
-    places: dict[str, None] = {}
+    places: dict[SourceLine, None] = {}
     for computation in read_module_text(text)[1].values():
         for line in computation.instructions:
             _, found = split_constants(line.text)
@@ -176,7 +177,7 @@ def places_of(
             readers = (it.name for it in computation.instructions if line.name in it.reads)
             known = (source(name) for name in (line.name, *readers))
             places |= dict.fromkeys(list(filter(None, known))[:1])
-    return list(places)
+    return [str(place) for place in sorted(places, key=lambda it: (it.file, it.line))]
 
 
 def _module_of(proto: bytes) -> HloProto:

@@ -36,7 +36,7 @@ from xlapipe.dumps.normal_form.constant_values import (
 )
 from xlapipe.dumps.normal_form.hlo import normal_hlo
 from xlapipe.errors import DumpError
-from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.plans import AllocationKind, BufferAllocation, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
@@ -126,9 +126,8 @@ class NormalForm:
             return []
         text, _ = self._with_digests
 
-        def source(name: str) -> str | None:
-            line = lines.stack_frames.source_line(lines.frame_of.get(name, 0))
-            return None if line is None else str(line)
+        def source(name: str) -> SourceLine | None:
+            return lines.stack_frames.source_line(lines.frame_of.get(name, 0))
 
         return places_of(constants, text or self._optimised(), source)
 
