@@ -7,7 +7,9 @@ from math import log
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.expect import FloorAtMost, StepTimeAtMost
 from xlapipe.plans import Plan
+from xlapipe.plans.program import Program
 from xlapipe.predict.calibration import CalibrationError, shipped_calibration
 from xlapipe.predict.choose import calibration_for
 from xlapipe.predict.gpu import HOPPER, gpu_of
@@ -162,3 +164,34 @@ def test_formulas_hold_the_figures_of_the_device() -> None:
     assert larger.l2_bytes > HOPPER.l2_bytes
     assert larger.bandwidth > 1.5
     assert larger.peak > 2
+
+
+def test_expectations_use_the_device_of_the_dump() -> None:
+    """As `show --time` does, not the catalogue's figures of its target."""
+    slow = DEVICE.replace("memory_bandwidth: 4814304000000", "memory_bandwidth: 481430400000")
+    assert slow != DEVICE
+    program = Program(plan_of_text(COPY), target="h200", target_config=slow)
+    device = device_of_config(slow)
+    study = Study(program.plan, device)
+    assert study.cost is not None
+    floor = study.cost.floor_seconds
+    assert floor == pytest.approx(2 * 4 * 2**24 / 481430400000)
+    for target in (None, "h200"):
+        (violation,) = StepTimeAtMost(1e-6, target).check(program).violations
+        assert study.prediction is not None
+        assert study.prediction.text in violation.found
+    assert FloorAtMost(1.01 * floor, "h200").check(program).holds
+    assert not FloorAtMost(0.99 * floor, "h200").check(program).holds
+    assert FloorAtMost(0.5 * floor, "h100_sxm").check(program).holds
+
+
+COPY = """HloModule s, is_scheduled=true
+inside {
+  a = f32[16777216]{0} parameter(0)
+  ROOT b = f32[16777216]{0} negate(a)
+}
+ENTRY main {
+  x = f32[16777216]{0} parameter(0)
+  ROOT y = f32[16777216]{0} fusion(x), kind=kLoop, calls=inside
+}
+"""

@@ -75,6 +75,8 @@ def _target_lines(
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
+        if predicted.scaled_from is not None:
+            yield from (Text(f"  assumed: {text}") for text in predicted.assumptions)
     yield from map(Text, error_notes([row.memory for row in rows]))
     if not all(row.fits_within_error for row in rows):
         yield Text(SMALL_MARGIN)

@@ -264,8 +264,8 @@ class _Predictor:
         if untuned > _SHOWN_SHARE * total:
             self._assumptions[
                 f"{untuned / total:.0%} of the time is of products with XLA's default tiles or "
-                "of convolutions without an engine: they are predicted as a tuner would choose "
-                "them, and take longer if nothing tunes them"
+                "another GPU's, or of convolutions without an engine: they are predicted as a "
+                "tuner would choose them, and take longer if nothing tunes them"
             ] = None
         constants = self._calibration.constants
         call = (

@@ -11,7 +11,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
-from xlapipe.predict.gpu import Gpu
+from xlapipe.predict.gpu import HOPPER, Gpu
 from xlapipe.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
 from xlapipe.predict.work import KernelWork
 
@@ -93,6 +93,8 @@ def triton_product(
     element_bytes = (element_bits(element) or 32) / 8
     tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
     as_tuned = untuned and tile is not None and result > tile.area * gpu.multiprocessors
+    # A tuner of another GPU than those whose tiles the formulas know may choose cuBLAS instead.
+    tuned_anew = as_tuned or gpu != HOPPER
     if as_tuned and tile is not None:
         fills = int(log2(result / gpu.multiprocessors))
         area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], fills))
@@ -109,7 +111,7 @@ def triton_product(
         what=work.what + (", in tiles as a tuner chooses them" if as_tuned else ""),
         tile=tile,
         as_tuned=as_tuned,
-        or_else=_given_to_cublas(dot, body, cost, flops, gpu) if as_tuned and dot else None,
+        or_else=_given_to_cublas(dot, body, cost, flops, gpu) if dot and tuned_anew else None,
     )
 
 
