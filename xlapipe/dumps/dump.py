@@ -290,7 +290,7 @@ def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
         file = folder / f"{name}{suffix}"
         with suppress(DumpError, OSError):
             if os.path.lexists(file) and read_file(folder, name) == content:
-                return file.name, file.read_bytes()
+                return file.name, read_plain(file, follow_links=False)
     return _packed(name, content)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from xlapipe.errors import TargetError
-from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.contents import Refusal, read_head, read_plain
 from xlapipe.predicted_locks.form import Form
 
 TABLES = Path(__file__).with_name("tables")
-_LIMIT_BYTES = 64 << 20
+_LIMIT_BYTES, _HEADER_BYTES = 64 << 20, 64 << 10
 _PARTS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -36,8 +36,7 @@ def jaxlibs_of_tables() -> dict[str, str]:
     """The jaxlib whose results this package has, by target."""
     headers = {}
     for path in sorted(TABLES.glob("*.jsonl")):
-        with path.open(encoding="utf-8") as file:
-            headers[path.stem] = json.loads(file.readline())
+        headers[path.stem] = json.loads(read_head(path, _HEADER_BYTES).partition(b"\n")[0])
     return {target: header["about"]["versions"]["jaxlib"] for target, header in headers.items()}
 
 
