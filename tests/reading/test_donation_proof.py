@@ -144,6 +144,26 @@ def test_an_output_that_is_aliased_to_another_leaf() -> None:
     assert row.reason == "out has its shape and dtype, but is aliased to old"
 
 
+@pytest.mark.parametrize(
+    ("changed", "found", "advice"),
+    [
+        ({}, "out has a separate allocation", "add the argument 'new'"),
+        ({"shape": (9, 128)}, "it is not donated", "return its new value with its shape and dtype"),
+        ({"path": "other"}, "out is aliased to cache", "return one more value of its shape"),
+    ],
+)
+def test_a_leaf_that_is_not_donated_gets_the_advice_that_works(
+    changed: dict[str, Any], found: str, advice: str
+) -> None:
+    new = replace(leaf("new", 1, donated=False), **changed)
+    step = replace(
+        IN_PLACE if new.path == "other" else program(), arguments=(leaf("cache", 0), new)
+    )
+    (violation,) = Aliased(new.path).check(step).violations
+    assert violation.found.endswith(found)
+    assert violation.advice.startswith(advice)
+
+
 def test_the_same_buffer_in_two_leaves() -> None:
     shared = replace(IN_PLACE, same_buffer={"cache": "weights['head']"})
     row = only(shared)

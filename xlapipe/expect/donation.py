@@ -145,12 +145,21 @@ def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
 def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
     plan, name = program.plan, argument_name(leaf.path)
     partner, source = partner_of(program, leaf)
+    owner = program.owner_of_output.get(partner.path) if partner is not None else None
+    found, returned = "", ""
+    if partner is None:
+        returned = "return its new value with its shape and dtype, and "
+    elif owner is not None and owner.donated:
+        found = f"; {partner.path} is aliased to {owner.path}"
+        returned = "return one more value of its shape and dtype, and "
+    else:
+        found = f"; {partner.path} has a separate allocation"
     return Violation(
         _expected(leaf),
-        "it is not donated" + (f"; {partner.path} has a separate allocation" if partner else ""),
+        f"it is not donated{found}",
         _where_parameter(plan, leaf.parameter_number),
         source,
-        f"add the argument {name!r} to donate_argnums",
+        f"{returned}add the argument {name!r} to donate_argnums",
         f"leaves of {name!r}, not donated",
         leaf.size_bytes,
         leaf.path,

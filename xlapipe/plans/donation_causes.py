@@ -58,7 +58,10 @@ def cause_of_sharding(leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
     """For an output that is split over the devices in another way than the argument."""
     if (output.shape, output.dtype) != (leaf.shape, leaf.dtype):
         return None
-    advice = "give argument and output the same sharding (in_specs, out_specs)"
+    advice = (
+        "give argument and output the same sharding (in_shardings and out_shardings of jax.jit, or "
+        "in_specs and out_specs of the workload)"
+    )
     if output.size_bytes != leaf.size_bytes:
         return Cause(
             f"the sharding of {output.path} differs: {output.size_bytes:,} B on each device, "
