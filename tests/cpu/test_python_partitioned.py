@@ -63,4 +63,6 @@ def test_a_step_that_the_tests_process_lowers_is_refused_with_what_works() -> No
 
 def test_a_callback_over_a_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     dump = compiled("callback", monkeypatch)
-    assert [c.kind for c in dump.plan.collectives or ()] == ["all-gather", "all-reduce"]
+    gathered, reduced = (c.kind for c in dump.plan.collectives or ())
+    assert gathered == "all-gather"
+    assert reduced in ("all-reduce", "reduce-scatter")  # of jaxlib 0.11, of others
