@@ -18,7 +18,8 @@ from xlapipe.choosing.policies import Place, applicable, chosen_values, places_o
 from xlapipe.choosing.search import keep_within
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
 from xlapipe.lowering.forward_graph import ForwardGraph
-from xlapipe.lowering.forward_values import forward_graph
+from xlapipe.lowering.forward_values import forward_graph, named_values
+from xlapipe.plans.program import KeptIn
 
 Step = Callable[[jax.Array, jax.Array, Any], Any]
 W = jax.ShapeDtypeStruct((32, 32), jnp.float32)
@@ -207,6 +208,30 @@ def test_names_in_a_branch_and_a_gradient_in_a_while_loop_are_seen() -> None:
     graph = forward_graph(jax.jit(trained).trace(W, X).jaxpr)
     needed = [value.key.primitive for value in graph.values if value.needed and value.key]
     assert {"cos", "sin", "tanh"} & set(needed)
+
+
+@pytest.mark.parametrize(("at_start", "kept"), [(True, KeptIn.HOST), (False, KeptIn.CARRY)])
+def test_a_name_for_what_a_scan_carries_is_of_the_body_that_gets_it(
+    at_start: bool, kept: KeptIn
+) -> None:
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["residual"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def named(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        x = checkpoint_name(x, "residual") if at_start else x
+        y = x + jnp.tanh(jnp.sin(x @ w))
+        return (y if at_start else checkpoint_name(y, "residual")), None
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        body = jax.checkpoint(named, policy=policy, prevent_cse=False)
+        return jnp.mean(jax.lax.scan(body, x, jnp.stack([w, w]))[0] ** 2)
+
+    (value,) = named_values(jax.jit(jax.grad(loss)).trace(W, X).jaxpr)
+    assert (value.name, value.kept) == ("residual", kept)
 
 
 def test_two_loops_on_a_line_are_counted(tmp_path: Path) -> None:

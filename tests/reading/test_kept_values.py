@@ -63,6 +63,10 @@ def program(*values: NamedValue) -> Program:
 
 
 DEVICE, HOST = KeptIn.DEVICE, KeptIn.HOST
+CARRIED = (
+    "the body returns it as the loop's carry, and the loop keeps the carry that each iteration "
+    "gets, on the device"
+)
 RECOMPUTED = "the backward pass does not use it, or computes it again"
 
 
@@ -124,6 +128,9 @@ RECOMPUTED = "the backward pass does not use it, or computes it again"
             ["it is kept on the device"],
         ),
         (Offloaded("h"), [value((8,), None)], "0 B in host memory", [RECOMPUTED]),
+        (Offloaded("h"), [value((8,), KeptIn.CARRY)], "0 B in host memory", [CARRIED]),
+        (Saved("h"), [value((8,), KeptIn.CARRY)], "0 B", [CARRIED]),
+        (NotSaved("h"), [value((8,), KeptIn.CARRY)], "0 B", []),
         (Saved("k"), [value((8,), DEVICE)], "0 B", ["the step names h"]),
         (NotSaved("k"), [], "0 B", ["the dump records no named value"]),
     ],

@@ -313,7 +313,7 @@ def _rows(
 
 def _why(value: ForwardValue) -> str:
     if value.key is None:
-        return "carried by the loop: input of each iteration"
+        return "carried by the loop: input of each iteration, which its body can name at its start"
     if not value.differentiated:
         return "computed outside of the differentiated function, where no policy applies"
     where = " in each iteration of a loop" if value.loop is not None else ""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.kept import kept_in_plan
+from xlapipe.expect.kept import carried, kept_in_plan
 from xlapipe.expect.memory import allocations_named, describe, no_leaf_named
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import KeptIn, NamedValue, Program
@@ -69,6 +69,12 @@ class Offloaded(Expectation):
                 )
             elif value.kept is KeptIn.DEVICE:
                 found = "it is kept on the device"
+            elif value.kept is KeptIn.CARRY:
+                found, at_start = carried(value.name)
+                violations.append(
+                    Violation(f"{value}: kept in host memory", found, advice=at_start)
+                )
+                continue
             else:
                 found = "the backward pass does not use it, or computes it again"
             violations.append(
@@ -79,7 +85,8 @@ class Offloaded(Expectation):
                     if value.kept is KeptIn.HOST
                     else "offload it with jax.checkpoint_policies.save_and_offload_only_these_"
                     f'names(names_which_can_be_offloaded=[{self.name!r}], offload_src="device", '
-                    'offload_dst="pinned_host", …)',
+                    'offload_dst="pinned_host", …); if the step does, a later function under '
+                    "jax.checkpoint keeps it as its input: give the name at that function's start",
                 )
             )
         return self.finding(f"{offloaded_bytes:,} B in host memory", *violations)

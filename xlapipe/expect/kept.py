@@ -56,7 +56,7 @@ class NotSaved(Expectation):
             return self.finding("unknown", no_live_ranges("the kept values"))
         violations = []
         for value in values:
-            if value.kept is None:
+            if value.kept in (None, KeptIn.CARRY):
                 continue
             spaces = (MemorySpace.HOST, MemorySpace.HBM)
             # XLA may leave a value on the device that jax moves to the host.
@@ -89,10 +89,22 @@ def kept_in_plan(program: Program, value: NamedValue, space: MemorySpace) -> tup
     return of_size(inside, elements, value.size_bytes // value.count, several_devices=several)
 
 
+def carried(name: str) -> tuple[str, str]:
+    """What is kept in place of a value that a loop's body returns as its carry, and what to do."""
+    return (
+        "the body returns it as the loop's carry, and the loop keeps the carry that each iteration "
+        "gets, on the device",
+        f"give the name at the body's start, to the carry that it gets: x = checkpoint_name(x, "
+        f"{name!r})",
+    )
+
+
 def _not_saved(value: NamedValue, count: int) -> tuple[str, str]:
     """What was found in place of a saved value, and what to do."""
     if value.kept is KeptIn.HOST:
         return "the policy offloads it to the host's memory", "expect Offloaded(name) instead"
+    if value.kept is KeptIn.CARRY:
+        return carried(value.name)
     if value.kept is None:
         return (
             "the backward pass does not use it, or computes it again",

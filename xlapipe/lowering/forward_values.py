@@ -121,6 +121,7 @@ class _Walk:
         self._sizes: dict[Any, Sizes] = {}
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
+        self._carries: set[int] = set()
         self._on_host: set[int] = set()
         self._arguments: list[Any] = []
         self._loops = 0
@@ -156,6 +157,8 @@ class _Walk:
                 # A name copies nothing: what it is given to is the same value.
                 if not self._needed.isdisjoint((value.number, *value.inputs)):
                     kept = KeptIn.HOST if value.on_host else KeptIn.DEVICE
+                elif value.number in self._carries:
+                    kept = KeptIn.CARRY
                 name = made["key"].name
                 groups[name, value.shape, value.dtype, value.trips, kept].append(value)
         return tuple(
@@ -262,6 +265,10 @@ class _Walk:
         if equation.primitive.name == "shard_map":
             place = replace(place, devices=place.devices * _manual_devices(equation.params))
         self.equations(body, inner, place)
+        if equation.primitive.name == "scan" and not place.backward:
+            carried = carried_inputs(equation.params)
+            outputs = body.outvars[: carried.stop - carried.start]
+            self._carries.update(_numbers(outputs, inner))
         self._pass_sizes(equation.outvars, body.outvars)
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
             maker.update((outside, number) for number in _numbers([inside], inner))

@@ -110,10 +110,15 @@ class RequestedCollective:
 
 
 class KeptIn(StrEnum):
-    """The memory that keeps a value of the forward pass for the backward pass."""
+    """The memory that keeps a value of the forward pass for the backward pass.
+
+    CARRY is what a loop's body returns as its carry: not the value is kept, but the input of each
+    iteration, on the device, which a policy decides about only under a name that the body gives it.
+    """
 
     DEVICE = "device"
     HOST = "host"
+    CARRY = "carry"
 
 
 @dataclass(frozen=True, slots=True)
