@@ -93,6 +93,14 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
     assert any(row.purpose is Purpose.SAVED for row in rows.values())
 
 
+def test_a_lower_bound_is_no_time_of_a_step() -> None:
+    """Collectives among four GPUs, of which none was timed."""
+    path = GOLDENS / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
+    lines = [line.plain for line in overview_lines(Overview(open_path(path)), "DIR", width=80)]
+    (time,) = (line.strip() for line in lines if "Time:" in line)
+    assert re.fullmatch(r"Time: at least [\d.]+ ms: a part is not counted \(--time\)", time)
+
+
 def test_arguments_of_which_a_gradient_is_returned_are_weights() -> None:
     overview = Overview(open_path(GOLDENS / "torch-block" / f"h200-cublas-jax{GOLDEN_JAXLIB}"))
     purposes = {row.name: row.purpose for row in overview.rows}

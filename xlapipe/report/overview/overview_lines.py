@@ -248,21 +248,22 @@ def _time(overview: Overview) -> Iterator[str]:
         bounds = cost.bound_seconds()
         most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
         least = f"at least {seconds_text(floor)}" + (f" ({most})" if most else "")
-    if prediction is not None:
+    bound = prediction.at_least_seconds if prediction is not None else None
+    if bound is not None:
+        yield f"Time: at least {seconds_text(bound)}: a part is not counted (--time)"
+    elif prediction is not None:
         yield f"Time: {_predicted_text(prediction)}, {least}"
     elif least:
         yield f"Time: {least}"
 
 
 def _predicted_text(prediction: Prediction) -> str:
-    seconds, low, high = prediction.seconds, prediction.low_seconds, prediction.high_seconds
-    if seconds is None or low is None or high is None:
-        counted = seconds_text(prediction.at_least_seconds or 0.0)
-        return f"no prediction: a part is not counted (--time), without it {counted}"
-    unit = f" {seconds_text(high).rpartition(' ')[2]}"
-    interval = f"{seconds_text(low).removesuffix(unit)} to {seconds_text(high)}"
+    times = (prediction.seconds, prediction.low_seconds, prediction.high_seconds)
+    seconds, low, high = (seconds_text(time or 0.0) for time in times)
+    unit = f" {high.rpartition(' ')[2]}"
+    interval = f"{low.removesuffix(unit)} to {high}"
     tried = "9 in 10" if prediction.scaled_from is None else "not tried on this GPU"
-    return f"{seconds_text(seconds)} predicted ({tried}: {interval})"
+    return f"{seconds} predicted ({tried}: {interval})"
 
 
 def _next(overview: Overview, name: str) -> str:
