@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,9 @@ GATHER, SCATTER = 'lax.all_gather(shard, "d"', 'lax.psum_scatter(gradient, "d"'
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_readers_agree(name: str, dumps: Dumps) -> None:
-    path = dumps[name].path
-    assert read_path(path / "buffer-assignment.txt") == dumps[name].plan
+    path, plan = dumps[name].path, dumps[name].plan
+    # The manifest's, which files of XLA do not have.
+    assert read_path(path / "buffer-assignment.txt") == replace(plan, topology=None)
 
 
 @pytest.mark.parametrize("name", NAMES)
