@@ -139,9 +139,9 @@ def forms() -> Iterator[str]:
     yield ""
     yield from choose.regret_table(families)
     yield ""
-    yield "How far the forms' predicted times are off:"
+    yield "How far the forms' predicted times are off, with predicted locks:"
     yield ""
-    yield from choose.accuracy_table(families)
+    yield from (row for row in choose.accuracy_table(families) if "| untuned |" not in row)
 
 
 def page(before: str, *, times: bool) -> str:

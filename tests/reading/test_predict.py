@@ -78,7 +78,7 @@ def test_kernels_of_all_zoos_are_predicted(compare: ModuleType) -> None:
     zoos = [compare.compared(name) for name in compare.ZOOS]
     row = compare.summary([item for zoo in zoos for item in zoo])
     assert (row["programs"], row["interval"] >= 0.9) == (881, True)
-    assert row["mean"] <= 0.09 and row["median"] <= 0.06
+    assert row["mean"] <= 0.089
     assert all(compare.summary(zoo)["interval"] >= 0.6 for zoo in zoos)
 
 
