@@ -1,5 +1,6 @@
 """From a user's options to Jobs; invalid options are refused before anything is compiled."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,9 +73,10 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if self.target is not None and self.target_config is not None:
             raise XlapipeError("--target and --target-config are both given; fix: leave one out")
-        if self.timeout_seconds <= 0:
+        if not 0 < self.timeout_seconds < math.inf:
             raise XlapipeError(
-                f"--timeout {self.timeout_seconds:g}: expected seconds above 0; fix: give more"
+                f"--timeout {self.timeout_seconds:g}: expected seconds above 0; fix: give such a "
+                "number"
             )
         if self.tune and self.target in tpu_catalogue():
             raise XlapipeError(
