@@ -175,6 +175,31 @@ def test_a_manifest_of_another_form(
     assert f"{manifest}: {message}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("leaves", "name", "value"),
+    [
+        ("outputs", "index", -1),
+        ("outputs", "index", 2**63),
+        ("outputs", "shape", [-1]),
+        ("arguments", "parameter_number", -1),
+        ("arguments", "size_bytes", -1),
+    ],
+)
+def test_a_leaf_with_a_number_that_none_has(
+    dump: Path, leaves: str, name: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A negative index of an output was read as one of an operand."""
+    manifest = dump / "manifest.json"
+    data = json.loads(manifest.read_text())
+    data[leaves][0][name] = value
+    manifest.write_text(json.dumps(data))
+    assert main(["report", str(dump), "--out", str(dump / "report.html")]) == 2
+    error = capsys.readouterr().err
+    assert f"{manifest}: {leaves}[0].{name}" in error
+    assert "expected an integer" in error
+    assert not (dump / "report.html").exists()
+
+
 def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path) -> None:
     """`comment` said that no plan changed when plan.txt alone was kept."""
     new = tmp_path / "new"

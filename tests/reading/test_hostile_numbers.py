@@ -21,17 +21,32 @@ Change = Callable[[dict[str, Any]], object]
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda record: record.update(span_seconds=-1.0), "span_seconds is -1.0, expected seconds"),
-        (lambda record: record.update(wall_seconds="1"), "wall_seconds is '1'"),
-        (lambda record: record.update(wall_seconds=1e30), "wall_seconds is 1e+30"),
-        (lambda record: record.update(busy_seconds=True), "busy_seconds is True"),
-        (lambda record: record.update(steps=0), "steps is 0, expected a number from 1 on"),
-        (lambda record: record.update(steps=2.0), "steps is 2.0"),
+        (lambda record: record.update(span_seconds=-1.0), "span_seconds: expected a number >= 0.0"),
+        (
+            lambda record: record.update(wall_seconds="1"),
+            "wall_seconds: expected a number, found '1'",
+        ),
+        (
+            lambda record: record.update(wall_seconds=1e30),
+            "wall_seconds: expected a number <= 86400",
+        ),
+        (
+            lambda record: record.update(busy_seconds=True),
+            "busy_seconds: expected a number, found True",
+        ),
+        (lambda record: record.update(steps=0), "steps: expected an integer >= 1, found 0"),
+        (lambda record: record.update(steps=2.0), "steps: expected an integer, found 2.0"),
         (lambda record: record["kernels"].append(record["kernels"][0]), "is listed twice"),
         (lambda record: record["kernels"][0].update(seconds=1.0), "more than the"),
-        (lambda record: record["kernels"][0].update(launches=-3), "launches is -3"),
-        (lambda record: record["kernels"][0].pop("seconds"), "found: 'seconds'"),
-        (lambda record: record.update(kernels=5), "expected a record of measured times"),
+        (
+            lambda record: record["kernels"][0].update(launches=-3),
+            "launches: expected an integer >= 1, found -3",
+        ),
+        (
+            lambda record: record["kernels"][0].pop("seconds"),
+            "kernels[0].seconds: expected a value, found none",
+        ),
+        (lambda record: record.update(kernels=5), "kernels: expected a list, found 5"),
     ],
 )
 def test_a_time_record(
@@ -60,7 +75,7 @@ def test_a_mesh(size: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     if type(size) is int:
         assert f"mesh axis 'data' has size {size}, expected an integer from 1 on" in error
     else:
-        assert f"mesh is {{'data': {size!r}}}, expected" in error
+        assert f"mesh: expected an integer, found {{'data': {size!r}}}" in error
 
 
 CYCLE = """HloModule m, is_scheduled=true

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.files.contents import Refusal, read_plain
-from xlapipe.files.typed_data import Bytes, Line, Text, read_typed
+from xlapipe.files.typed_data import Line, Natural, Text, read_typed
 from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets.catalogue import catalogue, row_of_device
 from xlapipe.targets.target import Target
@@ -46,12 +46,12 @@ class AutotuneLock:
     target: Line
     device: Line
     compute_capability: Line
-    device_memory_bytes: Bytes
+    device_memory_bytes: Natural
     versions: Mapping[Line, Line]
     target_config: Text
     results: Text
     topology: Line | None = None
-    workspaces: Mapping[Line, Bytes] = field(default_factory=dict)
+    workspaces: Mapping[Line, Natural] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from xlapipe.files.typed_data import Natural
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
@@ -43,7 +44,7 @@ class CompileFacts:
     arguments: tuple[ArgumentLeaf, ...]
     outputs: tuple[OutputLeaf, ...]
     expectations: tuple[Mapping[str, Any] | None, ...]
-    memory_analysis: Mapping[str, int]
+    memory_analysis: Mapping[str, Natural]
     requested_collectives: tuple[RequestedCollective, ...] | None = ()
     named_values: tuple[NamedValue, ...] = ()
     mesh: Mapping[str, int] | None = None

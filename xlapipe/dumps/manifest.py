@@ -200,15 +200,6 @@ class Manifest(CompileFacts):
                     f"{where}: mesh axis {axis!r:.60} has size {size!r:.60}, expected an integer "
                     "from 1 on; fix: make the dump again"
                 )
-        numbers = [
-            *self.memory_analysis.values(),
-            *(leaf.size_bytes for leaf in self.arguments),
-            *(leaf.size_bytes for leaf in self.outputs),
-        ]
-        if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise DumpError(
-                f"{where}: a byte count is not a non-negative integer; fix: make the dump again"
-            )
 
 
 def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:

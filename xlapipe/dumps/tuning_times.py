@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal
-from xlapipe.files.typed_data import Bytes, Line, read_typed
+from xlapipe.files.typed_data import Line, Natural, read_typed
 from xlapipe.platforms.textproto import Message, TextProtoError, parse
 
 TUNING_TIMES = "tuning_times.json"
@@ -38,7 +38,7 @@ class Candidate:
 
     config: Mapping[str, Any]
     seconds: Annotated[float, Meta(gt=0, le=3600)]
-    scratch_bytes: Bytes
+    scratch_bytes: Natural
     chosen: bool
 
 

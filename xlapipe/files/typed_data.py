@@ -19,7 +19,7 @@ from xlapipe.files.visible_text import visible_line
 Typed = TypeVar("Typed")
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]  # no step takes a day
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
-Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Natural: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 # Text without NUL and halves of surrogate pairs, which no file and no option of XLA can hold.
 Text: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\x00\ud800-\udfff]*\Z")]
 # A name or another text of one line, without controls of terminals and of the writing's direction.

@@ -47,7 +47,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             remove_left(target.parent, of=target.name)
             partials[target] = _beside(target, "partial")
-            locks.append(_new_and_locked(partials[target]))
+            locks.append(_made_and_locked(partials[target], folder=False))
             _write(partials[target], content, os.O_WRONLY | os.O_NOFOLLOW)
         for target, partial in partials.items():
             partial.replace(target)
@@ -115,7 +115,7 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         recover_folder(path)
-        lock = _made_and_locked(partial)
+        lock = _made_and_locked(partial, folder=True)
         yield partial
         _put_in_place(partial, path)
     except OSError as error:
@@ -209,33 +209,22 @@ def _renameat2() -> "ctypes._NamedFuncPointer | None":
         return None
 
 
-def _made_and_locked(partial: Path) -> int:
-    """Makes the folder `partial` with a lock, which the kernel releases when the process ends."""
-    while True:
-        partial.mkdir()
-        with suppress(FileNotFoundError):  # another process has just removed it as one that is left
-            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if _is_at(lock, partial):
-                return lock
-            os.close(lock)
+def _made_and_locked(partial: Path, *, folder: bool) -> int:
+    """Makes an empty file or folder with a lock, which the kernel releases when the process ends.
 
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file or folder still has this name."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    return False
-
-
-def _new_and_locked(partial: Path) -> int:
-    """The same for an empty file."""
-    while True:
-        lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_at(lock, partial):
-            return lock
-        os.close(lock)
+    It gets the name under which others look for what is left only when it is locked.
+    """
+    if os.path.lexists(partial):  # planted: nobody knows the name
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    unlocked = partial.with_name(partial.name.replace(".partial-", ".new-"))
+    if folder:
+        unlocked.mkdir()
+        lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    else:
+        lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    unlocked.rename(partial)
+    return lock
 
 
 def _remove_unless_locked(left: Path) -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from xlapipe.files.typed_data import Natural
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.plan import Plan
 
@@ -50,11 +51,11 @@ class ArgumentLeaf(_LeafJson):
     """
 
     path: str
-    shape: tuple[int, ...]
+    shape: tuple[Natural, ...]
     dtype: str
-    size_bytes: int
+    size_bytes: Natural
     donated: bool
-    parameter_number: int | None
+    parameter_number: Natural | None
     spec: Spec | None = None
     memory_kind: str | None = None
     donation_dropped_by: str | None = None
@@ -73,10 +74,10 @@ class OutputLeaf(_LeafJson):
     """
 
     path: str
-    shape: tuple[int, ...]
+    shape: tuple[Natural, ...]
     dtype: str
-    size_bytes: int
-    index: int
+    size_bytes: Natural
+    index: Natural
     spec: Spec | None = None
     memory_kind: str | None = None
     constant: bool = False
