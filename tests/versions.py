@@ -42,10 +42,12 @@ def pinned() -> list[str]:
 
 def _results(version: str) -> str:
     tables = jaxlibs_of_tables()
-    own = ", ".join(target for target, jaxlib in tables.items() if jaxlib == version)
-    if own:
-        return f"its own: {own}"
-    return "of another jaxlib" if version in TRITON_COMMITS else "none: plans are untuned"
+    own = ", ".join(target for target, jaxlibs in tables.items() if version in jaxlibs)
+    other = ", ".join(target for target, jaxlibs in tables.items() if version not in jaxlibs)
+    if version not in TRITON_COMMITS:
+        return "none: plans are untuned"
+    texts = (own and f"its own: {own}", other and f"of another jaxlib: {other}")
+    return "; ".join(filter(None, texts))
 
 
 def _torch_versions() -> list[str]:

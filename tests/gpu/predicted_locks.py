@@ -5,6 +5,8 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
   python -m tests.gpu.predicted_locks tables ZOOS
       Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity and
       of the time zoo.
+  python -m tests.gpu.predicted_locks goldens
+      Writes `TARGET-jaxVERSION.jsonl` there for the installed jaxlib, from goldens alone.
   python -m tests.gpu.predicted_locks zoo ZOOS
       Writes what the table of the H200 has from the time zoo alone.
   python -m tests.gpu.predicted_locks evaluate [REGEX [ZOOS]]
@@ -26,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,7 @@ from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 
 ROOT = Path(__file__).resolve().parents[2]
+JAXLIB = version("jaxlib")
 RECORD = Path(__file__).with_suffix(".json")
 RECORDS = ("zoo", "unseen")
 # Programs that no table has results of, and no choice was made with.
@@ -93,7 +97,9 @@ class LockedProgram:
 
 def programs(names: Sequence[str] = ()) -> Iterator[LockedProgram]:
     """The programs of the goldens with locks, the small ones first."""
-    paths = sorted(ROOT.glob(f"hlo_dumps/*/*/{LOCK}"), key=lambda path: path.stat().st_size)
+    paths = sorted(
+        ROOT.glob(f"hlo_dumps/*/*-jax{JAXLIB}/{LOCK}"), key=lambda path: path.stat().st_size
+    )
     for path in paths:
         workload = path.parent.parent.name
         if names and workload not in names:
@@ -111,7 +117,8 @@ def tuned_by_xla(job: Job) -> tuple[str, ...]:
     return tuned_instructions("\n".join(texts))
 
 
-def make_tables(zoos: Path) -> None:
+def _tables_of_goldens() -> dict[str, KnownResults]:
+    """By target, of the installed jaxlib."""
     tables: dict[str, KnownResults] = {}
     for program in programs():
         lock = program.lock
@@ -119,6 +126,16 @@ def make_tables(zoos: Path) -> None:
         known = tables.get(lock.target) or KnownResults(*keys, about_lock(lock), ())
         assert keys == (known.device, known.codegen), lock.target
         tables[lock.target] = known.with_results(_with_forms(results, program.instructions))
+    return tables
+
+
+def make_tables_of_goldens() -> None:
+    for target, known in _tables_of_goldens().items():
+        (TABLES / f"{target}-jax{JAXLIB}.jsonl").write_text(known.lines, encoding="utf-8")
+
+
+def make_tables(zoos: Path) -> None:
+    tables = _tables_of_goldens()
     for target, record in (("h200", "h200"), ("h100_sxm", "h100")):
         for name, (results_text, instructions) in _of_fidelity(record):
             _, results = results_of_lock(results_text, program=f"fidelity/{name}")
@@ -324,7 +341,7 @@ class Case:
 
 def cases(pattern: str, zoos: Path | None) -> Iterator[Case]:
     """The goldens with locks, and the programs of the time zoo, whose names match."""
-    for path in sorted(ROOT.glob(f"hlo_dumps/*/*/{LOCK}")):
+    for path in sorted(ROOT.glob(f"hlo_dumps/*/*-jax{JAXLIB}/{LOCK}")):
         workload, device = path.parts[-3], path.parts[-2].partition("-auto")[0]
         if re.search(pattern, name := f"{workload}@{device}"):
             (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
@@ -444,6 +461,8 @@ def main(command: str = "evaluate", *arguments: str) -> None:
     if command == "evaluate":
         pattern, *folder = arguments or ("",)
         evaluate(pattern, Path(folder[0]).absolute() if folder else None)
+    elif command == "goldens":
+        make_tables_of_goldens()
     else:
         (zoos,) = arguments
         {"tables": make_tables, "zoo": renew_zoo}[command](Path(zoos).absolute())

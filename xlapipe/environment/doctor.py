@@ -186,7 +186,7 @@ def _known_results(machine: Machine) -> Check:
     """Whether autotune results are known that predicted locks can be made from."""
     version = machine.version("jaxlib")
     tables = jaxlibs_of_tables()
-    of = ", ".join(f"{target} (jaxlib {jaxlib})" for target, jaxlib in tables.items())
+    of = ", ".join(f"{name} (jaxlib {', '.join(jaxlibs)})" for name, jaxlibs in tables.items())
     ok = version in TRITON_COMMITS
     *others, last = TRITON_COMMITS
     return Check(

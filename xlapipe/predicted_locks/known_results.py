@@ -29,15 +29,18 @@ TRITON_COMMITS = {
     "0.11.2": "a77e7c793abc0d0c923a9afb275058e2fe57a198",
     "0.12.0.1": "b575c0c38d428a609e25487db64051a5fa7bfab8",
 }
-"""The commit of Triton in each known jaxlib. XLA of jaxlib 0.12 ignores a result of another one."""
+"""The commit of Triton in each known jaxlib, the oldest first. XLA of 0.12 ignores results of
+another one."""
 
 
-def jaxlibs_of_tables() -> dict[str, str]:
-    """The jaxlib whose results this package has, by target."""
-    headers = {}
+def jaxlibs_of_tables() -> dict[str, tuple[str, ...]]:
+    """The jaxlibs whose results this package has, by target."""
+    jaxlibs: dict[str, tuple[str, ...]] = {}
     for path in sorted(TABLES.glob("*.jsonl")):
-        headers[path.stem] = json.loads(read_head(path, _HEADER_BYTES).partition(b"\n")[0])
-    return {target: header["about"]["versions"]["jaxlib"] for target, header in headers.items()}
+        about = json.loads(read_head(path, _HEADER_BYTES).partition(b"\n")[0])["about"]
+        target = about["target"]
+        jaxlibs[target] = (*jaxlibs.get(target, ()), about["versions"]["jaxlib"])
+    return jaxlibs
 
 
 @dataclass(frozen=True)
@@ -96,19 +99,21 @@ class KnownResults:
         return str(self.about["versions"].get("jaxlib"))
 
     def for_jaxlib(self, jaxlib: str) -> "KnownResults | None":
-        """The results in the form in which XLA of a jaxlib takes them, marked if of another one.
+        """The results in the form in which XLA of a jaxlib takes them, marked if of an earlier one.
 
         Forms of instructions do not depend on jaxlib. Fingerprints do where XLA's canonical text
         changed, and such a result is then used by its form alone.
 
         Returns:
-          None if results of Triton cannot be carried over, since its commit is not known.
+          None if they are of a later jaxlib, and if results of Triton cannot be carried over, since
+          its commit is not known.
         """
         if jaxlib == self.jaxlib:
             return self
-        earlier, own = (TRITON_COMMITS.get(it) for it in (self.jaxlib, jaxlib))
-        if earlier is None or own is None:
+        order = list(TRITON_COMMITS)
+        if self.jaxlib not in order or jaxlib not in order[order.index(self.jaxlib) :]:
             return None
+        earlier, own = TRITON_COMMITS[self.jaxlib], TRITON_COMMITS[jaxlib]
         rows = (
             replace(row, version=own if row.version == earlier else row.version, other_jaxlib=True)
             for row in self.results
