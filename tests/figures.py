@@ -57,7 +57,7 @@ def predicted_times() -> Iterator[str]:
     yield ""
     yield from _errors(compare, zoos)
     yield ""
-    yield "Kernels that take 1 ms or more in all programs:"
+    yield "Kinds of kernels that take 50 ms or more in all programs:"
     yield ""
     yield from _kinds([program for zoo in zoos for program in zoo])
     yield ""
@@ -98,7 +98,7 @@ def _kinds(programs: Sequence[Any]) -> Iterator[str]:
     yield "| kind of kernel | kernels | ms | predicted / measured | error by time |"
     yield "|---|--:|--:|--:|--:|"
     for kind, (count, seconds, predicted, off) in sorted(kinds.items(), key=lambda i: -i[1][1]):
-        if seconds >= 1e-3:
+        if seconds >= 0.05:
             cells = f"{count:,.0f} | {seconds * 1e3:,.0f} | {predicted / seconds:.2f}"
             yield f"| {kind} | {cells} | {off / seconds:.0%} |".replace("%", " %")
 
