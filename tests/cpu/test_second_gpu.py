@@ -73,7 +73,7 @@ def test_the_h100_measured_the_planned_memory_of_the_resnets() -> None:
 
 
 def test_these_are_all_goldens_of_the_h100(goldens: Path) -> None:
-    found = {path.parent.parent.name for path in goldens.glob(f"*/h100_*/{RUN_RECORD}")}
+    found = {path.parent.parent.name for path in goldens.glob(f"*/{FOLDER}/{RUN_RECORD}")}
     assert found == set(WORKLOADS)
 
 

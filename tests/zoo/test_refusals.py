@@ -31,6 +31,7 @@ WITHOUT_ROW = {
     "leaves to shard are not": "of `explain`: test_explain_workload.py",
     "no saved value can be computed again": "of `explain`: test_explain_workload.py",
     "was not applied: no such call": "of `choose`: tests/cpu/test_choose_remat.py",
+    "jax_remat3 is on": "of `saved` and `choose`: tests/cpu/test_saved.py",
 }
 
 FIXED = [row for row, refusal in REFUSALS.items() if refusal.fixed is not None]
