@@ -79,7 +79,7 @@ test-notebook: ## run the notebook in examples/, with Jupyter's kernel, pandas a
 	@$(setup) notebook
 	@$(bin)/python -m pytest tests/notebook -m "" -p no:xdist
 
-mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/cost)
+mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/time/cost)
 	@$(bin)/python -m tests.mutants.run $(ARGS)
 
 bench: ## compare speed with a bare compile and with XProf

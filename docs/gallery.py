@@ -7,7 +7,8 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.dump.opened import Opened
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.report import units

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-from xlapipe.compiling.gemm_policy import GemmPolicy
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import WrittenDump, make_dump
-from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, read_lock
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import WrittenDump, make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload
-from xlapipe.targets.catalogue import target_named
 
 # Shapes and types in the models' annotations are checked in every call that a test's own process
 # makes. Compiling children import the models without the checks.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from tests.conftest import GOLDEN_JAXLIB, ROOT
-from xlapipe.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
+from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
 
 PAGE = ROOT / "docs/versions.md"
 _PINS = re.compile(r"jax-([\d.]+)\.txt")

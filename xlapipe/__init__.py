@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from xlapipe.dumps.autotune_lock import read_lock
-    from xlapipe.front.choose_rows import choose
-    from xlapipe.front.compile_step import build, plan
-    from xlapipe.front.find_target import target
-    from xlapipe.front.graphs_plan import GraphsPlan
-    from xlapipe.front.loaded_step import LoadedStep, load
-    from xlapipe.front.read_dump import read
-    from xlapipe.front.step_plan import StepPlan
+    from xlapipe.api.choose_rows import choose
+    from xlapipe.api.compile_step import build, plan
+    from xlapipe.api.find_target import target
+    from xlapipe.api.graphs_plan import GraphsPlan
+    from xlapipe.api.loaded_step import LoadedStep, load
+    from xlapipe.api.read_dump import read
+    from xlapipe.api.step_plan import StepPlan
+    from xlapipe.devices.targets.target import Target
+    from xlapipe.dump.autotune_lock import read_lock
     from xlapipe.registry import WorkloadReference
-    from xlapipe.running.cuda_context import start_cuda_context
-    from xlapipe.sizing.sizes import fit, largest
-    from xlapipe.targets.target import Target
+    from xlapipe.run.cuda_context import start_cuda_context
+    from xlapipe.search.sizing.sizes import fit, largest
     from xlapipe.workload import Workload
 
 __all__ = [
@@ -52,22 +52,22 @@ __all__ = [
 
 # Imported when they are used: commands that read a dump start faster without them.
 _MODULES = {
-    "GraphsPlan": "front.graphs_plan",
-    "LoadedStep": "front.loaded_step",
-    "StepPlan": "front.step_plan",
-    "Target": "targets.target",
+    "GraphsPlan": "api.graphs_plan",
+    "LoadedStep": "api.loaded_step",
+    "StepPlan": "api.step_plan",
+    "Target": "devices.targets.target",
     "Workload": "workload",
     "WorkloadReference": "registry",
-    "build": "front.compile_step",
-    "choose": "front.choose_rows",
-    "fit": "sizing.sizes",
-    "largest": "sizing.sizes",
-    "load": "front.loaded_step",
-    "plan": "front.compile_step",
-    "read": "front.read_dump",
-    "read_lock": "dumps.autotune_lock",
-    "start_cuda_context": "running.cuda_context",
-    "target": "front.find_target",
+    "build": "api.compile_step",
+    "choose": "api.choose_rows",
+    "fit": "search.sizing.sizes",
+    "largest": "search.sizing.sizes",
+    "load": "api.loaded_step",
+    "plan": "api.compile_step",
+    "read": "api.read_dump",
+    "read_lock": "dump.autotune_lock",
+    "start_cuda_context": "run.cuda_context",
+    "target": "api.find_target",
 }
 
 

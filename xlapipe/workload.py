@@ -29,8 +29,8 @@ class Workload:
         function that is jitted already (`jax.jit`, `nnx.jit`, `eqx.filter_jit`) has its own.
       options: XLA options (`xla_*`), as in `compile(compiler_options=...)`.
       mesh: the size of each axis by name, over the target's devices in row-major order (see
-        `xlapipe.targets.topology`), or a `jax.sharding.Mesh` or `AbstractMesh`. None for one
-        device, and for arguments that carry shardings over a mesh.
+        `xlapipe.devices.targets.topology`), or a `jax.sharding.Mesh` or `AbstractMesh`. None for
+        one device, and for arguments that carry shardings over a mesh.
       explicit_axes: axes of the mesh whose shardings are part of the types (jax's
         `AxisType.Explicit`). XLA chooses the shardings of the other axes.
       in_specs: a tree of PartitionSpecs that is a prefix of `args`; None for replicated arguments.

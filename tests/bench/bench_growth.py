@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from xlapipe.dumps.dump import read_file
-from xlapipe.readers.proto_reader import read_module
-from xlapipe.targets.catalogue import target_named
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import read_file
+from xlapipe.dump.readers.proto_reader import read_module
 
 HERE = Path(__file__).resolve().parent
 XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]

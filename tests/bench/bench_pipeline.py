@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from xlapipe.dumps.dump import read_file
-from xlapipe.targets.catalogue import target_named
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import read_file
 
 HERE = Path(__file__).resolve().parent
 XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]

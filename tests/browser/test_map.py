@@ -18,7 +18,7 @@ from tests.browser.chromium import SCREENSHOTS, missing, screenshot
 from tests.browser.driving import Open, choose, details, element, in_page, to_map
 from tests.reading import tpu_texts
 from tests.reading.dumps import SEED_003, needs_seed_003
-from xlapipe.dumps.time_record import read_time_record
+from xlapipe.dump.time_record import read_time_record
 
 ROOT = Path(__file__).parents[2]
 PREFILL = f"qwen3-prefill/h200-cublas-jax{GOLDEN_JAXLIB}"

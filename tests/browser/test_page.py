@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import HOSTILE, hostile_dump
 from xlapipe.cli import main
-from xlapipe.dumps.dump import read_file
+from xlapipe.dump.dump import read_file
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
 

@@ -8,7 +8,7 @@ import pytest
 
 from xlapipe import Workload
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.expect import check_all
 
 

@@ -19,15 +19,15 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from xlapipe import Workload
-from xlapipe.lowering.kernel_codes import kernel_codes
-from xlapipe.lowering.meshes import context_mesh
-from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
-from xlapipe.platforms import NVIDIA
-from xlapipe.running.calibration.code_files import write_kernel_codes
-from xlapipe.running.calibration.probes import probes
-from xlapipe.running.calibration.time_programs import KEPT_FILES
-from xlapipe.running.calibration.timed_program import TimedProgram
-from xlapipe.targets.catalogue import target_named
+from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.compile.lowering.meshes import context_mesh
+from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
+from xlapipe.devices.platforms import NVIDIA
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.run.calibration.code_files import write_kernel_codes
+from xlapipe.run.calibration.probes import probes
+from xlapipe.run.calibration.time_programs import KEPT_FILES
+from xlapipe.run.calibration.timed_program import TimedProgram
 
 
 def compile_probe(

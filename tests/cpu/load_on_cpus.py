@@ -14,9 +14,9 @@ from run_on_cpus import compile_for_cpus, select_cpus
 from small_sharded import FEATURES, ROWS
 
 import xlapipe
-from xlapipe.running import executable, select_devices
-from xlapipe.running.built_executable import BuiltExecutable
-from xlapipe.running.executable import LoadedExecutable
+from xlapipe.run import executable, select_devices
+from xlapipe.run.built_executable import BuiltExecutable
+from xlapipe.run.executable import LoadedExecutable
 
 
 def compile_built(built: BuiltExecutable, devices: Sequence[Any]) -> LoadedExecutable:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from jax._src import source_info_util
 
-from xlapipe.lowering.load_workload import load_workload
-from xlapipe.lowering.lower import lower
+from xlapipe.compile.lowering.load_workload import load_workload
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 source_info_util.register_exclusion(__file__)  # as the child does with its own frames
 folder = Path(__file__).resolve().parent

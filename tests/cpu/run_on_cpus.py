@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_sharded import sharded
 
 from xlapipe.cli import main
-from xlapipe.dumps.manifest import Manifest
+from xlapipe.compile.lowering.specs import mesh_over, named
+from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import TargetError
-from xlapipe.lowering.specs import mesh_over, named
-from xlapipe.running import run
-from xlapipe.running.built_executable import built_manifest
-from xlapipe.running.executable import LoadedExecutable
-from xlapipe.running.select_devices import first_devices
+from xlapipe.run import run
+from xlapipe.run.built_executable import built_manifest
+from xlapipe.run.executable import LoadedExecutable
+from xlapipe.run.select_devices import first_devices
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_cpu_collectives_implementation", "gloo")

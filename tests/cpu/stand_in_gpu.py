@@ -1,7 +1,7 @@
 # ruff: noqa: N802 - methods have the names of PJRT's functions
 """A stand-in for the functions of XLA's CUDA plugin: its arrays are NumPy's, its program is Python.
 
-`Client`, `Device`, `Buffer` and `Executable` of `xlapipe.running.pjrt.client` call it as they call
+`Client`, `Device`, `Buffer` and `Executable` of `xlapipe.run.pjrt.client` call it as they call
 the plugin, with pointers to arrays.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xlapipe.running.pjrt import load
-from xlapipe.running.pjrt.client import ELEMENT_TYPES, Client, _numpy_dtype
+from xlapipe.run.pjrt import load
+from xlapipe.run.pjrt.client import ELEMENT_TYPES, Client, _numpy_dtype
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 Program = Callable[[Arrays], Arrays]

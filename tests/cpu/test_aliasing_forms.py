@@ -11,7 +11,7 @@ import pytest
 
 from tests.cpu.aliasing_forms import FORMS
 from tests.zoo.batch import compile_batch, dumps_of
-from xlapipe.dumps.dump import Dump
+from xlapipe.dump.dump import Dump
 from xlapipe.plans.donation import DonationOutcome, donations
 from xlapipe.registry import WorkloadReference
 

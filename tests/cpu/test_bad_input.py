@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.dumps.autotune_lock import AutotuneLock
-from xlapipe.targets.catalogue import target_named
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.autotune_lock import AutotuneLock
 
 HERE = Path(__file__).resolve().parent
 
@@ -132,8 +132,8 @@ def test_an_unwritable_folder(capsys: pytest.CaptureFixture[str]) -> None:
 def test_missing_wheels_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from xlapipe.compiling import child_process as compiling
-    from xlapipe.environment.doctor import Check
+    from xlapipe.compile import child_process as compiling
+    from xlapipe.compile.doctor import Check
 
     missing = Check(
         name="libdevice",

@@ -10,11 +10,11 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.comparing import bisect as bisecting
-from xlapipe.comparing.bisect import bisect, option_jobs, released_versions, versions_between
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.diff.comparing import bisect as bisecting
+from xlapipe.diff.comparing.bisect import bisect, option_jobs, released_versions, versions_between
+from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.errors import XlapipeError
 
 RELEASES = ("0.9.2", "0.10.2", "0.11.0", "0.11.1", "0.11.2", "0.11.3rc1", "0.12.0", "0.12.0.1")

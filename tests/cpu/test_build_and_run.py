@@ -16,15 +16,15 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.dumps.dump import EXECUTABLE, open_dump
-from xlapipe.dumps.manifest import MANIFEST, with_digests
-from xlapipe.dumps.time_record import read_time_record
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
+from xlapipe.dump.dump import EXECUTABLE, open_dump
+from xlapipe.dump.manifest import MANIFEST, with_digests
+from xlapipe.dump.time_record import read_time_record
 from xlapipe.errors import DumpError, TargetError, WorkloadError
 from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.platforms.nvidia import MOSAIC_CALL
-from xlapipe.running import inputs as run_inputs
-from xlapipe.running import run as running
-from xlapipe.running.run_result import DeviceRun, ProfiledRun, RunResult
+from xlapipe.run import inputs as run_inputs
+from xlapipe.run import run as running
+from xlapipe.run.run_result import DeviceRun, ProfiledRun, RunResult
 
 HERE = Path(__file__).resolve().parent
 
@@ -152,7 +152,7 @@ from pathlib import Path
 import jax
 
 from xlapipe.errors import DumpError
-from xlapipe.running.executable import load_executable
+from xlapipe.run.executable import load_executable
 
 try:
     load_executable(Path(sys.argv[1]), jax.devices("cpu")[:1])
@@ -182,8 +182,8 @@ def test_the_library_of_mosaic_kernels_is_located_before_loading(kernels: bool, 
 
 def manifest_with_digests(folder: Path) -> dict[str, Any]:
     """The manifest of `folder` with the digests of the files as they are now."""
-    from xlapipe.dumps.dump import read_file
-    from xlapipe.dumps.manifest import Manifest
+    from xlapipe.dump.dump import read_file
+    from xlapipe.dump.manifest import Manifest
 
     data = json.loads((folder / MANIFEST).read_text())
     manifest = Manifest.from_json(data, where=MANIFEST)

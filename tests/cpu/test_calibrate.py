@@ -12,23 +12,23 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gpu.time_zoo.time_zoo import programs_of
-from xlapipe.cost import step_cost
+from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.dump.readers import read_path
 from xlapipe.plans import Plan
-from xlapipe.predict import predict
-from xlapipe.predict.calibration import (
+from xlapipe.run.calibration import time_programs as timing
+from xlapipe.run.calibration.code_files import with_kernel_codes
+from xlapipe.run.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.run.calibration.probes import probes
+from xlapipe.run.calibration.timed_program import TimedProgram
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
     parse_calibration,
     shipped_calibration,
 )
-from xlapipe.profiles.measured import Measured, MeasuredKernel
-from xlapipe.readers import read_path
-from xlapipe.running.calibration import time_programs as timing
-from xlapipe.running.calibration.code_files import with_kernel_codes
-from xlapipe.running.calibration.fit import ProgramProfile, calibration_of
-from xlapipe.running.calibration.probes import probes
-from xlapipe.running.calibration.timed_program import TimedProgram
-from xlapipe.targets.device import Device, device_of_target
+from xlapipe.time.profiles.measured import Measured, MeasuredKernel
 
 # Kinds of kernels that a tuner or a library on the device chooses, or that are seldom.
 _NOT_WITHOUT_A_DEVICE = {

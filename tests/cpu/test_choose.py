@@ -8,10 +8,10 @@ import pytest
 
 import xlapipe
 from xlapipe import XlapipeError
-from xlapipe.choosing import compiles as compiles_module
-from xlapipe.choosing.choose import Changes, choose
 from xlapipe.cli import main
-from xlapipe.sizing.fit import fit
+from xlapipe.search.choosing import compiles as compiles_module
+from xlapipe.search.choosing.choose import Changes, choose
+from xlapipe.search.sizing.fit import fit
 
 FOLDER = Path(__file__).parent
 

@@ -13,13 +13,13 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from xlapipe import XlapipeError
-from xlapipe.choosing.choose import forward_graph_at, target_device
-from xlapipe.choosing.policies import Place, applicable, chosen_values, places_of, presets
-from xlapipe.choosing.search import keep_within
-from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
-from xlapipe.lowering.forward_graph import ForwardGraph
-from xlapipe.lowering.forward_values import forward_graph, named_values
+from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.forward_graph import ForwardGraph
+from xlapipe.compile.lowering.forward_values import forward_graph, named_values
 from xlapipe.plans.program import KeptIn
+from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.policies import Place, applicable, chosen_values, places_of, presets
+from xlapipe.search.choosing.search import keep_within
 
 Step = Callable[[jax.Array, jax.Array, Any], Any]
 W = jax.ShapeDtypeStruct((32, 32), jnp.float32)

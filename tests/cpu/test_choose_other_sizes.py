@@ -11,12 +11,12 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from xlapipe.choosing.choose import forward_graph_at, target_device
-from xlapipe.choosing.policies import Place, chosen_values, places_of
-from xlapipe.choosing.search import keep_within
-from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
-from xlapipe.lowering.forward_graph import ForwardValue
-from xlapipe.lowering.forward_values import forward_graph
+from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.forward_graph import ForwardValue
+from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.policies import Place, chosen_values, places_of
+from xlapipe.search.choosing.search import keep_within
 
 WIDTH, HEADS, LAYERS = 32, 4, 2
 # The batch and the sequence for which a policy is chosen: both are sizes of weights too.

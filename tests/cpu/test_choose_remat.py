@@ -13,13 +13,13 @@ import pytest
 import xlapipe
 from tests.cpu import choose_steps
 from xlapipe import XlapipeError
-from xlapipe.choosing.candidate import Candidate, Change
-from xlapipe.choosing.choose import Changes, Choice, choose
-from xlapipe.choosing.compiles import job_of
-from xlapipe.compiling.make_jobs import CompileOptions
-from xlapipe.lowering.forward_graph import PolicyKey
-from xlapipe.lowering.forward_values import forward_graph
-from xlapipe.sizing.planned_memory import planned_memory
+from xlapipe.compile.lowering.forward_graph import PolicyKey
+from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.search.choosing.choose import Changes, Choice, choose
+from xlapipe.search.choosing.compiles import job_of
+from xlapipe.search.sizing.planned_memory import planned_memory
 
 FOLDER = Path(__file__).parent
 # What the printed comments tell the user to write.

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cpu import collective_cases as cases
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Dump, open_dump, read_file
+from xlapipe.dump.dump import Dump, open_dump, read_file
+from xlapipe.dump.readers import read_path
 from xlapipe.expect import (
     CollectiveBytes,
     CollectiveCount,
@@ -25,7 +26,6 @@ from xlapipe.expect import (
 )
 from xlapipe.expect.expectation import Violation
 from xlapipe.plans.collectives import Collective
-from xlapipe.readers import read_path
 
 HERE = Path(__file__).resolve().parent
 NAMES = (

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.compiling import child_process, compile_cache, compiler_identity
-from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.compile_cache import CompileCache, compile_key
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.messages import CompileRequest
-from xlapipe.compiling.pipeline import CompiledDump, compile_dump
-from xlapipe.compiling.reused_compiles import ENDED_COMPILES
-from xlapipe.dumps.dump import EXECUTABLE
+from xlapipe.compile import child_process, compile_cache, compiler_identity
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.compile_cache import CompileCache, compile_key
+from xlapipe.compile.job import Job
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.messages import CompileRequest
+from xlapipe.compile.pipeline import CompiledDump, compile_dump
+from xlapipe.compile.reused_compiles import ENDED_COMPILES
+from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.expect import ParameterBytes
-from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.registry import find_workload
 

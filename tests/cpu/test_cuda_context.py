@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.running.cuda_context import load_libraries, start_cuda_context
+from xlapipe.run.cuda_context import load_libraries, start_cuda_context
 
 NO_DEVICE = 100
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.gemm_policy import GemmPolicy
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.normal_form.plan import differences
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.normal_form.plan import differences
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)

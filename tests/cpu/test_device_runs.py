@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import NEVER_TUNED
 from tests.cpu.test_second_gpu import WORKLOADS as ON_THE_H100
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 from xlapipe.registry import registered_workloads
 
 GPU = Path(__file__).parent.parent / "gpu"

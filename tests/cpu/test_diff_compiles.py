@@ -8,13 +8,13 @@ import pytest
 from tests.conftest import Compile
 from xlapipe.cli import main
 from xlapipe.cli.diff import parse_xla_options
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import dump_folder, make_dump
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import dump_folder, make_dump
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.diff import compare_opened
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
 

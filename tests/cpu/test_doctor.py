@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.environment import doctor
-from xlapipe.environment.doctor import Check, examine, missing_to_compile
-from xlapipe.environment.machine import Gpu, Machine
+from xlapipe.compile import doctor
+from xlapipe.compile.doctor import Check, examine, missing_to_compile
+from xlapipe.devices.environment.machine import Gpu, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = {
@@ -116,7 +116,7 @@ def test_this_environment_compiles() -> None:
 
 def test_the_doctor_imports_no_jax() -> None:
     code = (
-        "import sys; from xlapipe.environment import doctor; doctor.examine(); "
+        "import sys; from xlapipe.compile import doctor; doctor.examine(); "
         "print('jax' in sys.modules)"
     )
     done = subprocess.run(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.expect import TempAtMost, check_all
 from xlapipe.plans.donation import Donation, DonationOutcome, donations
 

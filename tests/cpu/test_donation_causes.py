@@ -7,7 +7,7 @@ import pytest
 
 from tests.cpu.donation_causes import CAUSES
 from tests.zoo.batch import compile_batch, dumps_of
-from xlapipe.dumps.dump import Dump
+from xlapipe.dump.dump import Dump
 from xlapipe.expect import Donated, NoCopyAbove
 from xlapipe.plans.donation import donations
 from xlapipe.registry import WorkloadReference

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump, read_file, write_dump
-from xlapipe.dumps.manifest import MANIFEST
+from xlapipe.dump.dump import open_dump, read_file, write_dump
+from xlapipe.dump.manifest import MANIFEST
 from xlapipe.errors import DumpError
 
 READING = ("list", "targets", "show {dump}", "check {dump}", "show {dump} --json")
@@ -133,7 +133,7 @@ def test_rows_have_the_order_of_the_command(
             made = replace(opened, manifest=manifest)
             on_done(job, SimpleNamespace(dump=made, changed=False, seconds=1.0, notes=()))
 
-    monkeypatch.setattr("xlapipe.compiling.pipeline.make_dumps", last_first)
+    monkeypatch.setattr("xlapipe.compile.pipeline.make_dumps", last_first)
     names = ["spectral-diffusion", "qwen3-step", "fsdp-mlp-reference"]
     assert main(["dump", *names, "--gemm", "cublas", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["dumps"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import read_file
+from xlapipe.dump.dump import read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCHANGED = ("thunk_sequence.txt", "live-range.txt", "buffer-assignment.txt")

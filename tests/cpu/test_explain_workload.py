@@ -16,27 +16,28 @@ from jax.sharding import PartitionSpec
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.compile.lowering.changed_workload import changed_workload
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.compile.lowering.rematerialised import rematerialising, stop_rematerialising
+from xlapipe.compile.lowering.saved_values import checkpointed_but_largest
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering.changed_workload import changed_workload
-from xlapipe.lowering.lower import lower
-from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
-from xlapipe.lowering.saved_values import checkpointed_but_largest
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
-from xlapipe.sizing.remedies import (
+from xlapipe.search.sizing.remedies import (
     Change,
     Limit,
     changes_of,
     largest_argument,
     try_changes,
 )
-from xlapipe.targets.catalogue import target_named
 
 FOLDER = Path(__file__).parent
 REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
@@ -270,7 +271,7 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
         changes = changes_of(*arguments, **options)
         return [change for change in changes if change.text.startswith(wanted)]
 
-    monkeypatch.setattr("xlapipe.sizing.remedies.changes_of", two_changes)
+    monkeypatch.setattr("xlapipe.search.sizing.remedies.changes_of", two_changes)
     tried = try_changes(job, dump, Limit(None), at_once=2)
     assert not tried.failed
     sharded, rematerialised = tried.remedies

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 
 HERE = Path(__file__).resolve().parent
 H200_MEMORY_BYTES = 151_397_597_184

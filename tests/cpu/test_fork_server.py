@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling import child_process
-from xlapipe.compiling.fork_server import ForkServer, ForkServers
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.compiling.user_environment import CPU_DEVICES
+from xlapipe.compile import child_process
+from xlapipe.compile.fork_server import ForkServer, ForkServers
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.compile.user_environment import CPU_DEVICES
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import CompileError, WorkloadError
 from xlapipe.registry import find_workload
-from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).parent
 

@@ -21,10 +21,10 @@ from xlapipe import LoadedStep, StepPlan, Workload, XlapipeError
 from xlapipe.errors import DumpError
 from xlapipe.expect import Donated
 from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.running.built_executable import read_executable
-from xlapipe.running.pjrt import load
-from xlapipe.running.pjrt.client import ELEMENT_TYPES, _numpy_dtype
-from xlapipe.running.start_loading import needs_jax, start_loading
+from xlapipe.run.built_executable import read_executable
+from xlapipe.run.pjrt import load
+from xlapipe.run.pjrt.client import ELEMENT_TYPES, _numpy_dtype
+from xlapipe.run.start_loading import needs_jax, start_loading
 
 BF16 = jnp.bfloat16
 CACHE = {"k": jax.ShapeDtypeStruct((64, 1024), BF16)}
@@ -71,7 +71,7 @@ def test_an_unchanged_step_comes_from_the_cache(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("xlapipe.compiling.dump_cache.compile_dump", refuse)
+    monkeypatch.setattr("xlapipe.compile.dump_cache.compile_dump", refuse)
     assert xlapipe.plan(step, CACHE, ROW, donate="cache").totals == donated.totals
 
 

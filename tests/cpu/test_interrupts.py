@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.environment.scratch import Scratch, scratch_folder
+from xlapipe.devices.environment.scratch import Scratch, scratch_folder
 
 HERE = Path(__file__).resolve().parent
 # The machine may be busy; without the cure the commands never end.
@@ -111,7 +111,7 @@ def test_children_of_a_killed_command_end_too(folder: Path, arguments: tuple[str
     left = list((folder / "tmp").glob("xlapipe-*"))
     assert left != []  # nobody was there to remove them
     # The next process that needs such a folder removes them.
-    script = "from xlapipe.environment.scratch import Scratch; Scratch('next-').close()"
+    script = "from xlapipe.devices.environment.scratch import Scratch; Scratch('next-').close()"
     subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "TMPDIR": str(folder / "tmp")},
@@ -129,7 +129,7 @@ def test_folders_in_use_and_kept_ones_stay(tmp_path: Path, monkeypatch: pytest.M
     other = tmp_path / "xlapipe-of-the-user"
     other.mkdir()
     with scratch_folder("used-") as used:
-        script = "from xlapipe.environment.scratch import Scratch; Scratch('next-').close()"
+        script = "from xlapipe.devices.environment.scratch import Scratch; Scratch('next-').close()"
         subprocess.run([sys.executable, "-c", script], check=True)
         assert used.is_dir()
         assert kept.path.is_dir()

@@ -21,14 +21,14 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 import xlapipe
 from tests.cpu.triton_commit import triton_commit
 from xlapipe import jax_private
-from xlapipe.compiling.xla_patches import XlaPatch
+from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
+from xlapipe.compile.lowering.user_frame import user_frame
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.jax_private import Place, replaced
-from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
-from xlapipe.lowering.user_frame import user_frame
-from xlapipe.platforms import platform_named
-from xlapipe.predicted_locks.instructions import instruction_texts
-from xlapipe.predicted_locks.known_results import TRITON_COMMITS
-from xlapipe.targets.catalogue import target_named
+from xlapipe.time.predicted_locks.instructions import instruction_texts
+from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS
 
 IS_0_10 = jax.__version__.startswith("0.10.")
 X = jax.ShapeDtypeStruct((8, 8), "float32")

@@ -7,11 +7,11 @@ import jax
 import pytest
 
 from tests.cpu import choose_steps
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.manifest import Manifest
+from xlapipe.compile.lowering.forward_values import named_values
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.dump.manifest import Manifest
 from xlapipe.expect import Expectation, NotSaved, Offloaded, Saved
-from xlapipe.lowering.forward_values import named_values
 from xlapipe.plans.program import KeptIn, Program
 from xlapipe.registry import find_workload
 

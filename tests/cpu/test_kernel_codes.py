@@ -9,7 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from xlapipe.lowering.kernel_codes import kernel_codes
+from xlapipe.compile.lowering.kernel_codes import kernel_codes
 from xlapipe.plans.kernel_code import KernelCode
 
 ROWS, WIDTH, SIDE = 256, 1024, 64

@@ -10,9 +10,9 @@ from flax import nnx
 
 from tests.zoo.refused import train, trained
 from xlapipe import Workload, XlapipeError
-from xlapipe.dumps.manifest import Manifest
-from xlapipe.lowering.lower import lower
-from xlapipe.targets.catalogue import target_named
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.manifest import Manifest
 
 CONFIG = target_named("h200").config_text
 X = jax.ShapeDtypeStruct((64, 64), jnp.float32)

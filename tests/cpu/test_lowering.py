@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from xlapipe import Workload, XlapipeError
-from xlapipe.lowering.lower import lower
-from xlapipe.targets.catalogue import target_named
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.devices.targets.catalogue import target_named
 
 CONFIG = target_named("h200").config_text
 X = jax.ShapeDtypeStruct((8,), jnp.float32)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.autotune_lock import LOCK
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import differences, read_normal_form
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.dump.autotune_lock import LOCK
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import differences, read_normal_form
 
 RECORDS = Path(__file__).parent.parent / "gpu"
 RECORD: Any = json.loads((RECORDS / "h200_many_runs.json").read_text(encoding="utf-8"))

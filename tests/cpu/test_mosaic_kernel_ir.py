@@ -9,7 +9,7 @@ from jax.experimental.mosaic.gpu import core as mosaic
 from jax.sharding import AbstractMesh
 
 from models.qwen3.kernels.hopper_products import prompt_swiglu
-from xlapipe.lowering import strip_kernel_locations as kernel_ir
+from xlapipe.compile.lowering import strip_kernel_locations as kernel_ir
 
 
 def test_stripping_removes_locations_but_no_operations() -> None:

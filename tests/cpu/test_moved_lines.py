@@ -7,14 +7,14 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, device_lock
 from tests.cpu.test_workloads import CASES
-from xlapipe.compiling.gemm_policy import GemmPolicy
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import open_dump, read_file
-from xlapipe.platforms.dump_files import SOURCE_LINES
-from xlapipe.readers.file_contents import plain_name
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import open_dump, read_file
+from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.registry import WorkloadReference, find_workload
-from xlapipe.targets.catalogue import target_named
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ("before_optimizations.txt", "after_optimizations.txt")

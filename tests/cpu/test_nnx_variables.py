@@ -8,8 +8,8 @@ import pytest
 from flax import nnx
 
 from xlapipe import Workload
-from xlapipe.lowering.lower import lower
-from xlapipe.targets.catalogue import target_named
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.devices.targets.catalogue import target_named
 
 X = jax.ShapeDtypeStruct((2, 4), jnp.float32)
 FIRST = ["a.layers.0.bias", "a.layers.0.kernel", "a.layers.1.bias", "a.layers.1.kernel"]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, ROOT
-from xlapipe.platforms.dump_files import SOURCE_LINES
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 
 STEP = """\
 import jax

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from jax._src.lib import xla_client
 
-from xlapipe.dumps.manifest import Manifest
+from xlapipe.devices.pjrt import c_api
+from xlapipe.devices.pjrt.c_api import PjrtApi, PjrtError
+from xlapipe.devices.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import TargetError, XlapipeError
-from xlapipe.pjrt import c_api
-from xlapipe.pjrt.c_api import PjrtApi, PjrtError
-from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
-from xlapipe.running.built_executable import BuiltExecutable
-from xlapipe.running.pjrt import load
-from xlapipe.running.pjrt.client import ELEMENT_TYPES, client_options, plugin_path
-from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
-from xlapipe.running.pjrt.custom_calls import register_custom_calls
-from xlapipe.targets.catalogue import target_named
+from xlapipe.run.built_executable import BuiltExecutable
+from xlapipe.run.pjrt import load
+from xlapipe.run.pjrt.client import ELEMENT_TYPES, client_options, plugin_path
+from xlapipe.run.pjrt.cuda_versions import check_cuda_versions
+from xlapipe.run.pjrt.custom_calls import register_custom_calls
 
 pytestmark = pytest.mark.skipif(plugin_path() is None, reason="jax's CUDA plugin is not installed")
 
@@ -268,7 +268,7 @@ def test_outdated_libraries_are_refused(
 CREATE = """
 import sys
 from xlapipe.errors import TargetError
-from xlapipe.running.pjrt.load import create_client
+from xlapipe.run.pjrt.load import create_client
 try:
     create_client()
 except TargetError as error:

@@ -22,27 +22,27 @@ from jax._src.lib.mlir import ir
 
 from tests.cpu import broken
 from xlapipe import Workload
-from xlapipe.compiling import compiler_identity
-from xlapipe.compiling import dump_cache as cache
-from xlapipe.compiling.dump_cache import DumpCache, cache_key
-from xlapipe.compiling.pipeline import CompiledDump, make_dump
-from xlapipe.compiling.xla_patches import XlaPatch
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.normal_form.plan import read_normal_form
+from xlapipe.api.plan_arguments import job_of
+from xlapipe.api.step_plan import StepPlan
+from xlapipe.api.testing.goldens import Goldens
+from xlapipe.api.testing.plan import PlanUnderTest
+from xlapipe.api.testing.session import PlansOfTest, explanations
+from xlapipe.compile import compiler_identity
+from xlapipe.compile import dump_cache as cache
+from xlapipe.compile.dump_cache import DumpCache, cache_key
+from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.pipeline import CompiledDump, make_dump
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.topology import Topology
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.normal_form.plan import read_normal_form
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
-from xlapipe.front.plan_arguments import job_of
-from xlapipe.front.step_plan import StepPlan
-from xlapipe.lowering.in_process import lower_in_test, same_buffers
-from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.donation import DonationOutcome
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.topology import Topology
-from xlapipe.testing.goldens import Goldens
-from xlapipe.testing.plan import PlanUnderTest
-from xlapipe.testing.session import PlansOfTest, explanations
 
 HERE = Path(__file__).resolve().parent
 TARGET = target_named("h200")

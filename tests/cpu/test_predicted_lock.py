@@ -14,20 +14,20 @@ import pytest
 
 import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
+from xlapipe.api.testing.goldens import Goldens
+from xlapipe.api.testing.session import PlansOfTest
 from xlapipe.cli import main
-from xlapipe.compiling import child_process, compile_program
-from xlapipe.compiling.dump_cache import DumpCache
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.messages import CompileRecord
-from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
-from xlapipe.dumps.dump import open_dump, read_manifest
+from xlapipe.compile import child_process, compile_program
+from xlapipe.compile.dump_cache import DumpCache
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.messages import CompileRecord
+from xlapipe.compile.pipeline import CompiledDump, compile_dump, dump_folder
+from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError, EndedBySignalError
-from xlapipe.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
-from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES
-from xlapipe.predicted_locks.predict import Basis
-from xlapipe.testing.goldens import Goldens
-from xlapipe.testing.session import PlansOfTest
+from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
+from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES
+from xlapipe.time.predicted_locks.predict import Basis
 
 JAXLIB = version("jaxlib")
 pytestmark = pytest.mark.skipif(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.environment.machine import Machine
+from xlapipe.devices.environment.machine import Machine
 
 NO_WHEELS = """
 import pytest
-from xlapipe.environment import doctor
+from xlapipe.compile import doctor
 
 @pytest.fixture(autouse=True)
 def no_wheels(monkeypatch):
@@ -47,7 +47,7 @@ def test_a_run_without_the_fixture_imports_nothing(tmp_path: Path) -> None:
         "def test_it(pytestconfig):\n"
         "    assert pytestconfig.pluginmanager.hasplugin('xlapipe')\n"
         "    loaded = {name for name in sys.modules if name.startswith(('jax', 'xlapipe'))}\n"
-        "    plugin = {'xlapipe.testing', 'xlapipe.testing.pytest_plugin'}\n"
+        "    plugin = {'xlapipe.api', 'xlapipe.api.testing', 'xlapipe.api.testing.pytest_plugin'}\n"
         "    assert loaded == {'xlapipe', 'xlapipe.errors'} | plugin\n"
     )
     done = run(tmp_path)
@@ -96,7 +96,7 @@ def test_errors_of_jax_about_a_missing_gpu_are_not_printed(tmp_path: Path) -> No
 
 def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from xlapipe.environment.machine import Machine\nMachine.gpu = lambda self: None\n"
+        "from xlapipe.devices.environment.machine import Machine\nMachine.gpu = lambda self: None\n"
     )
     (tmp_path / "test_it.py").write_text(
         "import pytest\n@pytest.mark.xlapipe_device\ndef test_it(): raise AssertionError\n"
@@ -111,7 +111,7 @@ def test_an_unknown_target_is_one_error_at_the_line_of_the_test(tmp_path: Path) 
     done = run(tmp_path, "--xlapipe-target", "h20")
     assert "test_it.py:3: TargetError" in done.stdout
     assert "unknown target 'h20'" in done.stdout
-    assert "xlapipe/compiling/make_jobs.py" not in done.stdout
+    assert "xlapipe/compile/make_jobs.py" not in done.stdout
 
 
 def test_an_unwritable_cache_folder(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from tests.cpu import partitioned_steps as steps
 from xlapipe import plan
 from xlapipe.cli import main
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.dump import Dump
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 
 HERE = Path(__file__).resolve().parent

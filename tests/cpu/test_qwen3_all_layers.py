@@ -22,8 +22,8 @@ from models.qwen3.kernels.all_layers.sizes import (
 from models.qwen3.kernels.tiling import jax_for_hopper
 from models.qwen3.steps import implementation_for
 from tests.cpu.integers import Integers
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import make_dump
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import make_dump
 from xlapipe.expect import check_all
 from xlapipe.registry import find_workload
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from models.qwen3.generation.build_locks import locks_for
-from xlapipe.dumps.autotune_lock import LOCK, read_lock
+from xlapipe.dump.autotune_lock import LOCK, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 

@@ -27,15 +27,15 @@ from models.qwen3.generation.prebuilt_step import prebuilt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
 from xlapipe import LoadedStep, StepPlan, WorkloadReference, XlapipeError
-from xlapipe.dumps.dump import Dump, open_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.api import loaded_step
+from xlapipe.compile.lowering.load_workload import load_workload
+from xlapipe.dump.dump import Dump, open_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, TempAtMost, check_all
-from xlapipe.front import loaded_step
-from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
-from xlapipe.running.built_executable import BuiltExecutable, read_executable
-from xlapipe.running.start_loading import LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable, read_executable
+from xlapipe.run.start_loading import LoadingExecutable
 
 pytestmark = pytest.mark.slow
 
@@ -315,8 +315,8 @@ import numpy as np
 
 from models.qwen3.checkpoint.map_leaves import dtype_named
 from models.qwen3.generate import main
-from xlapipe.front import loaded_step
-from xlapipe.running.start_loading import LoadingExecutable
+from xlapipe.api import loaded_step
+from xlapipe.run.start_loading import LoadingExecutable
 
 device = SimpleNamespace(platform="gpu", device_kind="a host", memory_stats=dict)
 

@@ -14,6 +14,7 @@ from models.qwen3 import workloads
 from models.qwen3.checkpoint.random_checkpoint import huggingface_config
 from models.qwen3.config import QWEN3_0_6B
 from xlapipe import Workload
+from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import (
     KernelCount,
@@ -26,7 +27,6 @@ from xlapipe.expect import (
     TrafficAtMost,
     check_all,
 )
-from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 
 SMALL = replace(QWEN3_0_6B, vocab_size=640, hidden_size=64, tie_word_embeddings=False)

@@ -21,14 +21,14 @@ from models.qwen3.kernels.tiling import jax_for_hopper
 from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate_persistent
 from xlapipe import StepPlan
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import open_dump
+from xlapipe.api.answer import Answer
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.dump import open_dump
 from xlapipe.expect import KernelCount, TrafficAtMost, check_all
-from xlapipe.front.answer import Answer
 from xlapipe.registry import find_workload
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.target_config import target_attached
 
 # What a decode step on Hopper has with this jax.
 PERSISTENT = "persistent" if jax_for_hopper() else "triton"

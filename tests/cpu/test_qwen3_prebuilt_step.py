@@ -30,10 +30,10 @@ from models.qwen3.generation.step_arrays import (
     step_outputs,
 )
 from xlapipe import LoadedStep, XlapipeError
-from xlapipe.dumps.manifest import Manifest
+from xlapipe.dump.manifest import Manifest
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
-from xlapipe.running.built_executable import BuiltExecutable
-from xlapipe.running.start_loading import LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable
+from xlapipe.run.start_loading import LoadingExecutable
 
 CONFIG = replace(SMALL, num_hidden_layers=2)
 SIZES = GenerationSizes(batch=2, cache_length=32, bucket=16, steps=4, candidates=1)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.gemm_policy import GemmPolicy
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import Dump
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import Dump
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 pytestmark = pytest.mark.exhaustive
 

@@ -20,9 +20,9 @@ from models.qwen3.kernels.product_forms import (
 from models.qwen3.kernels.tiling import jax_for_hopper
 from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.registry import find_workload
 
 ROOT = Path(__file__).parents[2]

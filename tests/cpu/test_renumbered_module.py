@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, ROOT
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.autotune_lock import LOCK, read_lock
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.autotune_lock import LOCK, read_lock
 from xlapipe.registry import find_workload
-from xlapipe.targets.catalogue import target_named
 
 OTHER = f"float8-linear-forward/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 

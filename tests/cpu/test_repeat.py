@@ -8,10 +8,10 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.comparing.repeat import first_parting, processes
-from xlapipe.compiling.pipeline import CompiledDump
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import read_normal_form
+from xlapipe.compile.pipeline import CompiledDump
+from xlapipe.diff.comparing.repeat import first_parting, processes
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import read_normal_form
 
 FOLDER = Path(__file__).parent
 

@@ -13,9 +13,9 @@ from jax.sharding import SingleDeviceSharding
 from xlapipe.errors import WorkloadError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
-from xlapipe.running.executable import LoadedExecutable
-from xlapipe.running.inputs import read_inputs
-from xlapipe.running.stored_arrays import stored_array
+from xlapipe.run.executable import LoadedExecutable
+from xlapipe.run.inputs import read_inputs
+from xlapipe.run.stored_arrays import stored_array
 
 ARGUMENTS = (
     ArgumentLeaf("key", (), "key<fry>", 8, False, 0),

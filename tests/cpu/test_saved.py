@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from xlapipe import XlapipeError
-from xlapipe.choosing.saved import freeing
 from xlapipe.cli import main
-from xlapipe.compiling.make_jobs import CompileOptions
-from xlapipe.dumps.dump import open_dump
-from xlapipe.lowering.forward_graph import ForwardGraph
+from xlapipe.compile.lowering.forward_graph import ForwardGraph
+from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.dump.dump import open_dump
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.report.overview.purposes import Purpose, Uses
+from xlapipe.search.choosing.saved import freeing
 
 FOLDER = Path(__file__).parent
 LAYERS, ROWS, WIDTH = 4, 512, 256

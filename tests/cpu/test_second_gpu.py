@@ -9,12 +9,12 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB, ROOT
 from tests.gpu.fidelity import record
 from tests.gpu.h100_resnets import record as h100_resnets
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.autotune_lock import LOCK, read_lock
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import differences, read_normal_form
-from xlapipe.dumps.run_record import RUN_RECORD
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.dump.autotune_lock import LOCK, read_lock
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import differences, read_normal_form
+from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.registry import find_workload
 
 FOLDER = f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"

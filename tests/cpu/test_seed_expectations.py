@@ -22,7 +22,7 @@ from models.spectral_diffusion.workloads import spectral_diffusion, spectral_dif
 from tests.cpu.broken_programs import compile_dumps, each_expectation_fails_on_one
 from xlapipe import Workload
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes
 
 pytestmark = pytest.mark.slow

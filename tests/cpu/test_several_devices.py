@@ -18,18 +18,18 @@ import numpy as np
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump, read_manifest
-from xlapipe.dumps.manifest import MANIFEST, Manifest
-from xlapipe.environment.doctor import Check
+from xlapipe.compile.doctor import Check
+from xlapipe.dump.dump import open_dump, read_manifest
+from xlapipe.dump.manifest import MANIFEST, Manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.plans.thunks import Thunk
-from xlapipe.running import executable
-from xlapipe.running import run as running
-from xlapipe.running import select_devices as selecting
-from xlapipe.running.executable import LoadedExecutable
-from xlapipe.running.rendezvous import Member
+from xlapipe.run import executable
+from xlapipe.run import run as running
+from xlapipe.run import select_devices as selecting
+from xlapipe.run.executable import LoadedExecutable
+from xlapipe.run.rendezvous import Member
 
 HERE = Path(__file__).resolve().parent
 ON_CPUS = [sys.executable, str(HERE / "run_on_cpus.py")]
@@ -109,8 +109,8 @@ def test_the_launcher_reports_a_failed_process_and_ends_the_other(
 
 HANGING_CALL = """
 import time
-from xlapipe.running.rendezvous import Member
-from xlapipe.running.run import _time_limit
+from xlapipe.run.rendezvous import Member
+from xlapipe.run.run import _time_limit
 
 with _time_limit(Member(process=0, count=2, coordinator="127.0.0.1:1", wait_seconds=0.1)):
     time.sleep(60)
@@ -196,8 +196,8 @@ def test_more_hosts_than_the_topology_has(built: Path, monkeypatch: pytest.Monke
 
 
 def test_missing_nccl(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xlapipe.environment.doctor import missing_to_communicate
-    from xlapipe.environment.machine import Machine
+    from xlapipe.compile.doctor import missing_to_communicate
+    from xlapipe.devices.environment.machine import Machine
 
     without_nccl = Machine(
         python_version=(3, 12), site_packages=[], environ={}, find_library=lambda name: None

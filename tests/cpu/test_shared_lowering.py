@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import WrittenDump, make_dump, make_dumps
-from xlapipe.dumps.dump import read_file
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import WrittenDump, make_dump, make_dumps
+from xlapipe.dump.dump import read_file
 
 HERE = Path(__file__).parent
 

@@ -9,9 +9,9 @@ import pytest
 
 import xlapipe
 from xlapipe import XlapipeError
-from xlapipe.sizing import sizes
-from xlapipe.sizing.fit import Row
-from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing import sizes
+from xlapipe.search.sizing.fit import Row
+from xlapipe.search.sizing.planned_memory import PlannedMemory
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "largest_batch"
 FOLDER = Path(__file__).parent

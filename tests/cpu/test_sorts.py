@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import compile_dump, dump_folder
-from xlapipe.compiling.xla_patches import XlaPatch
-from xlapipe.platforms.cub_sort import scratch_bytes
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import compile_dump, dump_folder
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.platforms.cub_sort import scratch_bytes
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 PROGRAMS = Path(__file__).parents[1] / "gpu" / "fidelity"
 ITEMS = 200_000

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.batch import compile_batch, programs_in
-from xlapipe.dumps.opened import Opened, open_path
-from xlapipe.lowering.user_frame import user_frame
+from xlapipe.compile.lowering.user_frame import user_frame
+from xlapipe.dump.opened import Opened
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown import render_markdown

@@ -7,12 +7,12 @@ import pytest
 
 from tests.cpu import stated_steps
 from tests.cpu.stated_steps import ACCESSED_BYTES, TRIPS, WIDTH
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.manifest import Manifest
-from xlapipe.dumps.opened import Opened
+from xlapipe.compile.lowering.stated_costs import stated_costs
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.dump.manifest import Manifest
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering.stated_costs import stated_costs
 from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.registry import find_workload
 from xlapipe.report.time_figures import step_time

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xlapipe.cli import main
+from xlapipe.devices.platforms.textproto import TextProtoError, parse
+from xlapipe.devices.targets import catalogue as catalogue_module
+from xlapipe.devices.targets.catalogue import catalogue, resolved_name, target_named
+from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.target_config import target_attached, target_from_file
 from xlapipe.errors import TargetError
-from xlapipe.platforms.textproto import TextProtoError, parse
-from xlapipe.targets import catalogue as catalogue_module
-from xlapipe.targets.catalogue import catalogue, resolved_name, target_named
-from xlapipe.targets.target import Target
-from xlapipe.targets.target_config import target_attached, target_from_file
 
 HERE = Path(__file__).resolve().parent
 DEVICE_CONFIG = Path(catalogue_module.__file__).parent / "h200_device.txtpb"

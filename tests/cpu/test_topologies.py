@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.dump.dump import Dump, open_dump
 
 HERE = Path(__file__).parent
 CACHE_BYTES = 64 * 1024 * 2

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.dump.readers import read_path
 from xlapipe.plans.plan import Plan
-from xlapipe.predict.predict import Prediction
-from xlapipe.predict.study import Study
-from xlapipe.readers import read_path
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.predict.predict import Prediction
+from xlapipe.time.predict.study import Study
 
 PROGRAM = """
 import jax

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, ROOT, TORCH_TWINS
-from xlapipe.compiling.make_jobs import CompileOptions, locked_jobs
-from xlapipe.compiling.pipeline import dump_folder
-from xlapipe.dumps.dump import manifest_bytes, open_dump, read_file, read_manifest
-from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.normal_form.plan import differences, read_normal_form
-from xlapipe.dumps.run_record import RUN_RECORD
+from xlapipe.api.testing.golden_changes import golden_changes
+from xlapipe.compile.make_jobs import CompileOptions, locked_jobs
+from xlapipe.compile.pipeline import dump_folder
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
+from xlapipe.dump.dump import manifest_bytes, open_dump, read_file, read_manifest
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.normal_form.plan import differences, read_normal_form
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.file_contents import plain_name
+from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.expect import check_all
-from xlapipe.platforms.dump_files import SOURCE_LINES
-from xlapipe.readers import read_path
-from xlapipe.readers.file_contents import plain_name
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_lines
-from xlapipe.testing.golden_changes import golden_changes
 
 MAX_LINES = 60
 CASES = [

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from xlapipe.targets.catalogue import target_named
+from xlapipe.devices.targets.catalogue import target_named
 
 _PROGRAM = """
 import sys

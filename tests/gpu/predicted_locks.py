@@ -3,8 +3,8 @@
 No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
 
   python -m tests.gpu.predicted_locks tables ZOOS
-      Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity and
-      of the time zoo.
+      Writes `xlapipe/time/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity
+      and of the time zoo.
   python -m tests.gpu.predicted_locks goldens
       Writes `TARGET-jaxVERSION.jsonl` there for the installed jaxlib, from goldens alone.
   python -m tests.gpu.predicted_locks zoo ZOOS
@@ -34,32 +34,32 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.fidelity.record import references
-from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.known_locks import about_lock, known_results
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.module_text import fingerprint_text
-from xlapipe.cost import step_cost
-from xlapipe.dumps.autotune_lock import ANY_WORKLOAD, LOCK, AutotuneLock, read_lock
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.job import Job
+from xlapipe.compile.known_locks import about_lock, known_results
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.module_text import fingerprint_text
+from xlapipe.devices.targets.device import device_of_config
+from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.autotune_lock import ANY_WORKLOAD, LOCK, AutotuneLock, read_lock
+from xlapipe.dump.readers import read_path
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import Plan
 from xlapipe.plans.gemms import Gemm
-from xlapipe.predict import predict
-from xlapipe.predict.choose import calibration_for
-from xlapipe.predicted_locks.fingerprint import fingerprint
-from xlapipe.predicted_locks.form import Form, form_of
-from xlapipe.predicted_locks.instructions import instruction_texts, tuned_instructions
-from xlapipe.predicted_locks.known_results import (
+from xlapipe.registry import find_workload
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.choose import calibration_for
+from xlapipe.time.predicted_locks.fingerprint import fingerprint
+from xlapipe.time.predicted_locks.form import Form, form_of
+from xlapipe.time.predicted_locks.instructions import instruction_texts, tuned_instructions
+from xlapipe.time.predicted_locks.known_results import (
     TABLES,
     KnownResult,
     KnownResults,
     results_of_lock,
 )
-from xlapipe.readers import read_path
-from xlapipe.registry import find_workload
-from xlapipe.targets.device import device_of_config
-from xlapipe.targets.target import Target
-from xlapipe.targets.target_config import target_attached
 
 ROOT = Path(__file__).resolve().parents[2]
 JAXLIB = version("jaxlib")

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from xlapipe.dumps.run_record import run_record
-from xlapipe.environment.machine import Machine
+from xlapipe.devices.environment.machine import Machine
+from xlapipe.dump.run_record import run_record
 
 
 def provenance(versions: Mapping[str, str]) -> dict[str, Any]:

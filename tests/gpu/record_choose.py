@@ -50,11 +50,11 @@ BASES = ("predicted_lock", "untuned")
 
 def search(workload: str, jobs: int) -> list[dict[str, Any]]:
     """The compiled rows of a workload, with what applies their policy and with a predicted lock."""
-    from xlapipe.choosing.choose import Changes, choose
-    from xlapipe.choosing.compiles import job_of
-    from xlapipe.choosing.rows import ChoiceRow
-    from xlapipe.compiling.make_jobs import CompileOptions
-    from xlapipe.sizing.planned_memory import planned_memory
+    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.search.choosing.choose import Changes, choose
+    from xlapipe.search.choosing.compiles import job_of
+    from xlapipe.search.choosing.rows import ChoiceRow
+    from xlapipe.search.sizing.planned_memory import planned_memory
 
     def with_predicted_lock(row: ChoiceRow) -> dict[str, Any]:
         change = row.candidate.change
@@ -80,11 +80,11 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
 
 def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
     """Writes the lowered program of each row, and `forms.json` for `time_choose.py`."""
-    from xlapipe.choosing.candidate import Candidate, Change
-    from xlapipe.choosing.compiles import job_of
-    from xlapipe.compiling.make_jobs import CompileOptions
-    from xlapipe.compiling.pipeline import compile_dump
+    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.compile.pipeline import compile_dump
     from xlapipe.errors import XlapipeError
+    from xlapipe.search.choosing.candidate import Candidate, Change
+    from xlapipe.search.choosing.compiles import job_of
 
     def lowered(form: dict[str, Any]) -> dict[str, Any]:
         policy = form.pop("rematerialise")

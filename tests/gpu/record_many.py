@@ -18,7 +18,7 @@ from typing import Any
 from provenance import provenance
 from record_runs import INPUTS, xlapipe
 
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 
 REPEAT = [*INPUTS[:2], "--repeat", "2"]
 

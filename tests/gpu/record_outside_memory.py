@@ -4,7 +4,7 @@
 
 Needs a GPU that runs nothing else. Each stage is what one library or feature adds when it is first
 used; the pool of XLA's allocator is subtracted. NVML counts the memory, since it needs no CUDA
-context. The result is the source of `xlapipe/targets/outside_memory.json`.
+context. The result is the source of `xlapipe/devices/targets/outside_memory.json`.
 """
 
 import ctypes

@@ -34,7 +34,7 @@ from provenance import provenance
 
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state, initial_state, train_step
-from xlapipe.environment.machine import Machine
+from xlapipe.devices.environment.machine import Machine
 
 CONFIG = ResNetConfig(classes=100, bits=2)
 # XLA tunes convolutions for minutes with large batches, so the largest is of one block.

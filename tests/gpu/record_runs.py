@@ -21,8 +21,8 @@ from typing import Any
 
 from provenance import provenance
 
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import read_normal_form
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import read_normal_form
 
 INPUTS = ["--inputs", "random:7", "--repeat", "30"]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.predicted_locks import ROOT, known_results_of, tuned_by_xla
-from xlapipe.compiling.job import Job
-from xlapipe.predicted_locks.fingerprint import fingerprint
-from xlapipe.predicted_locks.form import form_of
+from xlapipe.compile.job import Job
 from xlapipe.registry import find_workload
+from xlapipe.time.predicted_locks.fingerprint import fingerprint
+from xlapipe.time.predicted_locks.form import form_of
 
 RECORD = Path(__file__).with_name("tuned_products.jsonl")
 _PROVENANCE: dict[str, Any] = {

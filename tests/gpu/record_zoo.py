@@ -19,7 +19,7 @@ from typing import Any
 from provenance import provenance
 from record_runs import INPUTS, record_of, xlapipe
 
-from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.dump.dump import Dump, open_dump
 
 # Programs at once: starting jax takes most of the time, and the programs are small.
 _AT_ONCE = 12
@@ -105,7 +105,7 @@ def print_plain_jit(reference: str) -> None:
     """Compiles a step without xlapipe, and prints XLA's totals as JSON."""
     import jax
 
-    from xlapipe.lowering.load_workload import load_workload
+    from xlapipe.compile.lowering.load_workload import load_workload
     from xlapipe.registry import WorkloadReference
 
     sys.path.insert(0, str(Path.cwd()))

@@ -39,8 +39,8 @@ from models.qwen3.kernels.product_forms import (
 )
 from models.qwen3.kernels.rotation import rows_of
 from models.qwen3.modules.norm import rms_norm
-from xlapipe.dumps.run_record import run_record
-from xlapipe.running.profile import annotated_call, profile_calls
+from xlapipe.dump.run_record import run_record
+from xlapipe.run.profile import annotated_call, profile_calls
 
 DEFAULTS = ("single:1.7b", "single:4b", "single:8b", "single:14b")
 LAYER = ("qkv", "o", "gate_up", "down")

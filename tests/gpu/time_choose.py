@@ -32,11 +32,11 @@ from jax._src.lib import xla_client
 from jax._src.lib.mlir import ir
 from provenance import provenance
 
-from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.lowering.settings import apply_settings
-from xlapipe.readers.profile_trace import call_intervals, kernel_events
-from xlapipe.running.calibration.time_programs import KEPT_FILES, TimedCalls, write_calls
-from xlapipe.running.stored_arrays import stored_array
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.lowering.settings import apply_settings
+from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.run.calibration.time_programs import KEPT_FILES, TimedCalls, write_calls
+from xlapipe.run.stored_arrays import stored_array
 
 _LEAST_CALLS, _MOST_CALLS, _TIMED_SECONDS = 2, 30, 0.2
 _SEQUENCES = 5

@@ -11,7 +11,7 @@ from xlapipe.cli import main
 from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.inductor.reader import read_inductor
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.shapes import shape_of

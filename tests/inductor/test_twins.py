@@ -10,7 +10,7 @@ from tests.inductor.test_wrapper import folder_of
 from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import Match
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.inductor.reader import read_inductor
 
 Compare = Callable[[str], CompilerComparison]

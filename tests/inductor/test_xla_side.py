@@ -8,7 +8,7 @@ from tests.reading.test_diff_changes import OUT, ROW, UNALIASED, A, changed, wit
 from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.diff.compilers.xla_side import xla_side
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans import InputOutputAlias, Thunk
 from xlapipe.plans.program import Program
 

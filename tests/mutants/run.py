@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "build" / "mutants"
 PAGE = ROOT / "docs" / "lab" / "mutants.md"
 SURVIVORS = ROOT / "tests" / "mutants" / "survivors.md"
-PACKAGES = ("xlapipe/plans", "xlapipe/expect", "xlapipe/diff", "xlapipe/cost", "xlapipe/temp_order")
+PACKAGES = ("xlapipe/plans", "xlapipe/expect", "xlapipe/diff", "xlapipe/time/cost")
 TESTS = ("tests/reading", "tests/inductor")
 
 # Imported once, before processes are forked.

@@ -132,7 +132,7 @@ def test_every_module_imports_without_the_checkout(environment: Environment) -> 
         for path in sorted(sources("xlapipe"))
         if path.endswith(".py") and "__main__" not in path and "_start_child" not in path
     ]
-    names = [name for name in names if name != "xlapipe.testing.pytest_plugin"]
+    names = [name for name in names if name != "xlapipe.api.testing.pytest_plugin"]
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
     imported = environment.run("python", "-c", code, *names, folder=environment.folder)
     assert (imported.returncode, imported.stderr) == (0, "")

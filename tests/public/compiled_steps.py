@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.zoo.batch import Batch, compile_batch
-from xlapipe.dumps.dump import Dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import Dump
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "requirements" / "public-projects.txt"

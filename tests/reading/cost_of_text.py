@@ -1,8 +1,8 @@
-"""Costs of small modules in text, for the tests of `xlapipe.cost`."""
+"""Costs of small modules in text, for the tests of `xlapipe.time.cost`."""
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import KernelCost, StepCost, step_cost
-from xlapipe.targets.device import Device
+from xlapipe.devices.targets.device import Device
+from xlapipe.time.cost import KernelCost, StepCost, step_cost
 
 # One byte takes a microsecond, and so does one operation.
 

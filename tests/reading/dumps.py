@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from xlapipe.readers import DumpTexts, SourceText
-from xlapipe.readers.file_contents import read_bytes, read_source
+from xlapipe.dump.readers import DumpTexts, SourceText
+from xlapipe.dump.readers.file_contents import read_bytes, read_source
 from xlapipe.report import subjects
 
 DATA = Path(__file__).parent / "data"

@@ -39,18 +39,18 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading import mutate
 from tests.reading.dumps import DATA, ROOT
 from tests.reading.test_json_mutations import VALUES, damaged
+from xlapipe.api.find_target import target
 from xlapipe.cli import main
-from xlapipe.compiling.compile_cache import CompileCache
-from xlapipe.compiling.messages import CompileRecord, CompileRequest
-from xlapipe.dumps.autotune_lock import raw_lock, read_lock
-from xlapipe.dumps.compile_facts import CompileFacts
-from xlapipe.dumps.dump import read_manifest
+from xlapipe.compile.compile_cache import CompileCache
+from xlapipe.compile.messages import CompileRecord, CompileRequest
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.autotune_lock import raw_lock, read_lock
+from xlapipe.dump.compile_facts import CompileFacts
+from xlapipe.dump.dump import read_manifest
+from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import XlapipeError
-from xlapipe.front.find_target import target
-from xlapipe.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.registry import WorkloadReference
-from xlapipe.running.built_executable import read_executable
-from xlapipe.targets.catalogue import target_named
+from xlapipe.run.built_executable import read_executable
 
 MOST_CPU_SECONDS = 10
 MOST_BYTES = 2 << 30
@@ -110,7 +110,7 @@ def call(function: Callable[[Path], Any]) -> Callable[[Path, Path], int]:
 
 SPECTRAL = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 STEP = DATA / "jaxlib-0.12.0.1/step"
-CALIBRATION = min((ROOT / "xlapipe/predict/calibrations").iterdir())
+CALIBRATION = min((ROOT / "xlapipe/time/predict/calibrations").iterdir())
 PYPROJECT = '[tool.xlapipe.workloads]\nstep = "module:function"\nother = "a.b:c(layers=3)"\n'
 _DUMP_RUNS = {
     name: command(*arguments.split())

@@ -13,10 +13,6 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading import tpu_texts
 from tests.reading.failure_logs import LOGS
 from tests.reading.sample_records import at_least, predicted
-from xlapipe.choosing.candidate import Candidate, Change
-from xlapipe.choosing.choose import Choice
-from xlapipe.choosing.rows import ChoiceRow
-from xlapipe.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
 from xlapipe.cli import main
 from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.choose_table import choice_figures
@@ -24,10 +20,8 @@ from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import fit_figures
 from xlapipe.cli.saved import saved_figures
-from xlapipe.comparing.bisect import Bisection, Step
-from xlapipe.comparing.repeat import Parting, Repeated
-from xlapipe.compiling.job import Process
-from xlapipe.compiling.pipeline import CompiledDump
+from xlapipe.compile.job import Process
+from xlapipe.compile.pipeline import CompiledDump
 from xlapipe.diff import compare_opened
 from xlapipe.diff.changes import (
     ChipMemoryChange,
@@ -41,25 +35,32 @@ from xlapipe.diff.changes import (
     PlacementChange,
 )
 from xlapipe.diff.compare import compare
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import read_normal_form
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.diff.comparing.bisect import Bisection, Step
+from xlapipe.diff.comparing.repeat import Parting, Repeated
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import read_normal_form
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.outside_plan import OutsidePlan
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
-from xlapipe.running.capture_target import CapturedTarget
-from xlapipe.running.memory_account import MemoryAccount
-from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
-from xlapipe.sizing.cliff import Cliff
-from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.sizing.recomputed import RecomputedKernel
-from xlapipe.sizing.sweep import Axis, combinations
-from xlapipe.targets.outside_plan import OutsidePlan
+from xlapipe.run.capture_target import CapturedTarget
+from xlapipe.run.memory_account import MemoryAccount
+from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
+from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.search.choosing.choose import Choice
+from xlapipe.search.choosing.rows import ChoiceRow
+from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
+from xlapipe.search.sizing.cliff import Cliff
+from xlapipe.search.sizing.fit import Row, largest
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.recomputed import RecomputedKernel
+from xlapipe.search.sizing.sweep import Axis, combinations
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
@@ -335,7 +336,7 @@ def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
 
 
 def _captured() -> dict[str, Any]:
-    config = (ROOT / "xlapipe/targets/h200_device.txtpb").read_text()
+    config = (ROOT / "xlapipe/devices/targets/h200_device.txtpb").read_text()
     return CapturedTarget(
         "NVIDIA H200", "580.159.04", {"jaxlib": "0.11.2"}, "2026-11-22", config
     ).to_json()

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dumps.dump import read_file
+from xlapipe.dump.dump import read_file
 
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'>`|*&amp;"
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from xlapipe.dumps.autotune_lock import AutotuneLock
-from xlapipe.dumps.manifest import Manifest
-from xlapipe.predict import Prediction
+from xlapipe.dump.autotune_lock import AutotuneLock
+from xlapipe.dump.manifest import Manifest
+from xlapipe.time.predict import Prediction
 
 MANIFEST = Manifest(
     workload="step",

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from tests.reading.hlo_objects import logical_buffer
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import BufferAllocation, LiveRange, LiveRanges, LogicalBuffer, Plan
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_text import SourceText
 
 Place = int | tuple[int, int]
 """Number of an allocation, and the offset in bytes if it is not 0."""

@@ -1,13 +1,13 @@
 """What a kernel of a small HLO program does."""
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
-from xlapipe.cost.schedule import schedule_of
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.kernel_work import work_of
-from xlapipe.predict.launches import sites_of
-from xlapipe.predict.work import KernelWork
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
+from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.predict.kernel_work import work_of
+from xlapipe.time.predict.launches import sites_of
+from xlapipe.time.predict.work import KernelWork
 
 
 def work_of_text(text: str, blocks: int = 0, per_block: int = 0) -> KernelWork:

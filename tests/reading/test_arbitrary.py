@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xlapipe.dump.readers import DumpTexts, SourceText, read_proto, read_text
 from xlapipe.errors import DumpError
-from xlapipe.readers import DumpTexts, SourceText, read_proto, read_text
 
 _FRAGMENTS = st.sampled_from(
     [

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.conftest import GOLDEN_JAXLIB
-from xlapipe.choosing.at_peak import held_at_peak
-from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
+from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey
+from xlapipe.dump.readers import read_path
 from xlapipe.plans.kept_values import kept_values
-from xlapipe.readers import read_path
+from xlapipe.search.choosing.at_peak import held_at_peak
 
 DUMP = Path(__file__).parents[2] / f"hlo_dumps/resnet50-train/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from xlapipe.dumps.dump import open_dump, read_file
+from xlapipe.dump.dump import open_dump, read_file
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_lines import read_source_lines
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans.call_chains import CallChains, Frame
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_lines import read_source_lines
-from xlapipe.readers.source_text import SourceText
 
 DUMP = Path(__file__).parents[2] / "hlo_dumps" / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}"
 

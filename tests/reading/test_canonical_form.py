@@ -11,19 +11,19 @@ from random import Random
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from xlapipe.dumps.dump import open_dump, read_file
-from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
-from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
-from xlapipe.dumps.normal_form.plan import (
+from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES
+from xlapipe.dump.dump import open_dump, read_file
+from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
+from xlapipe.dump.normal_form.canonical_plan import canonical_plan
+from xlapipe.dump.normal_form.plan import (
     NormalForm,
     compare,
     differences,
     normal_form,
     read_normal_form,
 )
-from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES
-from xlapipe.readers import read_path
-from xlapipe.readers.hlo_proto import HloProto
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.hlo_proto import HloProto
 
 HLO = """\
 HloModule jit_f, is_scheduled=true

@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.expect import Aliased, Donated, Finding, NoCopyAbove, Violation
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donation import SMALL_COPIES, donations, small_copies

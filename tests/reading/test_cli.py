@@ -12,15 +12,15 @@ from xlapipe.cli import main
 from xlapipe.cli.dump_table import DumpTable
 from xlapipe.cli.options import add_target_options, read_compile_options
 from xlapipe.cli.output import named_error, run_command
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.xla_patches import XlaPatch
-from xlapipe.dumps.dump import open_dump
+from xlapipe.compile.job import Job
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.topology import Topology
+from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.text_table import aligned_rows
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.topology import Topology
 
 LONG_NAME = "package.module_with_a_long_name:workload(layers=28)"
 

@@ -1,7 +1,7 @@
 """Instructions are numbered as XLA numbers them for a client of a device."""
 
-from xlapipe.compiling.xla_patches.client_order import in_client_order, layout_options
-from xlapipe.readers.hlo_proto import HloModuleProto, HloProto
+from xlapipe.compile.xla_patches.client_order import in_client_order, layout_options
+from xlapipe.dump.readers.hlo_proto import HloModuleProto, HloProto
 
 UPPER = 3 * 2**32
 

@@ -9,16 +9,20 @@ from tests.reading.small_hlo import plan_of_text
 from tests.reading.test_fit_report import planned
 from xlapipe.cli import main
 from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
-from xlapipe.compiling.make_jobs import CompileOptions
-from xlapipe.cost import step_cost
+from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.report.records import plain_data
-from xlapipe.sizing import cliff as cliffs
-from xlapipe.sizing.cliff import Cliff, find_cliff
-from xlapipe.sizing.fit import Row
-from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.sizing.recomputed import RecomputedKernel, recomputed_kernels, rematerialised_names
-from xlapipe.targets.device import device_of_target
+from xlapipe.search.sizing import cliff as cliffs
+from xlapipe.search.sizing.cliff import Cliff, find_cliff
+from xlapipe.search.sizing.fit import Row
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.recomputed import (
+    RecomputedKernel,
+    recomputed_kernels,
+    rematerialised_names,
+)
+from xlapipe.time.cost import step_cost
 
 KERNEL = RecomputedKernel(
     instruction="fusion.3.remat",

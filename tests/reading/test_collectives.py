@@ -9,8 +9,11 @@ import pytest
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
 from tests.reading.sample_records import MANIFEST
 from xlapipe.diff import compare_opened
-from xlapipe.dumps.manifest import Manifest
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.manifest import Manifest
+from xlapipe.dump.opened import Opened
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (
     CollectiveBytes,
@@ -33,9 +36,6 @@ from xlapipe.plans.loops import call_sites, executions
 from xlapipe.plans.program import Program, RequestedCollective
 from xlapipe.plans.shapes import shape_of
 from xlapipe.plans.verify import verify
-from xlapipe.readers import read_path
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_text import SourceText
 
 SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
-from xlapipe.dumps.normal_form.hlo import normal_hlo
-from xlapipe.dumps.normal_form.plan import NormalForm, compare, differences
-from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES
-from xlapipe.readers.hlo_proto import HloProto
-from xlapipe.readers.source_lines import FrameLocation, SourceLines
+from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES
+from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
+from xlapipe.dump.normal_form.hlo import normal_hlo
+from xlapipe.dump.normal_form.plan import NormalForm, compare, differences
+from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
 
 HLO = """\
 HloModule jit_step, is_scheduled=true

@@ -6,7 +6,7 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.plans.hlo import Computation
-from xlapipe.predict.convolutions import Engine, EngineWork, convolution_of, engine_work
+from xlapipe.time.predict.convolutions import Engine, EngineWork, convolution_of, engine_work
 
 # A convolution of windows of 3 x 3 with 64 channels, as XLA's config for cuDNN has it.
 _TEXT = """HloModule small, is_scheduled=true

@@ -7,8 +7,8 @@ import pytest
 # One byte takes a microsecond, and so does one operation.
 from tests.reading.cost_of_text import ADD, LOOP, SLOW, cost_of, kernel, loop_entry, module
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
 from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.time.cost import step_cost
 
 
 def test_elementwise_fusion_reads_operands_and_writes_result() -> None:

@@ -5,8 +5,8 @@ import pytest
 # One byte takes a microsecond, and so does one operation.
 from tests.reading.cost_of_text import ADD, LOOP, cost_of, kernel, loop_entry, module
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
-from xlapipe.targets.device import Device
+from xlapipe.devices.targets.device import Device
+from xlapipe.time.cost import step_cost
 
 
 def dot(shapes: str, attributes: str = "") -> str:

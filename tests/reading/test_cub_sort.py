@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.xla_patches import cub_table
-from xlapipe.compiling.xla_patches.loaded_library import Change, Symbol, _permissions, write_all
-from xlapipe.platforms import NVIDIA
-from xlapipe.platforms.cub_sort import (
+from xlapipe.compile.xla_patches import cub_table
+from xlapipe.compile.xla_patches.loaded_library import Change, Symbol, _permissions, write_all
+from xlapipe.devices.platforms import NVIDIA
+from xlapipe.devices.platforms.cub_sort import (
     TILE_ITEMS,
     WIDTHS,
     all_widths_known,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_text import SourceText
 
 X = "f32[8]{0}"
 

@@ -7,19 +7,24 @@ from math import log
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.devices.targets.catalogue import (
+    catalogue,
+    is_same_device,
+    name_of_target,
+    row_of_device,
+)
+from xlapipe.devices.targets.device import device_of_config, device_of_target
+from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.expect import FloorAtMost, StepTimeAtMost
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
-from xlapipe.predict.calibration import CalibrationError, shipped_calibration
-from xlapipe.predict.choose import calibration_for
-from xlapipe.predict.gpu import HOPPER, gpu_of
-from xlapipe.predict.study import Study
-from xlapipe.targets.catalogue import catalogue, is_same_device, name_of_target, row_of_device
-from xlapipe.targets.device import device_of_config, device_of_target
-from xlapipe.targets.target_config import target_attached
-from xlapipe.targets.usable_memory import usable_memory
+from xlapipe.plans.usable_memory import usable_memory
+from xlapipe.time.predict.calibration import CalibrationError, shipped_calibration
+from xlapipe.time.predict.choose import calibration_for
+from xlapipe.time.predict.gpu import HOPPER, gpu_of
+from xlapipe.time.predict.study import Study
 
-DEVICE = (files("xlapipe") / "targets" / "h200_device.txtpb").read_text()
+DEVICE = (files("xlapipe.devices.targets") / "h200_device.txtpb").read_text()
 
 
 @pytest.mark.parametrize("name", [row.name for row in catalogue() if row.unsupported is None])

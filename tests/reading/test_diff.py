@@ -42,7 +42,7 @@ from xlapipe.diff.changes import (
     SlackReason,
 )
 from xlapipe.diff.paths import compare_opened
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import AllocationKind
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import Shape, shape_of

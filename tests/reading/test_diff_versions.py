@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.comparing import jax_environments
-from xlapipe.comparing.jax_environments import python_with_jax
+from xlapipe.diff.comparing import jax_environments
+from xlapipe.diff.comparing.jax_environments import python_with_jax
 from xlapipe.errors import XlapipeError
 
 # Replaces uv: makes the same files without installing, and writes its arguments to a log.

@@ -171,7 +171,7 @@ def test_commands_and_flags_exist(page: Path) -> None:
 def test_make_targets_and_pytest_options_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    plugin = (ROOT / "xlapipe/testing/pytest_plugin.py").read_text(encoding="utf-8")
+    plugin = (ROOT / "xlapipe/api/testing/pytest_plugin.py").read_text(encoding="utf-8")
     for words in invocations(page):
         if words[:1] == ["make"] and len(words) > 1:
             assert words[1] in targets, " ".join(words)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.reading.hlo_objects import instruction, logical_buffer
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 from xlapipe.expect import Aliased, Donated, check_all
 from xlapipe.plans import (
     AllocationKind,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 from xlapipe.expect import (
     BoundBy,
     Expectation,

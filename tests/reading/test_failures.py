@@ -17,11 +17,11 @@ from tests.reading import failure_logs
 from tests.reading.failure_logs import GIB, MIB, NO_FAILURES, FailureLog
 from tests.reading.public_failure_logs import PUBLIC_LOGS
 from xlapipe.cli import main
-from xlapipe.dumps.opened import open_path
-from xlapipe.failures import MemoryFailure, last_failure, read_failures
-from xlapipe.failures.sizes import SIZE, parse_size
+from xlapipe.inductor.open_path import open_path
 from xlapipe.report.failed_allocation import planned_failure
 from xlapipe.report.failure_lines import failure_lines
+from xlapipe.report.failures import MemoryFailure, last_failure, read_failures
+from xlapipe.report.failures.sizes import SIZE, parse_size
 
 LOGS = (*failure_logs.LOGS, *PUBLIC_LOGS)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DATA, as_own_layout, one
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.file_contents import read_bytes
 from xlapipe.errors import DumpError
-from xlapipe.readers import read_path
-from xlapipe.readers.file_contents import read_bytes
 
 STEP = DATA / "jaxlib-0.12.0.1" / "step"
 SHARDED = DATA / "jaxlib-0.12.0.1" / "sharded"
@@ -161,7 +161,7 @@ def test_other_protos_are_rejected(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_module_without_buffers(dump: Path) -> None:
-    from xlapipe.readers.hlo_proto import HloProto
+    from xlapipe.dump.readers.hlo_proto import HloProto
 
     path = one(dump, "*.hlo.pb")
     proto = HloProto.FromString(path.read_bytes())

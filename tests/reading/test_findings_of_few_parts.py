@@ -16,8 +16,7 @@ from tests.reading.findings_program import (
     WIDE,
 )
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
-from xlapipe.dumps.opened import open_path
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.expect import (
     BeyondAtMost,
     BoundBy,
@@ -57,12 +56,13 @@ from xlapipe.expect import (
 from xlapipe.expect.expectation import check_all
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.traffic import counted_times
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.program import (
     ArgumentLeaf,
     Program,
 )
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
 
 NO_MODULE = Program(Plan(()), target="h200")
 

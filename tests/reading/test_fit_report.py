@@ -9,11 +9,11 @@ import pytest
 from tests.reading.sample_records import at_least, predicted
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
+from xlapipe.plans.outside_plan import OutsidePlan
 from xlapipe.report.records import plain_data
-from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.sizing.sweep import Axis, Combination, combinations
-from xlapipe.targets.outside_plan import OutsidePlan
+from xlapipe.search.sizing.fit import Row, largest
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.sweep import Axis, Combination, combinations
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]

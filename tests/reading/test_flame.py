@@ -6,7 +6,8 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.dump.opened import Opened
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.sections.flame import flame_boxes
 from xlapipe.report.sections.memory_map import module_scope

@@ -5,11 +5,11 @@ from math import prod
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.dump.readers.contraction import contraction_of_proto, contraction_of_text
+from xlapipe.dump.readers.hlo_proto import HloInstructionProto
 from xlapipe.plans.hlo import Contraction
-from xlapipe.predict.element_operations import ThreadWork
-from xlapipe.predict.followed_threads import followed
-from xlapipe.readers.contraction import contraction_of_proto, contraction_of_text
-from xlapipe.readers.hlo_proto import HloInstructionProto
+from xlapipe.time.predict.element_operations import ThreadWork
+from xlapipe.time.predict.followed_threads import followed
 
 _LEAST = 2 / 32  # lines for each element: a warp reads two
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.reading import fuzz_readers
-from xlapipe.dumps.dump import read_manifest
+from xlapipe.dump.dump import read_manifest
 
 
 def ended(seeds: range, folder: Path) -> list[fuzz_readers.Outcome]:

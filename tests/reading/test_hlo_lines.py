@@ -5,17 +5,17 @@ import time
 import pytest
 
 from tests.reading.hlo_objects import instruction
+from xlapipe.dump.readers import backend_config
+from xlapipe.dump.readers.canonical_hlo import opcode_of
+from xlapipe.dump.readers.hlo_instruction import InstructionParser
+from xlapipe.dump.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.errors import DumpError
 from xlapipe.plans import InputOutputAlias, Instruction, SourceLine
 from xlapipe.plans.call_chains import Frame, is_own_code
 from xlapipe.plans.hlo import Contraction
-from xlapipe.readers import backend_config
-from xlapipe.readers.canonical_hlo import opcode_of
-from xlapipe.readers.hlo_instruction import InstructionParser
-from xlapipe.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_text import SourceText
-from xlapipe.readers.stack_frames import StackFrames
 
 
 def parse(line: str) -> Instruction:

@@ -8,8 +8,8 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import Page
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import open_path
+from xlapipe.dump.dump import open_dump
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.report.html_page import render_page
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.reading.fuzz_readers import compile_cache, contents, request_into
-from xlapipe.compiling import compile_cache as compile_cache_module
-from xlapipe.compiling.compile_cache import CompileCache
-from xlapipe.compiling.dump_cache import DumpCache, _binding
+from xlapipe.compile import compile_cache as compile_cache_module
+from xlapipe.compile.compile_cache import CompileCache
+from xlapipe.compile.dump_cache import DumpCache, _binding
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_is_being_written_counts_in_the_limit(
     written = cache / f".other.zip.partial-{'0' * 16}"
     written.write_bytes(bytes(1000))
     size_bytes = (cache / "key.zip").stat().st_size
-    monkeypatch.setattr("xlapipe.compiling.compile_cache._LARGEST_CACHE_BYTES", size_bytes + 999)
+    monkeypatch.setattr("xlapipe.compile.compile_cache._LARGEST_CACHE_BYTES", size_bytes + 999)
     with written.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)

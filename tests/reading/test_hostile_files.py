@@ -20,13 +20,13 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump, read_manifest
+from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.files.contents import parse_json, read_head, read_json, read_packed, read_plain
 from xlapipe.files.writing import replace_folder, write_files, write_folder
 from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.measured import measured_for
-from xlapipe.predict.calibration import CalibrationError, read_calibration
+from xlapipe.time.predict.calibration import CalibrationError, read_calibration
 
 DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
 _PATIENCE_SECONDS = 60
@@ -73,7 +73,7 @@ def test_what_is_no_file_of_a_dump(
 def test_a_file_that_unpacks_to_too_much(
     dump: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlapipe.dumps.dump._LARGEST_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("xlapipe.dump.dump._LARGEST_FILE_BYTES", 1 << 20)
     zeros = bytes(1 << 24)
     path = small_file(dump)
     packed = gzip.compress(zeros) if suffix == ".gz" else lzma.compress(zeros)
@@ -406,7 +406,7 @@ def test_json_of_usual_numbers() -> None:
 @pytest.mark.parametrize("place", [1, 3])
 def test_a_calibration_with_an_integer_that_has_no_float(tmp_path: Path, place: int) -> None:
     """`math.isfinite` raised OverflowError."""
-    lines = min((ROOT / "xlapipe/predict/calibrations").iterdir()).read_text().splitlines()
+    lines = min((ROOT / "xlapipe/time/predict/calibrations").iterdir()).read_text().splitlines()
     lines[place] = re.sub(r"\d+\.\d+", "9" * 400, lines[place], count=1)
     path = tmp_path / "calibration.jsonl"
     path.write_text("\n".join(lines))

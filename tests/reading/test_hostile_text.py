@@ -19,10 +19,10 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
-from xlapipe.compiling.reused_compiles import ENDED_COMPILES
+from xlapipe.compile.reused_compiles import ENDED_COMPILES
 from xlapipe.diff.compare import compare
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.expect import Donated, check_all
 from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.plans.program import Program

@@ -8,11 +8,11 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 from xlapipe.plans.occupancy import Occupancy
-from xlapipe.temp_order import temp_graph
-from xlapipe.temp_order.instruction_order import _Run, order_share
-from xlapipe.temp_order.temp_graph import TempGraph, TempGraphs, order_is_valid
+from xlapipe.plans.temp_order import temp_graph
+from xlapipe.plans.temp_order.instruction_order import _Run, order_share
+from xlapipe.plans.temp_order.temp_graph import TempGraph, TempGraphs, order_is_valid
 
 # XLA's flags of temp only.
 TEMP = ["preallocated-temp"]

@@ -15,10 +15,10 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.errors import XlapipeError
-from xlapipe.predict.calibration import parse_calibration
+from xlapipe.time.predict.calibration import parse_calibration
 
 DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
-CALIBRATIONS = ROOT / "xlapipe/predict/calibrations"
+CALIBRATIONS = ROOT / "xlapipe/time/predict/calibrations"
 FILES = ("manifest.json", "time_record.json")
 COMMANDS = (("show", "--time"), ("show", "--json"), ("check",), ("report", "--text"))
 VALUES: tuple[Any, ...] = (

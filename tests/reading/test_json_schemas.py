@@ -9,7 +9,7 @@ from tests.reading.json_outputs import outputs
 from tests.reading.json_schema import problems
 from tests.reading.make_schemas import SCHEMAS, VERSION
 from xlapipe.diff.changes import Change
-from xlapipe.failures import FailureKind
+from xlapipe.report.failures import FailureKind
 
 
 def schema(command: str) -> dict[str, Any]:

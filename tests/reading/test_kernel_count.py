@@ -6,10 +6,10 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.hlo_objects import instruction
-from xlapipe.dumps.dump import open_dump
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
+from xlapipe.dump.dump import open_dump
 from xlapipe.expect import KernelCount
 from xlapipe.plans.hlo import Instruction
-from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 
 
 def call(config: str, target: str = TRITON_CALL) -> Instruction:

@@ -5,8 +5,8 @@ import pytest
 # One byte takes a microsecond, and so does one operation.
 from tests.reading.cost_of_text import module
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.fingerprint import fingerprint
-from xlapipe.cost.schedule import Site, schedule_of
+from xlapipe.time.cost.fingerprint import fingerprint
+from xlapipe.time.cost.schedule import Site, schedule_of
 
 KERNEL_BODY = """%body (x: f32[8], y: f32[8]) -> pred[8] {
   %x = f32[8]{0} parameter(0)

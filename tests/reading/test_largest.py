@@ -3,11 +3,11 @@
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.step_cost import step_cost
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.predict import predict
-from xlapipe.predict.work import KernelWork
-from xlapipe.targets.device import device_of_target
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.time.cost.step_cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import predict
+from xlapipe.time.predict.work import KernelWork
 
 
 def _work(rows: int, columns: int, count: int) -> KernelWork:

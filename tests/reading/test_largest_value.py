@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xlapipe.errors import XlapipeError
-from xlapipe.sizing.largest_value import Probe, largest_size
+from xlapipe.search.sizing.largest_value import Probe, largest_size
 
 
 def search(usable: int, memory: list[int] | None = None, **bounds: int | None) -> tuple[Probe, ...]:

@@ -16,9 +16,9 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
-from xlapipe.running.launch import LaunchSettings, launch
-from xlapipe.running.meet import meet
-from xlapipe.running.rendezvous import SEVERAL_GPUS, Member, member_from
+from xlapipe.run.launch import LaunchSettings, launch
+from xlapipe.run.meet import meet
+from xlapipe.run.rendezvous import SEVERAL_GPUS, Member, member_from
 
 PYTHON = sys.executable
 # `xlapipe launch` has no jax in its process; the tests' own may have, from a test before.

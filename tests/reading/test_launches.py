@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.schedule import schedule_of
 from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.launches import thunks_of
+from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.predict.launches import thunks_of
 
 _TEXT = """HloModule small, is_scheduled=true
 less {

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.reading.hlo_objects import logical_buffer
+from xlapipe.dump.readers import DumpTexts, SourceText, read_text
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.plans import AllocationKind, BufferAllocation
-from xlapipe.readers import DumpTexts, SourceText, read_text
 
 ONE_FILE = """\
 BufferAssignment:

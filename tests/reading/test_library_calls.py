@@ -4,8 +4,8 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from tests.reading.small_work import work_of_text
-from xlapipe.cost import step_cost
-from xlapipe.targets.device import device_of_target
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
 
 # As XLA writes it: the workspace of cuBLAS is the last result of the call and of the fusion.
 NUMBERS = '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}'

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.reading.sample_records import LOCK
-from xlapipe.dumps.autotune_lock import (
+from xlapipe.devices.targets.catalogue import name_of_target, target_named
+from xlapipe.dump.autotune_lock import (
     check_results,
     raw_lock,
     read_lock,
 )
 from xlapipe.errors import TargetError
-from xlapipe.targets.catalogue import name_of_target, target_named
 
 
 @pytest.fixture

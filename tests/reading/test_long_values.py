@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DATA
-from xlapipe.compiling import capture
-from xlapipe.platforms.dump_files import Part, optimized_file
-from xlapipe.readers import read_path
+from xlapipe.compile import capture
+from xlapipe.devices.platforms.dump_files import Part, optimized_file
+from xlapipe.dump.readers import read_path
 
 NAME = "buffer-assignment-values.txt"
 VALUES = optimized_file(Part.VALUES, "gpu_after_optimizations")

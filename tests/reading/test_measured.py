@@ -10,11 +10,11 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB, ROOT
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cli import main
-from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
+from xlapipe.dump.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan, Thunk
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.profiles.measured import (
+from xlapipe.time.profiles.measured import (
     Measured,
     MeasuredKernel,
     expected_launches,

@@ -12,8 +12,8 @@ import pytest
 
 from tests.reading.test_launch import free_port
 from xlapipe.errors import TargetError
-from xlapipe.running.meet import meet
-from xlapipe.running.rendezvous import Member
+from xlapipe.run.meet import meet
+from xlapipe.run.rendezvous import Member
 
 # Longer than any stranger is heard, so that one after another would be too late.
 _WAIT_SECONDS = 20.0

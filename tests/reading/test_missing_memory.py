@@ -6,7 +6,7 @@ import pytest
 
 from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import MANIFEST
-from xlapipe.dumps.manifest import Manifest
+from xlapipe.dump.manifest import Manifest
 from xlapipe.expect import BeyondAtMost, Expectation, TempAtMost, TotalWithin
 from xlapipe.plans import (
     AllocationKind,

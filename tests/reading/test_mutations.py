@@ -9,12 +9,12 @@ import pytest
 
 from tests.reading import mutate
 from tests.reading.dumps import DATA, SEED_003, needs_seed_003, proto_of, texts_of
+from xlapipe.dump.readers import DumpTexts, SourceText, read_proto, read_text
+from xlapipe.dump.readers.file_contents import read_source
+from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan
 from xlapipe.plans.verify import verify
-from xlapipe.readers import DumpTexts, SourceText, read_proto, read_text
-from xlapipe.readers.file_contents import read_source
-from xlapipe.readers.hlo_proto import HloProto
 
 # Parts of the mutations: a quarter of them in CI, all of them in `make test-all`.
 DIVISORS = pytest.mark.parametrize(

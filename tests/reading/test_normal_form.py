@@ -7,9 +7,9 @@ import pytest
 
 from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.sample_records import MANIFEST
-from xlapipe.dumps.dump import Dump
-from xlapipe.dumps.normal_form.hlo import normal_hlo
-from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.normal_form.hlo import normal_hlo
+from xlapipe.dump.normal_form.plan import NormalForm, differences, normal_form
 from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,

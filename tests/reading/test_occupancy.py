@@ -6,6 +6,7 @@ import pytest
 
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.hlo_objects import logical_buffer
+from xlapipe.dump.readers import read_path
 from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
@@ -14,7 +15,6 @@ from xlapipe.plans import (
     Plan,
 )
 from xlapipe.plans.occupancy import Gap, Occupancy, Role
-from xlapipe.readers import read_path
 
 TEMP, LIVE = AllocationKind.PREALLOCATED_TEMP, AllocationKind.MAYBE_LIVE_OUT
 PARAMETER = AllocationKind.PARAMETER

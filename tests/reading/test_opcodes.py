@@ -7,9 +7,9 @@ launches nothing, `HloDataflowAnalysis`, and `hlo_query::IsCollectiveCommunicati
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import KernelCost, step_cost
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.dataflow import Value, dataflow_of
+from xlapipe.time.cost import KernelCost, step_cost
 
 ROWS, ROW = "f32[100,8]{1,0}", "f32[1,8]{1,0}"
 

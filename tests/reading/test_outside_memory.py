@@ -8,12 +8,12 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.test_fit_report import lines_of, planned
-from xlapipe.dumps.dump import open_dump
-from xlapipe.sizing.fit import Row
-from xlapipe.sizing.sweep import combinations
-from xlapipe.targets.catalogue import catalogue
-from xlapipe.targets.outside_memory import measured_outside
-from xlapipe.targets.outside_plan import OutsidePlan, outside_plan
+from xlapipe.devices.targets.catalogue import catalogue
+from xlapipe.devices.targets.outside_memory import measured_outside
+from xlapipe.dump.dump import open_dump
+from xlapipe.plans.outside_plan import OutsidePlan, outside_plan
+from xlapipe.search.sizing.fit import Row
+from xlapipe.search.sizing.sweep import combinations
 
 H200 = measured_outside("h200")
 

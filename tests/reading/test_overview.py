@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, ROOT, each_opened_once, name_of
 from xlapipe.cli import main
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.report.overview.overview import Overview, common_path
 from xlapipe.report.overview.overview_lines import MAX_LINES, overview_lines

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.cost.step_cost import KernelCost
-from xlapipe.dumps.opened import open_path
 from xlapipe.errors import DumpError
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.kernel_time import time_of
-from xlapipe.predict.pallas_work import counted_work
+from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.kernel_time import time_of
+from xlapipe.time.predict.pallas_work import counted_work
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000

@@ -6,7 +6,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import ROOT
 from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import AllocationKind, BufferAllocation, Computation, HloModule, Plan
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import Role

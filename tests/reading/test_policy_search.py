@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from xlapipe.choosing.policies import Place, chosen_values, offloaded
-from xlapipe.choosing.search import groups_of, keep_within, solutions
-from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey, Site
-from xlapipe.targets.device import device_of_target
+from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey, Site
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.search.choosing.policies import Place, chosen_values, offloaded
+from xlapipe.search.choosing.search import groups_of, keep_within, solutions
 
 SPEEDS = device_of_target("h200")
 MIB = 1 << 20

@@ -16,15 +16,18 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.cost import step_cost
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.diff.paths import compare_opened
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.timed_kernels import timed_kernels
+from xlapipe.dump.readers import read_path
 from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
-from xlapipe.predict import calibration as calibrations
-from xlapipe.predict import kernel_work, predict
-from xlapipe.predict.calibration import (
+from xlapipe.inductor.open_path import open_path
+from xlapipe.report.timed_kernels import timed_kernels
+from xlapipe.report.why_lines import why_lines
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import calibration as calibrations
+from xlapipe.time.predict import kernel_work, predict
+from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
     TimedKernel,
@@ -34,11 +37,8 @@ from xlapipe.predict.calibration import (
     read_calibration,
     shipped_calibration,
 )
-from xlapipe.predict.interpolation import interpolated
-from xlapipe.predict.work import KernelWork
-from xlapipe.readers import read_path
-from xlapipe.report.why_lines import why_lines
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.predict.interpolation import interpolated
+from xlapipe.time.predict.work import KernelWork
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "hlo_dumps"
@@ -341,7 +341,7 @@ def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_i
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])
 def test_lines_of_this_packages_calibrations_are_what_they_must_be(target: str) -> None:
-    file = resources.files("xlapipe.predict").joinpath(f"calibrations/{target}.jsonl")
+    file = resources.files("xlapipe.time.predict").joinpath(f"calibrations/{target}.jsonl")
     parsed = parse_calibration(file.read_text(encoding="utf-8"), where=target)
     assert parsed == shipped_calibration(target)
 
@@ -370,7 +370,7 @@ def test_floors_are_unchanged_by_a_calibration() -> None:
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])
 def test_the_package_s_calibrations_pass_every_check(target: str) -> None:
-    folder = ROOT / "xlapipe" / "predict" / "calibrations"
+    folder = ROOT / "xlapipe" / "time" / "predict" / "calibrations"
     text = (folder / f"{target}.jsonl").read_text(encoding="utf-8")
     assert parse_calibration(text, where=target) == shipped_calibration(target)
 

@@ -21,24 +21,24 @@ from tests.reading.predicted_lock_record import (
     time_errors,
 )
 from xlapipe.cli import main
-from xlapipe.compiling.known_locks import _known_results, added_locks, known_results
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of, jobs_to_compare
-from xlapipe.dumps.autotune_lock import read_lock
+from xlapipe.compile.known_locks import _known_results, added_locks, known_results
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of, jobs_to_compare
+from xlapipe.dump.autotune_lock import read_lock
 from xlapipe.errors import TargetError, WorkloadError, XlapipeError
-from xlapipe.predicted_locks.attention import attention_workspace_bytes
-from xlapipe.predicted_locks.block_limits import block_limits
-from xlapipe.predicted_locks.fingerprint import fingerprint
-from xlapipe.predicted_locks.form import Form, form_of
-from xlapipe.predicted_locks.instructions import tuned_instructions
-from xlapipe.predicted_locks.known_results import (
+from xlapipe.registry import WorkloadReference
+from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
+from xlapipe.time.predicted_locks.block_limits import block_limits
+from xlapipe.time.predicted_locks.fingerprint import fingerprint
+from xlapipe.time.predicted_locks.form import Form, form_of
+from xlapipe.time.predicted_locks.instructions import tuned_instructions
+from xlapipe.time.predicted_locks.known_results import (
     TABLES,
     TRITON_COMMITS,
     KnownResults,
     results_of_lock,
 )
-from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
-from xlapipe.predicted_locks.predict import Basis, LeaveOut, nearest, predict_lock
-from xlapipe.registry import WorkloadReference
+from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
+from xlapipe.time.predicted_locks.predict import Basis, LeaveOut, nearest, predict_lock
 
 REFERENCE = WorkloadReference("step", "step:workload")
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
@@ -153,7 +153,7 @@ def test_a_lock_of_another_jaxlib_is_used_where_its_triton_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def jaxlib(found: str) -> None:
-        monkeypatch.setattr("xlapipe.compiling.known_locks.version", lambda name: found)
+        monkeypatch.setattr("xlapipe.compile.known_locks.version", lambda name: found)
         _known_results.cache_clear()
 
     jaxlib("0.12.0.1")

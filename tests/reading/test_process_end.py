@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import atexit, sys, threading, time
-from xlapipe.environment.process_end import end_process
+from xlapipe.devices.environment.process_end import end_process
 
 class Freed:
     def __del__(self):

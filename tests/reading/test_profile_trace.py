@@ -3,10 +3,10 @@
 import pytest
 from google.protobuf import text_format
 
+from xlapipe.dump.readers.hlo_proto import XSpace
+from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import DumpError
 from xlapipe.plans.kernel_event import CallInterval
-from xlapipe.readers.hlo_proto import XSpace
-from xlapipe.readers.profile_trace import call_intervals, kernel_events
 
 TRACE = """
 planes {

@@ -4,8 +4,6 @@ from enum import StrEnum
 
 import pytest
 
-from xlapipe.cost.estimate import DEFAULT_MODEL
-from xlapipe.cost.flops import VECTOR
 from xlapipe.diff.changes import Action, InstructionCategory, Place
 from xlapipe.diff.compilers.tensor_leaves import Match
 from xlapipe.plans.buffers import AllocationKind
@@ -14,6 +12,8 @@ from xlapipe.plans.gemms import GemmBackend
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingKind
 from xlapipe.plans.occupancy import Role
+from xlapipe.time.cost.estimate import DEFAULT_MODEL
+from xlapipe.time.cost.flops import VECTOR
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, as_own_layout, name_of, one, proto_of, texts_of
+from xlapipe.dump.readers import read_path, read_proto, read_text
+from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.plans import AllocationKind, InputOutputAlias, Plan
-from xlapipe.readers import read_path, read_proto, read_text
-from xlapipe.readers.hlo_proto import HloProto
 
 GPU = [path for path in DIRECTORIES if path.name != "cpu"]
 STEPS = [path for path in DIRECTORIES if path.name in ("step", "cpu")]

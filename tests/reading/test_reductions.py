@@ -5,8 +5,8 @@ import pytest
 from tests.reading.small_hlo import plan_of_text
 from tests.reading.small_work import work_of_text
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.predict.reductions import Reduced, column_tile, reduced
-from xlapipe.predict.work import KernelWork
+from xlapipe.time.predict.reductions import Reduced, column_tile, reduced
+from xlapipe.time.predict.work import KernelWork
 
 
 def _sums(shape: str, along: str, result: str) -> tuple[Instruction, Computation]:

@@ -2,14 +2,14 @@
 
 import pytest
 
+from xlapipe.dump.readers.hlo_instruction import InstructionParser
+from xlapipe.dump.readers.hlo_proto import HloInstructionProto
+from xlapipe.dump.readers.proto_replica_groups import groups_of_proto
+from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.errors import DumpError
 from xlapipe.plans.hlo import CollectiveGroups
-from xlapipe.readers.hlo_instruction import InstructionParser
-from xlapipe.readers.hlo_proto import HloInstructionProto
-from xlapipe.readers.proto_replica_groups import groups_of_proto
-from xlapipe.readers.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.readers.source_text import SourceText
-from xlapipe.readers.stack_frames import StackFrames
 
 ROWS = ((0, 1, 2, 3), (4, 5, 6, 7))
 COLUMNS = ((0, 4), (1, 5), (2, 6), (3, 7))

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003, one_of_each
 from xlapipe.cli import main
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.labels import pattern_of
 from xlapipe.report import units
 from xlapipe.report.json_data import DumpData, dump_data

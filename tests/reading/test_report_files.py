@@ -12,13 +12,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.opened import Opened
+from xlapipe.dump.readers import read_proto
 from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
-from xlapipe.readers import read_proto
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.xprof import xprof_files, xspace

@@ -13,8 +13,8 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
-from xlapipe.dumps.dump import read_file
-from xlapipe.dumps.opened import open_path
+from xlapipe.dump.dump import read_file
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.html_cells import group_values
 from xlapipe.report.html_page import (

@@ -11,7 +11,7 @@ from tests.reading.dumps import SEED_003, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.diff import Sentence
-from xlapipe.dumps.opened import open_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import code, plain, table

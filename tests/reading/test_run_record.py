@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.dumps.run_record import RUN_RECORD, portable_command, run_record, write_run_record
+from xlapipe.dump.run_record import RUN_RECORD, portable_command, run_record, write_run_record
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.reading.small_work import work_of_text
-from xlapipe.predict import scatter_work
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.kernel_time import time_of
-from xlapipe.predict.work import KernelWork, Updates
+from xlapipe.time.predict import scatter_work
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.kernel_time import time_of
+from xlapipe.time.predict.work import KernelWork, Updates
 
 _ROWS, _WIDTH, _TABLE = 4096, 64, 1000
 

@@ -1,8 +1,8 @@
 """Reference dump 003 (a Qwen3-0.6B step, see docs/lab/seeds.md), in the one-file layout."""
 
 from tests.reading.dumps import SEED_003, needs_seed_003
+from xlapipe.dump.readers import read_path
 from xlapipe.plans import AllocationKind
-from xlapipe.readers import read_path
 
 pytestmark = needs_seed_003
 

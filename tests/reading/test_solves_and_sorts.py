@@ -3,10 +3,10 @@
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.step_cost import step_cost
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.predict import PredictedKernel, predict
-from xlapipe.targets.device import device_of_target
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.time.cost.step_cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import PredictedKernel, predict
 
 
 def _kernel(text: str) -> PredictedKernel:

@@ -11,24 +11,24 @@ import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, name_of, one, proto_of, texts_of
 from xlapipe.cli import main
-from xlapipe.compiling import wire_format
-from xlapipe.compiling.separate_source_lines import source_lines, without_frames
-from xlapipe.compiling.wire_format import with_fields
-from xlapipe.dumps.dump import open_dump, read_file, read_manifest, write_dump
-from xlapipe.dumps.normal_form.plan import differences, read_normal_form
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.requested_lines import with_requested_lines
+from xlapipe.compile import wire_format
+from xlapipe.compile.separate_source_lines import source_lines, without_frames
+from xlapipe.compile.wire_format import with_fields
+from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, Part
+from xlapipe.dump.dump import open_dump, read_file, read_manifest, write_dump
+from xlapipe.dump.normal_form.plan import differences, read_normal_form
+from xlapipe.dump.readers import read_path, read_proto, read_text
+from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.dump.readers.proto_reader import parse_proto
+from xlapipe.dump.readers.proto_source_lines import with_stack_frames
+from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.requested_lines import with_requested_lines
 from xlapipe.errors import DumpError
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.call_chains import Frame
 from xlapipe.plans.program import RequestedDot
-from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, Part
-from xlapipe.readers import read_path, read_proto, read_text
-from xlapipe.readers.hlo_proto import HloProto
-from xlapipe.readers.proto_reader import parse_proto
-from xlapipe.readers.proto_source_lines import with_stack_frames
-from xlapipe.readers.source_lines import FrameLocation, SourceLines
-from xlapipe.readers.source_text import SourceText
 
 PARTS = {
     "before_optimizations.txt": Part.BEFORE,

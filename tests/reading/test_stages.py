@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from xlapipe.diff.stages import first_stage, hidden_change
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 
 
 def module(line: str, name: str = "m") -> str:

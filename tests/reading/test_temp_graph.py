@@ -6,10 +6,10 @@ import pytest
 
 from tests.reading.small_hlo import Place, plan_of_text
 from xlapipe.plans import AllocationKind, Plan
-from xlapipe.temp_order import temp_graph
-from xlapipe.temp_order.instruction_order import _Peak, _Peaks, _Run, order_share
-from xlapipe.temp_order.temp_graph import TempBuffer, TempGraph, TempGraphs, order_is_valid
-from xlapipe.temp_order.value_structure import ValueStructure
+from xlapipe.plans.temp_order import temp_graph
+from xlapipe.plans.temp_order.instruction_order import _Peak, _Peaks, _Run, order_share
+from xlapipe.plans.temp_order.temp_graph import TempBuffer, TempGraph, TempGraphs, order_is_valid
+from xlapipe.plans.temp_order.value_structure import ValueStructure
 
 X = "f32[8]{0}"
 TEMP, PARAMETER = AllocationKind.PREALLOCATED_TEMP, AllocationKind.PARAMETER

@@ -2,10 +2,10 @@
 
 import pytest
 
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.errors import DumpError
 from xlapipe.plans import Thunk
-from xlapipe.readers.source_text import SourceText
-from xlapipe.readers.thunk_text import parse_thunks
 
 # Printed by jaxlib 0.11.2 for jnp.linalg.solve: a child is on the line of its parent.
 SEQUENTIAL = """\

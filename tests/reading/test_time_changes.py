@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from xlapipe.cost import KernelCost, StepCost
-from xlapipe.cost.step_cost import Range
 from xlapipe.diff.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
 from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
 from xlapipe.report.units import change_class
+from xlapipe.time.cost import KernelCost, StepCost
+from xlapipe.time.cost.step_cost import Range
 
 NORM = KernelCost(
     name="norm",

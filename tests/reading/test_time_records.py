@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.time_record import TIME_RECORD, read_time_record
-from xlapipe.profiles.measured import join_profile
-from xlapipe.readers.profile_trace import kernel_events
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.readers.profile_trace import kernel_events
+from xlapipe.dump.time_record import TIME_RECORD, read_time_record
+from xlapipe.inductor.open_path import open_path
+from xlapipe.time.profiles.measured import join_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests/reading/data/profile"

@@ -9,11 +9,11 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.time_record import TimeRecord, write_time_record
-from xlapipe.profiles.measured import Measured, MeasuredKernel
+from xlapipe.dump.time_record import TimeRecord, write_time_record
+from xlapipe.inductor.open_path import open_path
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
+from xlapipe.time.profiles.measured import Measured, MeasuredKernel
 
 GOLDEN = (
     Path(__file__).resolve().parents[2]

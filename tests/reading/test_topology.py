@@ -2,9 +2,9 @@
 
 import pytest
 
+from xlapipe.devices.targets.topology import Topology
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.shapes import shape_of
-from xlapipe.targets.topology import Topology
 
 
 @pytest.mark.parametrize(

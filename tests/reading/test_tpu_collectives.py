@@ -4,13 +4,13 @@ from textwrap import dedent
 
 import pytest
 
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.slice_transfers import transfer_of, transfer_of_text
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import Plan
 from xlapipe.plans.collectives import Collective, find_collectives
 from xlapipe.plans.gemms import find_gemms
 from xlapipe.plans.verify_collectives import collective_mismatch
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.slice_transfers import transfer_of, transfer_of_text
-from xlapipe.readers.source_text import SourceText
 
 SHARD = "bf16[2048,8192]{1,0:T(8,128)(2,1)}"
 WHOLE = "bf16[8192,8192]{1,0:T(8,128)(2,1)}"

@@ -22,7 +22,10 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.chip_memory import without_chip_memory
 from xlapipe.diff.compare import compare
-from xlapipe.dumps.dump import check_memory_analysis
+from xlapipe.dump.dump import check_memory_analysis
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import PlanMismatchError
 from xlapipe.expect import Donated, GemmCount, NoCopyAbove, ParameterBytes, TempAtMost, check_all
 from xlapipe.plans import Plan
@@ -33,9 +36,6 @@ from xlapipe.plans.padded_shapes import padded_bytes, padded_dims, tuple_table_b
 from xlapipe.plans.padding import find_padding, parameter_padding_bytes
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.plans.shapes import shape_of
-from xlapipe.readers import read_path
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.source_text import SourceText
 from xlapipe.report.findings import refused_finding
 
 ARGUMENTS = (

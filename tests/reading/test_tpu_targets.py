@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.comparing.two_compiles import jobs_of_versions
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.devices.platforms import TPU
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.chip_grid import ChipGrid
+from xlapipe.devices.targets.device_topology import parse_topology, topology_of_devices
+from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.diff.comparing.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
-from xlapipe.platforms import TPU
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.chip_grid import ChipGrid
-from xlapipe.targets.device_topology import parse_topology, topology_of_devices
-from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 REFERENCE = WorkloadReference("step", "step:workload")
 GIB = 2**30

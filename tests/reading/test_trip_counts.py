@@ -2,13 +2,13 @@
 
 import pytest
 
+from xlapipe.dump.readers.hlo_proto import LiteralProto
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.scalar_constants import integer_of_proto, integer_of_text
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.loops import executions, find_loops
 from xlapipe.plans.shapes import shape_of
-from xlapipe.readers.hlo_proto import LiteralProto
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.scalar_constants import integer_of_proto, integer_of_text
-from xlapipe.readers.source_text import SourceText
 
 S32 = "s32[]{:T(128)}"
 CARRY = f"({S32}, f32[8,128]{{1,0:T(8,128)}}, {S32})"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.predict.product_work import is_untuned
-from xlapipe.predict.triton_tiles import (
+from xlapipe.time.predict.product_work import is_untuned
+from xlapipe.time.predict.triton_tiles import (
     ProductTile,
     fusion_tile,
     misaligned_share,

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from xlapipe.dumps.manifest import with_digests
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.time_record import TIME_RECORD
-from xlapipe.dumps.timed_kernels import timed_kernels
-from xlapipe.dumps.tuning_times import (
+from xlapipe.dump.manifest import with_digests
+from xlapipe.dump.time_record import TIME_RECORD
+from xlapipe.dump.tuning_times import (
     TUNING_TIMES,
     Candidate,
     TunedInstruction,
@@ -22,6 +20,8 @@ from xlapipe.dumps.tuning_times import (
 )
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import read_packed
+from xlapipe.inductor.open_path import open_path
+from xlapipe.report.timed_kernels import timed_kernels
 
 # Of jax 0.11.2 on an H200: two products, a convolution, and a row times a matrix.
 LOGS = Path(__file__).parent / "data" / "tuning" / "tuning_logs.textproto.gz"

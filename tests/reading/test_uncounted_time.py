@@ -6,20 +6,20 @@ import pytest
 
 from tests.reading.sample_records import at_least, predicted
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.choosing.candidate import Candidate, Change
-from xlapipe.choosing.choose import Choice, choose
-from xlapipe.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
 from xlapipe.cli.choose_table import choice_lines
-from xlapipe.cost import step_cost
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.diff.time_changes import time_changes
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.predict import Prediction, predict
-from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.targets.device import device_of_target
+from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.search.choosing.choose import Choice, choose
+from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import Prediction, predict
 
 LOOP = """HloModule small, is_scheduled=true
 condition {

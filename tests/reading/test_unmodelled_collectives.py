@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.plan import Plan
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.predict import Prediction, basis_of
-from xlapipe.predict.study import Study
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import Prediction, basis_of
+from xlapipe.time.predict.study import Study
 
 ELEMENTS = 32 << 20
 

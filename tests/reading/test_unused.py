@@ -8,8 +8,8 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.reading.reports import Page
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.opened import Opened
 from xlapipe.expect.unused import unused_findings
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.html_page import render_page
@@ -66,7 +66,7 @@ def test_check_prints_warnings_and_does_not_fail(
     unread = tuple(replace(UNREAD, path=f"state[{number}]") for number in range(3))
     manifest = replace(dump.manifest, arguments=(*dump.manifest.arguments, *unread))
     opened = replace(dump, manifest=manifest)
-    monkeypatch.setattr("xlapipe.dumps.opened.open_dump", lambda path: opened)
+    monkeypatch.setattr("xlapipe.inductor.open_path.open_dump", lambda path: opened)
     assert main(["check", str(GOLDEN)]) == 0
     text = capsys.readouterr().out
     assert "warn  every argument is read: 3 of" in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xlapipe.compiling.user_environment import kept_variables, left_out
+from xlapipe.compile.user_environment import kept_variables, left_out
 
 
 @pytest.mark.parametrize(

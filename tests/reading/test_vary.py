@@ -3,7 +3,7 @@
 import pytest
 
 from xlapipe.errors import WorkloadError, XlapipeError
-from xlapipe.sizing.sweep import MAX_COMBINATIONS, Axis, combinations
+from xlapipe.search.sizing.sweep import MAX_COMBINATIONS, Axis, combinations
 
 
 def axes(*texts: str) -> list[Axis]:

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.conftest import ROOT
+from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.proto_reader import read_proto
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plans.verify_instructions import instruction_mismatch
-from xlapipe.readers.hlo_proto import HloProto
-from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.proto_reader import read_proto
-from xlapipe.readers.source_text import SourceText
 
 MODULE = """HloModule small
 

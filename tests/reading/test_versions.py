@@ -2,8 +2,8 @@
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.versions import PAGE, pinned, table, written
-from xlapipe.environment.doctor import OLDEST_JAX
-from xlapipe.predicted_locks.known_results import TRITON_COMMITS
+from xlapipe.compile.doctor import OLDEST_JAX
+from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS
 
 
 def test_the_table_of_versions_is_written() -> None:

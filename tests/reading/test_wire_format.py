@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DATA, proto_of
-from xlapipe.compiling.capture import _Relative
-from xlapipe.compiling.wire_format import field, in_number_order, number
-from xlapipe.readers.hlo_proto import HloProto
+from xlapipe.compile.capture import _Relative
+from xlapipe.compile.wire_format import field, in_number_order, number
+from xlapipe.dump.readers.hlo_proto import HloProto
 
 
 @pytest.mark.parametrize("dump", ["jaxlib-0.9.2/step", "jaxlib-0.12.0.1/step"])

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
+from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.plan import Plan
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.predict.predict import predict
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import predict
 
 ARRAY = "f32[4096]{0}"
 

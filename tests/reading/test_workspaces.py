@@ -8,8 +8,8 @@ import pytest
 
 from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import LOCK
-from xlapipe.dumps.autotune_lock import read_lock
-from xlapipe.dumps.normal_form.plan import NormalForm
+from xlapipe.dump.autotune_lock import read_lock
+from xlapipe.dump.normal_form.plan import NormalForm
 from xlapipe.errors import TargetError
 from xlapipe.plans import Instruction
 from xlapipe.plans.workspaces import call_key, workspaces_of

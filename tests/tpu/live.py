@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import WrittenDump
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import WrittenDump
 from xlapipe.expect import check_all
 
 ROOT = Path(__file__).resolve().parents[2]

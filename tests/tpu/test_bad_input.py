@@ -8,8 +8,8 @@ import pytest
 
 from tests.tpu.live import ROOT, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import open_dump
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.dump.dump import open_dump
 
 pytestmark = needs_libtpu
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.tpu.live import LIBTPU, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.dump import open_dump
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.dump.dump import open_dump
 from xlapipe.errors import CompileError
-from xlapipe.sizing.fit import fit
-from xlapipe.sizing.planned_memory import PlannedMemory
-from xlapipe.sizing.sweep import Axis, combinations
-from xlapipe.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.search.sizing.fit import fit
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.sweep import Axis, combinations
 
 pytestmark = needs_libtpu
 

@@ -8,13 +8,13 @@ import pytest
 
 from models.tpu_tiles import tpu_bytes
 from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
-from xlapipe.compiling.pipeline import WrittenDump, build, make_dump, make_dumps
+from xlapipe.compile.pipeline import WrittenDump, build, make_dump, make_dumps
+from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.dump.readers import read_path
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.plans.donation import donations
 from xlapipe.plans.loops import find_loops
 from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.readers import read_path
-from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 pytestmark = needs_libtpu
 

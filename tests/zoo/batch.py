@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.capture import capture
-from xlapipe.compiling.child_process import Compiled
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.messages import CompileRecord, CompileRequest
-from xlapipe.dumps.dump import Dump
+from xlapipe.compile.capture import capture
+from xlapipe.compile.child_process import Compiled
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import CompileRecord, CompileRequest
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import Dump
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.catalogue import target_named
 
 PROGRAMS = Path(__file__).with_name("programs")
 DTYPES = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from jax._src.interpreters import mlir
 
-from xlapipe.compiling.child import main
+from xlapipe.compile.child import main
 
 
 def record_primitives() -> set[str]:

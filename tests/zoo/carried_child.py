@@ -72,9 +72,9 @@ def _placed(arg: Any, place: SingleDeviceSharding) -> Any:
 def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:
     """Totals, and opcodes, of a compile by xlapipe."""
     from xlapipe import Workload
-    from xlapipe.compiling.child import main
-    from xlapipe.compiling.messages import CompileRequest
-    from xlapipe.lowering.lower import lower
+    from xlapipe.compile.child import main
+    from xlapipe.compile.lowering.lower import lower
+    from xlapipe.compile.messages import CompileRequest
     from xlapipe.registry import WorkloadReference
 
     devices = jax.devices()[: case.device_count]

@@ -19,13 +19,13 @@ from tests.zoo.carried import CARRIED, ON_A_DEVICE, REFUSED, table
 from tests.zoo.coverage import ROOT
 from tests.zoo.refused import REFUSALS
 from xlapipe import Workload
+from xlapipe.compile.lowering import arguments
+from xlapipe.compile.lowering.in_process import lower_in_test
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.compile.lowering.settings import current_settings
+from xlapipe.compile.lowering.xla_input import refuse_other_options
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering import arguments
-from xlapipe.lowering.in_process import lower_in_test
-from xlapipe.lowering.lower import lower
-from xlapipe.lowering.settings import current_settings
-from xlapipe.lowering.xla_input import refuse_other_options
-from xlapipe.targets.catalogue import target_named
 
 X = jax.ShapeDtypeStruct((8, 8), jnp.float32)
 CONFIG = target_named("h200").config_text
@@ -178,7 +178,7 @@ def test_other_compile_options_than_those_of_jax_are_refused() -> None:
 
 
 def test_a_setting_that_is_lost_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from xlapipe.lowering import lower as module
+    from xlapipe.compile.lowering import lower as module
 
     monkeypatch.setattr(
         module, "current_settings", lambda: {**current_settings(), "jax_enable_x64": True}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.zoo.batch import PROGRAMS, Batch, compile_batch, programs
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import Dump
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.dump.dump import Dump
 
 GPU = Path(__file__).parent.parent / "gpu"
 RECORD: Any = json.loads((GPU / "h200_zoo.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.zoo.batch import PROGRAMS, Batch, compile_batch, dumps_of, programs
 from tests.zoo.coverage import ROOT, coverage_page
-from xlapipe.dumps.dump import Dump
+from xlapipe.dump.dump import Dump
 from xlapipe.expect import check_all, expectation_from_json
 from xlapipe.plans.memory_spaces import MemorySpace
 

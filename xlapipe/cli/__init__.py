@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
-from xlapipe.environment.process_end import end_process, signals_interrupt
+from xlapipe.devices.environment.process_end import end_process, signals_interrupt
 
 if TYPE_CHECKING:
     from xlapipe.cli.options import Command

@@ -45,14 +45,14 @@ def _advise(options: argparse.Namespace) -> int:
 
 def _advice(options: argparse.Namespace) -> "Advice":
     from xlapipe.cli.progress import Steps
-    from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.pipeline import compile_dump
+    from xlapipe.compile.make_jobs import jobs_of
+    from xlapipe.compile.pipeline import compile_dump
+    from xlapipe.devices.targets.target_config import target_attached
     from xlapipe.plans.phases import phases_of
-    from xlapipe.predicted_locks.plan_error import plan_error_bytes
+    from xlapipe.plans.usable_memory import usable_memory
     from xlapipe.report.advice import Advice
-    from xlapipe.sizing.remedies import Limit, try_changes
-    from xlapipe.targets.target_config import target_attached
-    from xlapipe.targets.usable_memory import usable_memory
+    from xlapipe.search.sizing.remedies import Limit, try_changes
+    from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     with Steps().shown() as steps:

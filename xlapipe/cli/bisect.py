@@ -19,8 +19,8 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from xlapipe.comparing.bisect import Bisection, Step
-    from xlapipe.compiling.job import Job
+    from xlapipe.compile.job import Job
+    from xlapipe.diff.comparing.bisect import Bisection, Step
 
 
 def add(commands: Commands) -> None:
@@ -49,8 +49,8 @@ def _bisect(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
-    from xlapipe.comparing.bisect import bisect
-    from xlapipe.environment.scratch import scratch_folder
+    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.diff.comparing.bisect import bisect
 
     with Steps().shown() as steps, ExitStack() as stack:
         candidates = _candidates(options, steps.show)
@@ -76,9 +76,9 @@ def _candidates(
     from importlib.metadata import version
 
     from xlapipe.cli.diff import parse_xla_options
-    from xlapipe.comparing.bisect import option_jobs, released_versions, versions_between
-    from xlapipe.comparing.jax_environments import python_with_jax
-    from xlapipe.compiling.make_jobs import jobs_of, jobs_to_compare
+    from xlapipe.compile.make_jobs import jobs_of, jobs_to_compare
+    from xlapipe.diff.comparing.bisect import option_jobs, released_versions, versions_between
+    from xlapipe.diff.comparing.jax_environments import python_with_jax
 
     if (options.versions is None) == (options.options is None):
         raise XlapipeError("bisect takes --versions A..B or --options K=V,…; give one of them")

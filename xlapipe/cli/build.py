@@ -20,8 +20,8 @@ def add(commands: Commands) -> None:
 
 def _build(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
-    from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.pipeline import build
+    from xlapipe.compile.make_jobs import jobs_of
+    from xlapipe.compile.pipeline import build
     from xlapipe.report.dump_row import dump_row
 
     compile_options = read_compile_options(options, options.gemm)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xlapipe.cli.options import Commands
 from xlapipe.cli.output import print_json
-from xlapipe.environment.scratch import scratch_folder
+from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.errors import TargetError
 
 
@@ -38,8 +38,8 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     from xlapipe.cli.progress import Bar
     from xlapipe.files.writing import write_files
-    from xlapipe.running.calibration.calibrate import calibrate
-    from xlapipe.running.calibration.probes import probes_for_attached
+    from xlapipe.run.calibration.calibrate import calibrate
+    from xlapipe.run.calibration.probes import probes_for_attached
 
     console = Console(stderr=True)
     started = time.perf_counter()

@@ -47,7 +47,7 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
     workloads = [subject for subject, path in paths.items() if not path.exists()]
     jobs = {}
     if workloads:
-        from xlapipe.compiling.make_jobs import jobs_of
+        from xlapipe.compile.make_jobs import jobs_of
 
         compile_options = read_compile_options(options, options.gemm)
         # All names are looked up before the first compile, so that a wrong name costs no time.
@@ -56,8 +56,8 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
         if subject not in jobs:
             yield open_subject(paths[subject], name=subject).checked()
         for job in jobs.get(subject, ()):
-            from xlapipe.compiling.pipeline import compile_dump
-            from xlapipe.dumps.opened import Opened
+            from xlapipe.compile.pipeline import compile_dump
+            from xlapipe.dump.opened import Opened
             from xlapipe.report.xla_subject import XlaSubject
 
             with named_errors(job):

@@ -21,9 +21,9 @@ from xlapipe.errors import EndedBySignalError, XlapipeError
 from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
-    from xlapipe.choosing.candidate import Candidate
-    from xlapipe.choosing.choose import Choice
-    from xlapipe.choosing.rows import ChoiceRow
+    from xlapipe.search.choosing.candidate import Candidate
+    from xlapipe.search.choosing.choose import Choice
+    from xlapipe.search.choosing.rows import ChoiceRow
 
 
 def add(commands: Commands) -> None:
@@ -88,8 +88,8 @@ def _choose(options: argparse.Namespace) -> int:
     else:
         print_lines(choice_lines(choice, width=table_width()))
     if options.html is not None:  # after the rows: it may not be writable
-        from xlapipe.choosing.page import choice_page
         from xlapipe.files.writing import write_files
+        from xlapipe.search.choosing.page import choice_page
 
         write_files({options.html: choice_page(choice).encode(errors="replace")})
     for candidate, error in choice.failed:
@@ -122,9 +122,9 @@ def _nothing_fits(choice: "Choice") -> list[str]:
 
 
 def _choice(options: argparse.Namespace) -> "Choice":
-    from xlapipe.choosing.choose import Changes, choose
     from xlapipe.cli.progress import Steps
-    from xlapipe.sizing.sweep import Axis
+    from xlapipe.search.choosing.choose import Changes, choose
+    from xlapipe.search.sizing.sweep import Axis
 
     axes = [Axis.parse(text) for text in options.vary]
     if len({axis.name for axis in axes}) < len(axes):

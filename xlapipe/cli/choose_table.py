@@ -5,12 +5,12 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.choosing.choose import Choice
-from xlapipe.choosing.rows import ChoiceRow, front
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.units import rounded, with_error
-from xlapipe.sizing.planned_memory import SMALL_MARGIN, error_notes
+from xlapipe.search.choosing.choose import Choice
+from xlapipe.search.choosing.rows import ChoiceRow, front
+from xlapipe.search.sizing.planned_memory import SMALL_MARGIN, error_notes
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
 _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120

@@ -19,10 +19,10 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from xlapipe.compiling.job import Job, XlaOption
+    from xlapipe.compile.job import Job, XlaOption
     from xlapipe.diff import Difference
     from xlapipe.diff.compilers import CompilerComparison
-    from xlapipe.dumps.opened import Opened
+    from xlapipe.dump.opened import Opened
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -73,7 +73,7 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
         return None
     paths = list(map(Path, options.subjects))
 
-    from xlapipe.dumps.opened import is_inductor_dump, open_path
+    from xlapipe.inductor.open_path import is_inductor_dump, open_path
 
     inductor = [path for path in paths if is_inductor_dump(path)]
     if len(inductor) != 1:
@@ -102,9 +102,9 @@ def _compare_subjects(options: argparse.Namespace) -> "Difference":
     """The difference of two dumps, of two workloads, or of one of each."""
     from contextlib import ExitStack
 
+    from xlapipe.devices.environment.scratch import scratch_folder
     from xlapipe.diff import compare_opened
-    from xlapipe.dumps.opened import open_path
-    from xlapipe.environment.scratch import scratch_folder
+    from xlapipe.inductor.open_path import open_path
 
     subjects: list[str] = options.subjects
     policies = parse_policies(options.gemm) if options.gemm is not None else ()
@@ -143,10 +143,10 @@ def _compiled(
 ) -> "dict[str, Opened]":
     """The plans of workloads by name, compiled at the same time, each with its own folder."""
     from xlapipe.cli.progress import Steps
-    from xlapipe.compiling.job import Job
-    from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.pipeline import WrittenDump, make_dump, run_jobs
-    from xlapipe.dumps.opened import Opened
+    from xlapipe.compile.job import Job
+    from xlapipe.compile.make_jobs import jobs_of
+    from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
+    from xlapipe.dump.opened import Opened
 
     compile_options = read_compile_options(options, policies)
     # All names are looked up before the first compile.
@@ -178,8 +178,8 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
-    from xlapipe.comparing.two_compiles import compare_jobs
-    from xlapipe.environment.scratch import scratch_folder
+    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.diff.comparing.two_compiles import compare_jobs
 
     with Steps().shown() as steps:
         jobs = _two_jobs(options, steps.show)
@@ -197,7 +197,11 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
     """The two compiles by the label of what differs between them; A first."""
     from dataclasses import replace
 
-    from xlapipe.comparing.two_compiles import jobs_of_options, jobs_of_policies, jobs_of_versions
+    from xlapipe.diff.comparing.two_compiles import (
+        jobs_of_options,
+        jobs_of_policies,
+        jobs_of_versions,
+    )
 
     policies = parse_policies(options.gemm) if options.gemm is not None else ()
     given = [options.versions is not None, options.options is not None, len(policies) == 2]

@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from xlapipe.environment.doctor import examine
+    from xlapipe.compile.doctor import examine
 
     report = examine()
     if options.json:

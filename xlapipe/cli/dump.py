@@ -22,9 +22,9 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xlapipe.comparing.repeat import Repeated
-    from xlapipe.compiling.job import Job, Process
-    from xlapipe.compiling.pipeline import WrittenDump
+    from xlapipe.compile.job import Job, Process
+    from xlapipe.compile.pipeline import WrittenDump
+    from xlapipe.diff.comparing.repeat import Repeated
 
 _MAX_PARALLEL = 4
 
@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
 
 def _dump(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
-    from xlapipe.compiling.pipeline import WrittenDump, make_dumps, refusal
+    from xlapipe.compile.pipeline import WrittenDump, make_dumps, refusal
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
@@ -111,7 +111,7 @@ def _dump(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> "list[Job]":
-    from xlapipe.compiling.make_jobs import jobs_of, locked_jobs
+    from xlapipe.compile.make_jobs import jobs_of, locked_jobs
     from xlapipe.registry import registered_workloads
 
     names = list(options.workloads)
@@ -130,8 +130,8 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
 
 def _record_run(made: "WrittenDump") -> None:
     """Writes the device, its driver and this command next to a dump made on the device itself."""
-    from xlapipe.dumps.run_record import run_record, write_run_record
-    from xlapipe.environment.machine import Machine
+    from xlapipe.devices.environment.machine import Machine
+    from xlapipe.dump.run_record import run_record, write_run_record
 
     manifest, gpu = made.dump.manifest, Machine.local().gpu()
     record = run_record(
@@ -145,7 +145,7 @@ def _record_run(made: "WrittenDump") -> None:
 
 def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     """Compiles one job several times; exit code 1 if two compiles differ."""
-    from xlapipe.comparing.repeat import compile_repeatedly
+    from xlapipe.diff.comparing.repeat import compile_repeatedly
 
     if len(jobs) != 1 or options.tune:
         raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tune")

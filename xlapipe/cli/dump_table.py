@@ -15,7 +15,7 @@ from xlapipe.report.units import rounded
 from xlapipe.report.wrapped_text import folded
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.job import Job
+    from xlapipe.compile.job import Job
 
 # Rows are printed before all of them are known, so widths are fixed. Only the first two columns are
 # as wide as the jobs need, and only the last may be wider than its heading.

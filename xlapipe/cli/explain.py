@@ -17,9 +17,9 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
-    from xlapipe.failures import MemoryFailure
     from xlapipe.report.failed_allocation import PlannedFailure
-    from xlapipe.sizing.remedies import TriedChanges
+    from xlapipe.report.failures import MemoryFailure
+    from xlapipe.search.sizing.remedies import TriedChanges
 
 _STDIN = "-"
 
@@ -42,8 +42,8 @@ def add(commands: Commands) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from xlapipe.failures import last_failure, read_failures
     from xlapipe.report.failure_lines import failure_figures, failure_lines
+    from xlapipe.report.failures import last_failure, read_failures
 
     text = _read(options.log)
     failures = read_failures(text)
@@ -82,7 +82,7 @@ def _read(log: str) -> str:
 
 
 def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":
-    from xlapipe.dumps.opened import open_path
+    from xlapipe.inductor.open_path import open_path
     from xlapipe.report.failed_allocation import planned_failure
 
     return planned_failure(failure, open_path(path))
@@ -92,11 +92,11 @@ def _compiled(
     failure: "MemoryFailure", options: argparse.Namespace
 ) -> "tuple[PlannedFailure, TriedChanges]":
     """The plan of the workload, and the changes that need less memory."""
-    from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.pipeline import compile_dump
-    from xlapipe.dumps.opened import Opened
+    from xlapipe.compile.make_jobs import jobs_of
+    from xlapipe.compile.pipeline import compile_dump
+    from xlapipe.dump.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.sizing.remedies import Limit, try_changes
+    from xlapipe.search.sizing.remedies import Limit, try_changes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump

@@ -14,15 +14,15 @@ from xlapipe.cli.options import (
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
-from xlapipe.compiling.defaults import DEFAULT_TARGET
+from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xlapipe.sizing.fit import Row
-    from xlapipe.sizing.sweep import Axis
+    from xlapipe.search.sizing.fit import Row
+    from xlapipe.search.sizing.sweep import Axis
 
 
 def add(commands: Commands) -> None:
@@ -49,8 +49,8 @@ def add(commands: Commands) -> None:
 
 def _fit(options: argparse.Namespace) -> int:
     from xlapipe.cli.fit_table import fit_figures, fit_lines
-    from xlapipe.sizing.fit import largest
-    from xlapipe.sizing.sweep import Axis
+    from xlapipe.search.sizing.fit import largest
+    from xlapipe.search.sizing.sweep import Axis
 
     if options.autotune_lock is not None:
         raise XlapipeError(
@@ -104,7 +104,7 @@ def _cliff(options: argparse.Namespace) -> int:
     from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
     from xlapipe.cli.fit_table import fit_figures
     from xlapipe.cli.progress import Steps
-    from xlapipe.sizing.cliff import find_cliff
+    from xlapipe.search.sizing.cliff import find_cliff
 
     if options.vary or options.out is not None or options.scheduler or options.reserve:
         raise XlapipeError(
@@ -156,9 +156,9 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
 
     from xlapipe.cli.fit_table import fits_text
     from xlapipe.cli.progress import Bar
-    from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.sizing.fit import fit
-    from xlapipe.sizing.sweep import combinations
+    from xlapipe.compile.make_jobs import jobs_of
+    from xlapipe.search.sizing.fit import fit
+    from xlapipe.search.sizing.sweep import combinations
 
     points = combinations(options.workload, axes)
     compile_options = read_compile_options(options, [options.gemm])

@@ -7,14 +7,14 @@ from rich.text import Text
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
+from xlapipe.plans.outside_plan import OutsidePlan, outside_label
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
-from xlapipe.sizing.fit import Largest, Row
-from xlapipe.sizing.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
-from xlapipe.sizing.sweep import Axis
-from xlapipe.targets.outside_plan import OutsidePlan, outside_label
+from xlapipe.search.sizing.fit import Largest, Row
+from xlapipe.search.sizing.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
+from xlapipe.search.sizing.sweep import Axis
 
 # What the JSON of a row has of `PlannedMemory` under the same names.
 _IN_JSON = (

@@ -3,7 +3,7 @@
 import argparse
 
 from xlapipe.cli.options import Commands, at_least_one
-from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS
+from xlapipe.run.rendezvous import DEFAULT_WAIT_SECONDS
 
 _HELP = (
     "Run a command in one process per GPU of this host. With several hosts, run the same command "
@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from xlapipe.running.launch import LaunchSettings, launch
+    from xlapipe.run.launch import LaunchSettings, launch
 
     return launch(
         LaunchSettings(

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _add(options: argparse.Namespace) -> int:
-    from xlapipe.compiling.known_locks import add_lock
+    from xlapipe.compile.known_locks import add_lock
 
     copies = [(file, add_lock(file)) for file in options.files]
     if options.json:
@@ -32,8 +32,8 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _known(options: argparse.Namespace) -> int:
-    from xlapipe.compiling.known_locks import added_locks
-    from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
+    from xlapipe.compile.known_locks import added_locks
+    from xlapipe.time.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 
     rows = []
     for path in sorted(TABLES.glob("*.jsonl")):

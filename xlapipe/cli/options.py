@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.examples import EXAMPLES
 from xlapipe.cli.output import print_error, print_note
-from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
-from xlapipe.compiling.gemm_policy import GemmPolicy
-from xlapipe.compiling.xla_patches import XlaPatch
+from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.errors import XlapipeError
-from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.make_jobs import CompileOptions
+    from xlapipe.compile.make_jobs import CompileOptions
 
 SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
@@ -248,8 +248,8 @@ def read_compile_options(
     options: argparse.Namespace, policies: Sequence[str] | None
 ) -> "CompileOptions":
     """The values of the options of `add_target_options`, with these GEMM policies."""
-    from xlapipe.compiling.make_jobs import CompileOptions
-    from xlapipe.platforms.nvidia import ESTIMATE_OPTIONS
+    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.devices.platforms.nvidia import ESTIMATE_OPTIONS
 
     return CompileOptions(
         target=options.target,
@@ -272,8 +272,8 @@ def target_names(text: str) -> str:
 
     Prints which one is meant if the catalogue has several of that name.
     """
-    from xlapipe.compiling.make_jobs import ATTACHED
-    from xlapipe.targets.catalogue import resolved_name
+    from xlapipe.compile.make_jobs import ATTACHED
+    from xlapipe.devices.targets.catalogue import resolved_name
 
     names = []
     for name in filter(None, map(str.strip, text.split(","))):

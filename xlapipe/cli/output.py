@@ -17,7 +17,7 @@ from xlapipe.files.visible_text import visible_line, visible_lines
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from xlapipe.compiling.job import Job
+    from xlapipe.compile.job import Job
 
 _LINE_OF_FILES, _LEAST_WIDTH, _WIDEST = 80, 40, 120
 # What begins the line of a command to run next.
@@ -128,10 +128,10 @@ def _print_to_stderr(text: str) -> None:
 
 def print_notes_on_compiles() -> None:
     """Prints on stderr which files were skipped, and how many plans came from the cache."""
-    locks = sys.modules.get("xlapipe.compiling.known_locks")  # not imported: none read
+    locks = sys.modules.get("xlapipe.compile.known_locks")  # not imported: none read
     for note in locks.take_skipped() if locks is not None else ():
         _print_to_stderr(f"xlapipe: {note}")
-    compiles = sys.modules.get("xlapipe.compiling.reused_compiles")  # not imported: none compiled
+    compiles = sys.modules.get("xlapipe.compile.reused_compiles")  # not imported: none compiled
     note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
     if note is not None:
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.expect import Finding
-    from xlapipe.running.run_result import ProfiledRun, RunResult
+    from xlapipe.run.run_result import ProfiledRun, RunResult
 
 
 def add(commands: Commands) -> None:
@@ -47,8 +47,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from xlapipe.running.rendezvous import this_member
-    from xlapipe.running.run import run
+    from xlapipe.run.rendezvous import this_member
+    from xlapipe.run.run import run
 
     if (options.record or options.compare) and not options.profile:
         raise XlapipeError("--record and --compare need --profile; fix: add it, or leave them out")
@@ -88,8 +88,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compared(options: argparse.Namespace, profile: "ProfiledRun") -> "Finding":
     """Whether the kernels take longer than in the record of `--compare`."""
-    from xlapipe.dumps.dump import open_dump
-    from xlapipe.dumps.time_record import read_time_record
+    from xlapipe.dump.dump import open_dump
+    from xlapipe.dump.time_record import read_time_record
     from xlapipe.expect import SlowerThanRecord
 
     record = read_time_record(options.compare)
@@ -107,10 +107,10 @@ def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
     """Writes the profile as a time record."""
     from statistics import median
 
-    from xlapipe.dumps.dump import read_manifest
-    from xlapipe.dumps.run_record import run_record
-    from xlapipe.dumps.time_record import TimeRecord, write_time_record
-    from xlapipe.environment.machine import Machine
+    from xlapipe.devices.environment.machine import Machine
+    from xlapipe.dump.dump import read_manifest
+    from xlapipe.dump.run_record import run_record
+    from xlapipe.dump.time_record import TimeRecord, write_time_record
 
     assert result.profile is not None
     gpu = Machine.local().gpu()

@@ -14,13 +14,13 @@ from xlapipe.cli.options import (
     size_of,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
-from xlapipe.compiling.defaults import DEFAULT_TARGET
+from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from xlapipe.choosing.saved import Freed, SavedValues
+    from xlapipe.search.choosing.saved import Freed, SavedValues
 
 _NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
 _SHOWN, _SHOWN_FORMS = 30, 5
@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
 
 
 def _saved(options: argparse.Namespace) -> int:
-    from xlapipe.choosing.saved import freeing, saved
+    from xlapipe.search.choosing.saved import freeing, saved
 
     target = options.target or DEFAULT_TARGET
     if options.target_config is not None:

@@ -73,8 +73,8 @@ def add(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from xlapipe.dumps.opened import is_inductor_dump
-    from xlapipe.readers.files import modules_in
+    from xlapipe.dump.readers.files import modules_in
+    from xlapipe.inductor.open_path import is_inductor_dump
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
 
     if options.json and options.names:

@@ -16,7 +16,7 @@ def add(commands: Commands) -> None:
 
 
 def _capture(options: argparse.Namespace) -> int:
-    from xlapipe.running.capture_target import captured_target, write_target
+    from xlapipe.run.capture_target import captured_target, write_target
 
     captured = captured_target()
     if options.out is not None:

@@ -10,7 +10,7 @@ from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:
-    from xlapipe.targets.tpu_catalogue import TpuRow
+    from xlapipe.devices.targets.tpu_catalogue import TpuRow
 
 
 def add(commands: Commands) -> None:
@@ -19,9 +19,9 @@ def add(commands: Commands) -> None:
 
 
 def _targets(options: argparse.Namespace) -> int:
+    from xlapipe.devices.targets.catalogue import catalogue
+    from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
     from xlapipe.report.records import named
-    from xlapipe.targets.catalogue import catalogue
-    from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
     gpus, tpus = catalogue(), tpu_catalogue().values()
     if options.json:

@@ -9,8 +9,9 @@ from xlapipe.diff.compare import compare
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.stages import first_stage, hidden_change
 from xlapipe.diff.time_changes import time_changes
-from xlapipe.dumps.dump import Dump
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.opened import Opened
+from xlapipe.inductor.open_path import open_path
 
 
 def compare_paths(a: Path, b: Path) -> Difference:

@@ -3,9 +3,9 @@
 import re
 
 from xlapipe.diff.changes import HiddenChange
-from xlapipe.dumps.normal_form.hlo import normal_hlo
-from xlapipe.dumps.normal_form.plan import NormalForm, first_differing_stage
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.normal_form.hlo import normal_hlo
+from xlapipe.dump.normal_form.plan import NormalForm, first_differing_stage
+from xlapipe.dump.opened import Opened
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xlapipe.cost import KernelCost, StepCost
-from xlapipe.predict import Prediction
+from xlapipe.time.cost import KernelCost, StepCost
+from xlapipe.time.predict import Prediction
 
 # Smaller differences of a floor are rounding.
 _LEAST_SECONDS = 1e-9

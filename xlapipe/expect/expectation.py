@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.program import Program
-from xlapipe.platforms import platform_named
 
 
 @dataclass(frozen=True, slots=True)

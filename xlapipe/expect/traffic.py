@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from xlapipe.cost import KernelCost, step_cost
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
-from xlapipe.predict.study import Study, device_of
+from xlapipe.time.cost import KernelCost, step_cost
+from xlapipe.time.predict.study import Study, device_of
 
 _BOUNDS = ("memory", "compute", "link")
 

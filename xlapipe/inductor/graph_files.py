@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from xlapipe.dump.readers.file_contents import read_source
+from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import read_head
 from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.logs import Section, log_sections
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.readers.file_contents import read_source
-from xlapipe.readers.source_text import SourceText
 
 WRAPPER = "output_code.py"
 IR_POST = "ir_post_fusion.txt"

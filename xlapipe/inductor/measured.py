@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import parse_json
 from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, Measured
-from xlapipe.readers.file_contents import read_source
 
 _PARTS = {
     GraphKind.FORWARD: "forward",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from xlapipe.dump.readers.source_text import SourceText, shown
 from xlapipe.errors import DumpError
-from xlapipe.readers.source_text import SourceText, shown
 
 CUT = "fix: the file seems cut short, copy or dump it again"
 UNKNOWN = (

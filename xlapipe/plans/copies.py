@@ -8,6 +8,7 @@ update in place, not a copy.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
@@ -16,7 +17,6 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.origins import address_of, origins_of
 from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.shapes import Shape
-from xlapipe.platforms import platform_named
 
 # Opcodes in a fusion that only moves data: these address elements, or choose among them.
 _NO_ARITHMETIC = (

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.plans.dataflow import PASS_THROUGH, Dataflow, Site, dataflow_of
 from xlapipe.plans.hlo import HloModule, Instruction, SourceLine
 from xlapipe.plans.opcodes import CONTRACTS, DOTS
 from xlapipe.plans.shapes import Shape
-from xlapipe.platforms import PLATFORMS
 
 
 class GemmBackend(StrEnum):

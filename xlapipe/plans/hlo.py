@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.shapes import Shape
-from xlapipe.platforms import PLATFORMS
 
 KERNEL_NAMES = {
     call: pattern for platform in PLATFORMS for call, pattern in platform.kernel_names.items()

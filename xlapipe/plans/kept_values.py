@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.memory_spaces import MemorySpace, space_of
@@ -13,7 +14,6 @@ from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
-from xlapipe.platforms import platform_named
 
 # Values are followed through these to the instructions that make or read them.
 HANDED_ON = RENAMES | COPIES | {"copy-done"}

@@ -7,7 +7,7 @@ XLA numbers memory spaces per platform and prints the number as `color N` of an 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.platforms import Platform
+from xlapipe.devices.platforms import Platform
 
 HOST_COLOR = 5
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padded_shapes import padded_dims
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
-from xlapipe.platforms import platform_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.buffers import (
     AllocationKind,
     BufferAllocation,
@@ -29,7 +30,6 @@ from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.shapes import Shape
 from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.plans.thunks import Thunk
-from xlapipe.platforms import platform_named
 
 Placed = tuple[BufferAllocation, LogicalBuffer]
 """A value, and the allocation that it is in."""

@@ -28,6 +28,7 @@ from bisect import bisect_left
 from heapq import heappop, heappush
 from typing import NamedTuple, NoReturn
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.live_ranges import LiveRange
@@ -35,7 +36,6 @@ from xlapipe.plans.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.verify_collectives import collective_mismatch
 from xlapipe.plans.verify_instructions import instruction_mismatch
-from xlapipe.platforms import platform_named
 
 _DUMP_AGAIN = (
     "dump the module again into an empty directory; the files are damaged or from two compiles"

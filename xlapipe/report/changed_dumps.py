@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.diff import Difference, compare_opened
-from xlapipe.dumps.dump import PLAN, open_dump, read_checked_file, read_manifest
-from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.dump import PLAN, open_dump, read_checked_file, read_manifest
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
 from xlapipe.report.markdown_syntax import code, html_text, plain, table

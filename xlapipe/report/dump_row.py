@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from xlapipe.dumps.dump import Dump
+from xlapipe.dump.dump import Dump
 from xlapipe.plans import Plan
 
 

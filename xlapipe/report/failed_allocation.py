@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.dumps.opened import Opened
-from xlapipe.failures import FailureKind, MemoryFailure
-from xlapipe.failures.sizes import LoggedSize
+from xlapipe.dump.opened import Opened
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import PeakGroup, peak_of
+from xlapipe.report.failures import FailureKind, MemoryFailure
+from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
 
 # The allocators of GPUs round a size up to a multiple of this.

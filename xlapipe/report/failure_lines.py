@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlapipe.failures import (
+from xlapipe.report.advice import Remedy, remedy_figures
+from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
+from xlapipe.report.failures import (
     AllocatorDump,
     FailureKind,
     Hardware,
@@ -11,9 +13,7 @@ from xlapipe.failures import (
     Memory,
     MemoryFailure,
 )
-from xlapipe.failures.sizes import LoggedSize
-from xlapipe.report.advice import Remedy, remedy_figures
-from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
+from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded

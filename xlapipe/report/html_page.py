@@ -17,10 +17,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from xlapipe.dumps.opened import Opened, StageText
+from xlapipe.devices.platforms import platform_named
+from xlapipe.dump.opened import Opened, StageText
 from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
-from xlapipe.platforms import platform_named
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, group_values, seconds_cell

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.diff.compilers import CompilerComparison, compare_compilers
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.inductor_figures import inductor_figures

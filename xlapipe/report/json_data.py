@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.peak import Arena, PeakGroup, SourceRow, peak_of
 from xlapipe.report.plan_figures import PlanFigures, figures_of
 from xlapipe.report.records import row_of

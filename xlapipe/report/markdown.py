@@ -6,7 +6,7 @@ The text depends only on the plan, not on the machine, the folder or the width o
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.peak import Arena, PeakGroup
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.host_memory import host_lines

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.files import modules_in
 from xlapipe.errors import DumpError
-from xlapipe.readers import read_path
-from xlapipe.readers.files import modules_in
 from xlapipe.report.units import rounded
 from xlapipe.report.wrapped_text import wrapped
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from xlapipe.plans.temp_order.instruction_order import OrderShare
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
-from xlapipe.temp_order.instruction_order import OrderShare
 
 _MAX_SOURCES = 15
 

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from xlapipe.dumps.dump import Dump
-from xlapipe.dumps.opened import Opened
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.topology import Topology
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.opened import Opened
 from xlapipe.plans import (
     AllocationKind,
     LogicalBuffer,
@@ -22,14 +24,12 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import Padding, find_padding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
 from xlapipe.plans.shapes import Shape
-from xlapipe.platforms import platform_named
 from xlapipe.report.collectives import CollectiveRow, collective_rows
 from xlapipe.report.donation import DonationRow, donation_row
 from xlapipe.report.memory_spaces import MoveRow, SpaceRow, move_row, space_rows
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.records import row_of
 from xlapipe.report.time_figures import StepTime, step_time
-from xlapipe.targets.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from xlapipe.dumps.manifest import PATCHED
+from xlapipe.dump.manifest import PATCHED
 from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.donation import Donation
 from xlapipe.plans.memory_spaces import MemorySpace

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from xlapipe.dumps.opened import is_inductor_dump, open_path
 from xlapipe.errors import DumpError
+from xlapipe.inductor.open_path import is_inductor_dump, open_path
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xlapipe.dumps.opened import Opened
-from xlapipe.dumps.time_record import TimeRecord
-from xlapipe.predict import Prediction, basis_of
+from xlapipe.devices.targets.device import Device
+from xlapipe.dump.opened import Opened
+from xlapipe.dump.time_record import TimeRecord
 from xlapipe.report.records import row_of
-from xlapipe.targets.device import Device
+from xlapipe.time.predict import Prediction, basis_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from xlapipe.errors import XlapipeError
-from xlapipe.predict import Prediction
-from xlapipe.predict.kernel_time import TIMED
 from xlapipe.report.time_lines import microseconds
+from xlapipe.time.predict import Prediction
+from xlapipe.time.predict.kernel_time import TIMED
 
 
 def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:

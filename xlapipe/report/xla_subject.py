@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.devices.platforms import platform_named
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import TargetError
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
 from xlapipe.plans.wording import counted
-from xlapipe.platforms import platform_named
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
 
@@ -38,8 +39,8 @@ class XlaSubject:
 
         figures = fields_of(figures_of(self.opened))
         if options.order:
+            from xlapipe.plans.temp_order.instruction_order import order_share
             from xlapipe.report.order_lines import order_figures
-            from xlapipe.temp_order.instruction_order import order_share
 
             figures["order"] = order_figures(order_share(self.opened.plan))
         return figures
@@ -73,8 +74,8 @@ class XlaSubject:
 
             yield from map(Text, time_lines(figures.time, on_tpu=figures.on_tpu))
         if options.order:
+            from xlapipe.plans.temp_order.instruction_order import order_share
             from xlapipe.report.order_lines import order_lines
-            from xlapipe.temp_order.instruction_order import order_share
 
             yield from map(Text, order_lines(order_share(program.plan)))
 
@@ -195,11 +196,11 @@ def with_times(opened: Opened, times: TimeOptions) -> Opened:
     if times.target is not None:
         opened = replace(opened, target=_gpu_named(times.target))
     if times.calibration is not None:
-        from xlapipe.predict.calibration import read_calibration
+        from xlapipe.time.predict.calibration import read_calibration
 
         opened = replace(opened, calibration=read_calibration(times.calibration))
     if times.timed is not None:
-        from xlapipe.dumps.timed_kernels import timed_kernels
+        from xlapipe.report.timed_kernels import timed_kernels
 
         name = opened.device.name if opened.device is not None else ""
         opened = replace(opened, timed=timed_kernels(times.timed, name))
@@ -212,7 +213,7 @@ def _gpu_named(name: str) -> str:
     Raises:
       TargetError: there is no such target, or it is a TPU.
     """
-    from xlapipe.targets.catalogue import target_named
+    from xlapipe.devices.targets.catalogue import target_named
 
     target = target_named(name)
     if not platform_named(target.platform).has_speeds:

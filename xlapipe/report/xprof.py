@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 
 HOST = "xlapipe"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")

@@ -15,7 +15,7 @@ from timing import timed
 from models.fsdp_mlp import training
 from models.fsdp_mlp.sizes import MLPSizes
 from models.fsdp_mlp.workloads import fsdp_mlp
-from xlapipe.running.rendezvous import SEVERAL_GPUS
+from xlapipe.run.rendezvous import SEVERAL_GPUS
 
 
 def compiled(case: Case, options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:

@@ -41,7 +41,7 @@ from models.compressed_resnet.kernels import (
     quantise_residual,
     restore,
 )
-from xlapipe.dumps.run_record import run_record
+from xlapipe.dump.run_record import run_record
 
 Shape = tuple[int, int, int, int]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from xlapipe.environment.machine import Machine
+from xlapipe.devices.environment.machine import Machine
 
 # The number of samples of each timing.
 SAMPLES_VARIABLE = "BENCH_SAMPLES"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dumps.run_record import run_record
+from xlapipe.dump.run_record import run_record
 
 # Of the log of a side that failed.
 LOG_LINES = 20

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.zoo import batch as zoo
-from xlapipe.compiling.capture import capture
-from xlapipe.compiling.child_process import Compiled
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.messages import CompileRecord
-from xlapipe.dumps.autotune_lock import LOCK
-from xlapipe.dumps.dump import open_dump, read_file
-from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.normal_form.plan import NormalForm, normal_form
+from xlapipe.compile.capture import capture
+from xlapipe.compile.child_process import Compiled
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import CompileRecord
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.autotune_lock import LOCK
+from xlapipe.dump.dump import open_dump, read_file
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.normal_form.plan import NormalForm, normal_form
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.registry import WorkloadReference, find_workload
-from xlapipe.targets.target_config import target_attached
 
 HERE = Path(__file__).parent
 # Lines of a plan's head that name the target, not the plan.
@@ -127,7 +127,7 @@ def record(dumps: Path, out: Path, provenance: Mapping[str, Any]) -> None:
 
 def _workload_names() -> dict[str, str]:
     """Names of the workloads by reference; imports jax and the programs."""
-    from xlapipe.lowering.load_workload import load_workload
+    from xlapipe.compile.lowering.load_workload import load_workload
 
     return {
         name: reference.name

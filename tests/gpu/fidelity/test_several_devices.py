@@ -7,7 +7,7 @@ import pytest
 
 from tests.gpu.fidelity.record import Outcome, compare
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dump.dump import open_dump
 
 HERE = Path(__file__).parent
 RECORD, RECORD_OF_FOUR = HERE / "h200_x2.json", HERE / "h200_x4.json"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.fidelity.record import digests
-from xlapipe.dumps.autotune_lock import LOCK
-from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_form.plan import read_normal_form
-from xlapipe.dumps.opened import open_path
-from xlapipe.dumps.run_record import RUN_RECORD
+from xlapipe.dump.autotune_lock import LOCK
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import read_normal_form
+from xlapipe.dump.run_record import RUN_RECORD
+from xlapipe.inductor.open_path import open_path
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "record.json"

@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from statistics import mean, median
 
-from xlapipe.cost import StepCost, step_cost
-from xlapipe.predict import Prediction, predict
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.readers import read_path
-from xlapipe.running.calibration.code_files import with_kernel_codes
-from xlapipe.targets.device import device_of_target
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.dump.readers import read_path
+from xlapipe.run.calibration.code_files import with_kernel_codes
+from xlapipe.time.cost import StepCost, step_cost
+from xlapipe.time.predict import Prediction, predict
+from xlapipe.time.predict.calibration import shipped_calibration
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"

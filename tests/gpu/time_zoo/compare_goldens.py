@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from xlapipe.dumps.opened import Opened, open_path
-from xlapipe.predict.calibration import shipped_calibration
+from xlapipe.dump.opened import Opened
+from xlapipe.inductor.open_path import open_path
+from xlapipe.time.predict.calibration import shipped_calibration
 
 DUMPS = Path(__file__).resolve().parents[3] / "hlo_dumps"
 

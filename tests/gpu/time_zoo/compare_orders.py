@@ -20,14 +20,14 @@ from pathlib import Path
 from compare import RECORDS, compared
 from compare_goldens import recorded
 
-from xlapipe.cost import step_cost
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.dump.readers import read_path
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.stated_cost import StatedCost
-from xlapipe.predict import predict
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.readers import read_path
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.calibration import shipped_calibration
 
 # Programs of the first zoo by step. Where variants are batches, times are of one of their items.
 ZOO = {

@@ -13,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.known_locks import known_results
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.cost import step_cost
-from xlapipe.dumps.autotune_lock import LOCK
-from xlapipe.dumps.opened import open_path
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.job import Job
+from xlapipe.compile.known_locks import known_results
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.dump.autotune_lock import LOCK
+from xlapipe.dump.readers import read_path
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
-from xlapipe.predict import predict
-from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.readers import read_path
-from xlapipe.targets.device import device_of_target
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.calibration import shipped_calibration
 
 DUMPS = Path(__file__).resolve().parents[3] / "hlo_dumps"
 

@@ -17,13 +17,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.choosing.candidate import Candidate, Change
-from xlapipe.choosing.compiles import job_of
-from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.frame_messages import module_without_frames
-from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.frame_messages import module_without_frames
+from xlapipe.compile.make_jobs import CompileOptions
 from xlapipe.errors import XlapipeError
-from xlapipe.running.calibration.time_programs import KEPT_FILES
+from xlapipe.run.calibration.time_programs import KEPT_FILES
+from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.search.choosing.compiles import job_of
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "records/orders.json"

@@ -11,8 +11,8 @@ import tarfile
 from pathlib import Path
 from statistics import median
 
-from xlapipe.running.calibration.calibrate import read_profiles
-from xlapipe.running.calibration.code_files import KERNEL_CODES
+from xlapipe.run.calibration.calibrate import read_profiles
+from xlapipe.run.calibration.code_files import KERNEL_CODES
 
 
 def main(folder: str, records: str, device: str, date: str) -> None:

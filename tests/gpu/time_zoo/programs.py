@@ -26,7 +26,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from xlapipe.running.calibration.timed_program import Arg, TimedProgram
+from xlapipe.run.calibration.timed_program import Arg, TimedProgram
 
 F32, BF16, I32 = jnp.float32, jnp.bfloat16, jnp.int32
 Zoo = Iterator[tuple[str, TimedProgram]]

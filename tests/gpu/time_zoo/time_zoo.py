@@ -14,8 +14,8 @@ from pathlib import Path
 
 import jax
 
-from xlapipe.running.calibration.time_programs import time_programs, write_calls
-from xlapipe.running.calibration.timed_program import TimedProgram
+from xlapipe.run.calibration.time_programs import time_programs, write_calls
+from xlapipe.run.calibration.timed_program import TimedProgram
 
 
 def programs_of(module: Path) -> dict[str, TimedProgram]:

@@ -22,7 +22,7 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from models.qwen3.workloads import qwen3_prefill
-from xlapipe.targets.catalogue import target_named
+from xlapipe.devices.targets.catalogue import target_named
 
 ROOT = str(Path(__file__).parents[3])
 KEPT = re.compile(

@@ -7,7 +7,7 @@ from xlapipe.diff.compilers.compiler_side import CompilerSide, Product
 from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import MatchedLeaves, match_leaves
 from xlapipe.diff.compilers.xla_side import xla_side
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.inductor.reader import InductorDump
 
 

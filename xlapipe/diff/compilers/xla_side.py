@@ -6,7 +6,7 @@ from dataclasses import replace
 from xlapipe.diff.compilers.compiler_side import CompilerSide, HeldBytes, Waste, exchanges_of
 from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donation import donations

@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.ir.nodes import Dependency, IrBuffer, IrNode, User
 from xlapipe.inductor.ir.values import IrValues, names
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.readers.source_text import shown
 
 _HEADER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Z]\w*)\((?P<inner>[\w., ]*)\)")
 _ATTRIBUTE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<key>(?:\.\w+)+)(?:\[\d+\])? ?=(?P<value>.*)")

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.expressions import dimensions
 from xlapipe.inductor.ir.nodes import OUTPUT, Dependency, User
 from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.readers.source_text import shown
 
 _DEPENDENCY = re.compile(
     r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"

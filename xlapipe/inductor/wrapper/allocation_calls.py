@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Sequence
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import ITEM_BYTES, Layout, contiguous_strides
 from xlapipe.inductor.operators import ALLOCATORS
@@ -10,7 +11,6 @@ from xlapipe.inductor.wrapper.bound_values import Value
 from xlapipe.inductor.wrapper.evaluation import checked_view, evaluate, sizes_of
 from xlapipe.inductor.wrapper.sizes_and_dtypes import allocated_dtype
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.readers.source_text import shown
 
 
 def allocate(state: WrapperState, node: ast.Call, operator: str, names: Sequence[str]) -> Value:

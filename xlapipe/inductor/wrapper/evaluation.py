@@ -4,6 +4,7 @@ import ast
 import builtins
 from collections.abc import Sequence
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.expressions import Dimension, evaluate_tree
 from xlapipe.inductor.layouts import Layout
@@ -11,7 +12,6 @@ from xlapipe.inductor.operators import VIEWS
 from xlapipe.inductor.wrapper.bound_values import OPAQUE, Box, Value, items_of
 from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.readers.source_text import shown
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
 _LONGEST_LIST = 10_000

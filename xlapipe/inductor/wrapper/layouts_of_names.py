@@ -2,10 +2,10 @@
 
 import ast
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper.evaluation import sizes_of
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.readers.source_text import shown
 
 
 def layout_of(state: WrapperState, name: str, node: ast.AST) -> Layout | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.operators import ALLOCATORS, RETURN_OPERAND, VIEWS, allocates_no_tensor
 from xlapipe.inductor.wrapper.allocation_calls import allocate, part_of_pool
@@ -22,7 +23,6 @@ from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, name_of
 from xlapipe.inductor.wrapper.state import WrapperState
 from xlapipe.inductor.wrapper.syntax import is_loop_without_pass, plain_names, target_texts
 from xlapipe.inductor.wrapper.tensor_methods import call_method
-from xlapipe.readers.source_text import shown
 
 # Functions inside functions; wrapper code has one level.
 _MOST_DEPTH = 16

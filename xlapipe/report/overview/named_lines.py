@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from rich.text import Text
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.copies import Copy, copies_by_value

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import TargetError
 from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.phases import Phase, phases_of
-from xlapipe.predicted_locks.plan_error import plan_error_bytes
+from xlapipe.plans.usable_memory import UsableMemory, usable_memory
 from xlapipe.report.overview.purposes import Purpose, Use, Uses
 from xlapipe.report.overview.wording import ShortNames, short_names
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.target import Target
-from xlapipe.targets.target_config import target_attached
-from xlapipe.targets.usable_memory import UsableMemory, usable_memory
+from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
 _KEY = re.compile(r"[^\[.]+|\[[^\]]*\]|\.[^\[.]*|.")
 

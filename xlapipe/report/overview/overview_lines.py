@@ -15,7 +15,6 @@ from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.wording import counted
-from xlapipe.predict import Prediction
 from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
@@ -23,6 +22,7 @@ from xlapipe.report.overview.wording import purpose_text, shapes_text
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for, with_error
 from xlapipe.report.wrapped_text import shortened, wrapped
+from xlapipe.time.predict import Prediction
 
 MAX_LINES = 40
 _MAX_ROWS = 10

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role

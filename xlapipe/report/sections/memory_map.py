@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.call_chains import CallChains, Frame
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role

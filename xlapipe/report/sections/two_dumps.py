@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from xlapipe.diff import Sentence, compare_opened
-from xlapipe.dumps.opened import Opened
+from xlapipe.dump.opened import Opened
 from xlapipe.plans import Plan
 
 

@@ -1,0 +1,99 @@
+"""Compile a step from Python: one of this process, or a registered workload."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xlapipe.api.plan_arguments import job_of
+from xlapipe.api.planner import Planner, lowered_here
+from xlapipe.api.step_plan import StepPlan
+from xlapipe.compile import pipeline
+from xlapipe.compile.defaults import DEFAULT_TARGET
+from xlapipe.compile.dump_cache import CachedDump, DumpCache
+from xlapipe.devices.environment.cache_folder import cache_folder
+from xlapipe.dump.opened import Opened
+from xlapipe.expect import Expectation
+from xlapipe.plans.program import Program
+from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.workload import Workload
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class _StepPlans(Planner[StepPlan]):
+    """The plans of `xlapipe.plan`, cached for this user."""
+
+    def _default_name(self, step: Any) -> str:
+        name = getattr(step, "__name__", None) or type(step).__name__
+        return _NOT_IN_A_NAME.sub("-", name).strip("-._") or "step"
+
+    @property
+    def _cache(self) -> DumpCache:
+        return DumpCache(cache_folder("plans"), "set XDG_CACHE_HOME to another folder")
+
+    @property
+    def _folder(self) -> Path:
+        return Path.cwd()
+
+    def _plan(
+        self,
+        cached: CachedDump,
+        program: Program,
+        expectations: Sequence[Expectation],
+        untuned: Callable[[], CachedDump],
+    ) -> StepPlan:
+        return StepPlan(Opened(cached.dump.path, program, cached.dump), expectations)
+
+
+plan = _StepPlans().plan
+
+
+def build(
+    step: Workload | WorkloadReference | str,
+    *,
+    out: str | Path,
+    target: str | Path = DEFAULT_TARGET,
+    gemm: str | None = None,
+    autotune_lock: str | Path | None = None,
+    without_xla_patch: str | Sequence[str] = (),
+    timeout: float | None = None,
+) -> StepPlan:
+    """Compile a step into an executable for a GPU, in the folder `out`, which `load` loads there.
+
+    Args:
+      step: a Workload, or the name of one as on the command line, which is then imported and
+        lowered in a child process.
+      out: a new folder, or one that `build` made.
+      target: as for `plan`; or `attached` for the name of a workload, which is then tuned.
+      gemm: as for `plan`; default: `auto`, or that of the lock.
+      autotune_lock: as for `plan`.
+      without_xla_patch: as for `plan`.
+      timeout: as for `plan`.
+
+    Returns:
+      The plan of the executable.
+
+    Raises:
+      XlapipeError: bad input or a failed compile, a step that calls back into Python, or one that
+        only the device can finish; nothing is written.
+    """
+    reference = find_workload(step) if isinstance(step, str) else step
+    job = job_of(
+        reference,
+        target=target,
+        gemm=gemm,
+        topology=None,
+        autotune_lock=autotune_lock,
+        # The device may refuse what a predicted lock names.
+        untuned=True if autotune_lock is None else None,
+        without_xla_patch=without_xla_patch,
+        timeout=timeout,
+    )
+    folder = None
+    if isinstance(reference, Workload):
+        program, _ = lowered_here(reference, job)
+        job, folder = replace(job, program=program), Path.cwd()
+    dump = pipeline.build(job, Path(out), folder=folder).dump
+    return StepPlan(Opened.of_dump(dump), dump.expectations)

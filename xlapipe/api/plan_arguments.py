@@ -1,0 +1,194 @@
+"""Makes a Workload and a Job from the arguments of `xlapipe.plan` and `xlapipe_plan`."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from xlapipe.api.find_target import is_config
+from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import ATTACHED, CompileOptions, jobs_of
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.errors import WorkloadError, XlapipeError
+from xlapipe.expect import Expectation
+from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.workload import Workload
+
+Donate = int | str | Sequence[int | str]
+_STAGES = "jax._src.stages"
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """A step that the user has lowered: a `jax.stages.Lowered`."""
+
+    name: str
+    lowered: Any
+    expectations: tuple[Expectation, ...] = ()
+
+
+def workload_of(
+    step: Workload | WorkloadReference | str | Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    default_name: Callable[[Any], str],
+    name: str | None,
+    donate: Donate | None,
+    **fields: Any,
+) -> Workload | LoweredStep:
+    """The Workload of a step, or `step` itself if it is one, or the one that it names.
+
+    Args:
+      default_name: the name of a function.
+      fields: of Workload; those that are None are left out.
+
+    Raises:
+      WorkloadError: a Workload together with other arguments, an unknown one, or an invalid field.
+    """
+    given = {key: value for key, value in fields.items() if value is not None}
+    if isinstance(step, (str, WorkloadReference)):
+        from xlapipe.compile.lowering.load_workload import load_workload  # imports jax
+
+        step = load_workload(find_workload(step) if isinstance(step, str) else step)
+    others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
+    if type(step).__module__ == _STAGES and not hasattr(step, "trace"):
+        return _lowered_step(step, name or default_name(_function_of(step)), others)
+    if isinstance(step, Workload):
+        if others:
+            raise WorkloadError(
+                f"workload {step.name}: has its own arguments and options; fix: leave out "
+                f"{', '.join(others)}, or use dataclasses.replace"
+            )
+        return step
+    if not callable(step):
+        raise WorkloadError(
+            "expected a function with its arguments, a Workload, or the name of one; found "
+            f"{step!r:.60}"
+        )
+    return Workload(
+        name=name or default_name(step),
+        fn=step,
+        args=tuple(args),
+        donate_argnums=() if donate is None else _argnums(step, donate),
+        **given,
+    )
+
+
+def _lowered_step(step: Any, name: str, others: Sequence[str]) -> LoweredStep:
+    """The step of a `jax.stages.Lowered`; other stages are refused.
+
+    Raises:
+      WorkloadError: another stage, or other arguments.
+    """
+    kind = type(step).__name__
+    if kind != "Lowered":
+        raise WorkloadError(
+            f"a jax.stages.{kind}, expected a function or a jax.stages.Lowered: "
+            + (
+                "jax keeps neither the program nor the buffer assignment of what it has compiled"
+                if kind == "Compiled"
+                else "code that asks for the device was traced for this machine's"
+            )
+            + "; fix: give the function and its arguments: xlapipe.plan(jax.jit(f), *args)"
+        )
+    if others:
+        raise WorkloadError(
+            f"{name}: was lowered with its own arguments and options; fix: leave out "
+            f"{', '.join(others)}, or give the function"
+        )
+    return LoweredStep(name, step)
+
+
+def _function_of(step: Any) -> Any:
+    """What has the name of a stage's function."""
+    lowering = getattr(step, "_lowering", None)
+    arguments = getattr(lowering, "compile_args", {}).get("all_args_info")
+    return SimpleNamespace(__name__=arguments.debug_info.func_name if arguments else "step")
+
+
+def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
+    """Positions of arguments that are given by position or by parameter name."""
+    donated = [donate] if isinstance(donate, (int, str)) else list(donate)
+    names = list(inspect.signature(step).parameters) if any(map(_is_name, donated)) else []
+    for argument in donated:
+        if _is_name(argument) and argument not in names:
+            raise WorkloadError(
+                f"donate={argument!r}: the function has no parameter of that name; it has "
+                f"{', '.join(names)}"
+            )
+    return tuple(
+        names.index(argument) if isinstance(argument, str) else argument for argument in donated
+    )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def job_of(
+    workload: Workload | LoweredStep | WorkloadReference,
+    *,
+    target: str | Path,
+    gemm: str | None,
+    topology: str | None,
+    autotune_lock: str | Path | None,
+    untuned: bool | None = None,
+    project: Path | None = None,
+    without_xla_patch: str | Sequence[str] = (),
+    timeout: float | None,
+) -> Job:
+    """The compile of a workload of this process, or of a reference, which the child imports.
+
+    Args:
+      gemm: None for that of the lock, or `auto`.
+      untuned, project: as of `CompileOptions`.
+
+    Raises:
+      XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
+    """
+    if target == ATTACHED and not isinstance(workload, WorkloadReference):
+        raise XlapipeError(
+            "target 'attached': a plan must name its GPU, so that it is the same on every "
+            "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
+            "--out FILE`, and give that file as target"
+        )
+    policies = [policy.value for policy in GemmPolicy]
+    if gemm not in (None, *policies):
+        raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
+    is_file = is_config(target)
+    options = CompileOptions(
+        target=None if is_file else str(target),
+        target_config=Path(target) if is_file else None,
+        policies=() if gemm is None else (gemm,),
+        topology=topology,
+        autotune_lock=None if autotune_lock is None else Path(autotune_lock),
+        untuned=untuned,
+        project=project,
+        timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
+        without_xla_patches=_patches(without_xla_patch),
+    )
+    (job,) = jobs_of([_reference(workload)], options)
+    return job
+
+
+def _patches(names: str | Sequence[str]) -> frozenset[XlaPatch]:
+    known = [patch.value for patch in XlaPatch]
+    given = [names] if isinstance(names, str) else list(names)
+    for name in given:
+        if name not in known:
+            raise XlapipeError(f"without_xla_patch={name!r}: expected one of {', '.join(known)}")
+    return frozenset(map(XlaPatch, given))
+
+
+def _reference(workload: Workload | LoweredStep | WorkloadReference) -> WorkloadReference:
+    if isinstance(workload, WorkloadReference):
+        return workload
+    if isinstance(workload, LoweredStep):
+        return WorkloadReference(workload.name, "jax.stages:Lowered")
+    fn = workload.fn
+    where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
+    return WorkloadReference(workload.name, where)

@@ -1,0 +1,170 @@
+"""Plans of steps that this process lowers: `xlapipe.plan` and the pytest fixture, one signature."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from xlapipe.api.plan_arguments import Donate, LoweredStep, job_of, workload_of
+from xlapipe.compile.defaults import DEFAULT_TARGET
+from xlapipe.compile.dump_cache import CachedDump, DumpCache
+from xlapipe.compile.job import Job
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.devices.environment.jax_log import hide_missing_gpu
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import Expectation
+from xlapipe.plans.program import Program
+from xlapipe.registry import WorkloadReference
+from xlapipe.workload import Workload
+
+PlanT = TypeVar("PlanT")
+
+
+class Planner(ABC, Generic[PlanT]):
+    """Compiles steps, unless a cache holds their plans."""
+
+    @abstractmethod
+    def _default_name(self, step: Any) -> str:
+        """The name of a step that is a function."""
+
+    @property
+    def _default_target(self) -> str:
+        return DEFAULT_TARGET
+
+    @property
+    @abstractmethod
+    def _cache(self) -> DumpCache: ...
+
+    @property
+    @abstractmethod
+    def _folder(self) -> Path:
+        """Where the compiling process runs, and what source paths are relative to."""
+
+    @abstractmethod
+    def _plan(
+        self,
+        cached: CachedDump,
+        program: Program,
+        expectations: Sequence[Expectation],
+        untuned: Callable[[], CachedDump],
+    ) -> PlanT:
+        """The plan.
+
+        Args:
+          untuned: compiles the step untuned if a lock may have been predicted for it.
+        """
+
+    def plan(
+        self,
+        step: Workload | WorkloadReference | str | Callable[..., Any],
+        *args: Any,
+        donate: Donate | None = None,
+        target: str | Path | None = None,
+        gemm: str = "auto",
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        mesh: Mapping[str, int] | None = None,
+        in_specs: Any = None,
+        out_specs: Any = None,
+        topology: str | None = None,
+        autotune_lock: str | Path | None = None,
+        untuned: bool | None = None,
+        without_xla_patch: str | Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> PlanT:
+        """Compile a step for a GPU or TPU that need not be attached, and return XLA's plan.
+
+        A step that was compiled before, and has not changed, comes from a cache
+        (`$XDG_CACHE_HOME/xlapipe`, under pytest its own).
+
+        Args:
+          step: a function, jitted or not; or a Workload, the name of one as on the command line, or
+            what `jax.jit(f).lower(…)` returned for the target's platform, which take no other
+            arguments here.
+          args: one pytree per positional argument; only shape and dtype of arrays are used.
+          donate: positions or names of donated parameters; not for a jitted step.
+          target: a name of `xlapipe targets`, or the path of a target config; default: `h200`, in
+            a test that of `--xlapipe-target`.
+          gemm: `auto`, `cublas` or `triton`.
+          name: of the step, in messages and reports; default: the function's name, in a test that
+            of the test, which names the golden.
+          options: XLA options (`xla_*`).
+          mesh: see Workload.
+          in_specs: see Workload.
+          out_specs: see Workload.
+          topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
+          autotune_lock: a file with a device's autotune results.
+          untuned: take XLA's defaults instead of results that the device's tuner is likely to give;
+            default: as `[tool.xlapipe]` in pyproject.toml states, which is no if it states nothing.
+          without_xla_patch: changes to XLA in memory that are not made: `cub-table`,
+            `instruction-order`.
+          timeout: in seconds.
+
+        Raises:
+          XlapipeError: bad input or a failed compile. Exceptions of the step are not caught.
+        """
+        __tracebackhide__ = True
+        try:
+            workload = workload_of(
+                step,
+                args,
+                default_name=self._default_name,
+                name=name,
+                donate=donate,
+                options=options,
+                mesh=mesh,
+                in_specs=in_specs,
+                out_specs=out_specs,
+            )
+            make_job = partial(
+                job_of,
+                workload,
+                target=target or self._default_target,
+                gemm=gemm,
+                topology=topology,
+                autotune_lock=autotune_lock,
+                project=self._folder,
+                without_xla_patch=without_xla_patch,
+                timeout=timeout,
+            )
+            job = make_job(untuned=untuned)
+            program, same = lowered_here(workload, job)
+            cached = self._cache.dump_of(job, program, folder=self._folder)
+            planned = replace(cached.dump.program, same_buffer=same)
+
+            def compile_untuned() -> CachedDump:
+                if job.known_results is None:
+                    return cached
+                plain = make_job(untuned=True)
+                module, _ = lowered_here(workload, plain)
+                return self._cache.dump_of(plain, module, folder=self._folder)
+
+            return self._plan(cached, planned, workload.expectations, compile_untuned)
+        except XlapipeError as error:
+            # The message is complete; xlapipe's own frames would only hide the caller's line.
+            raise error.with_traceback(None) from None
+
+
+def lowered_here(
+    workload: Workload | LoweredStep, job: Job
+) -> tuple[LoweredProgram, Mapping[str, str]]:
+    """The workload lowered in this process, and its leaves that are one array.
+
+    Raises:
+      WorkloadError: the workload does not fit the function; what the function raises passes.
+    """
+    from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers  # imports jax
+
+    hide_missing_gpu()
+    assert job.target is not None  # `job_of` refuses `attached`
+    if isinstance(workload, LoweredStep):
+        from xlapipe.compile.lowering.lowered_stage import program_of_lowered
+
+        kind = job.platform.device_figures(job.target.config_text).device_kind
+        return program_of_lowered(workload.name, workload.lowered, job.platform, kind), {}
+    program = lower_in_test(
+        workload, job.target.config_text, platform=job.platform, topology=job.topology
+    )
+    return program, same_buffers(workload)

@@ -1,0 +1,220 @@
+"""A plan with the questions that people ask about it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from xlapipe.api.answer import Answer, answer_of
+from xlapipe.api.rows import Rows
+from xlapipe.api.shown_plan import ShownPlan
+from xlapipe.dump.opened import Opened
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import Aliased, Donated, Expectation, check_all
+from xlapipe.plans import Plan, Totals
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.donation import Donation, donations
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.peak import Peak, peak_of
+from xlapipe.plans.program import Program
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+# The same set as the GEMM policy `cublas`: one library with several entry points.
+_CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
+
+
+class StepPlan(ShownPlan):
+    """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
+
+    In a notebook it shows itself: totals, the peak by source line and the map of the memory.
+
+    Attributes:
+      opened: the files that the plan was read from.
+    """
+
+    _further_tables = ("peak", "lines")
+
+    def __init__(self, opened: Opened, expectations: Sequence[Expectation] = ()) -> None:
+        self.opened = opened
+        self._expectations = tuple(expectations)
+
+    def __repr__(self) -> str:
+        about = ", ".join(filter(None, (self.opened.title, self.opened.tuning_word)))
+        return f"<plan of {about}: {self.total_allocation_bytes:,} B>"
+
+    @property
+    def program(self) -> Program:
+        """The plan with the pytree paths of arguments and outputs."""
+        return self.opened.program
+
+    @property
+    def plan(self) -> Plan:
+        """Allocations, aliases, thunks and optimised HLO."""
+        return self.program.plan
+
+    @property
+    def totals(self) -> Totals:
+        """Sums of the allocations' sizes, by kind."""
+        return self.plan.totals
+
+    @property
+    def total_allocation_bytes(self) -> int:
+        """All allocations: what XLA allocates for one call."""
+        return self.totals.total_allocation_bytes
+
+    @property
+    def temp_bytes(self) -> int:
+        """The temporary memory, in which values share bytes over time."""
+        return self.totals.temp_bytes
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a device's autotune results were used; if not, GEMM tiles are XLA's defaults."""
+        return self.opened.dump is not None and self.opened.dump.manifest.tuned
+
+    @cached_property
+    def peak(self) -> Peak:
+        """What is in memory at the peak: `peak.values`, and by source line `peak.by_source`."""
+        return peak_of(self.program)
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What `xlapipe show --json` prints."""
+        from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.records import plain_data
+
+        figures: dict[str, Any] = plain_data(opened_figures(self.opened))
+        return figures
+
+    def table(self, name: str) -> Rows:
+        """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
+
+        Args:
+          name: of the list, `peak` for the values at the peak, or `lines` for the same by source
+            line and purpose, as `xlapipe show` prints them.
+
+        Returns:
+          A list of dictionaries; its `to_pandas()` is a DataFrame.
+
+        Raises:
+          XlapipeError: there is no such list.
+        """
+        if name == "peak":
+            return Rows(asdict(value) for value in self.peak.values)
+        if name == "lines":
+            return Rows(self.figures["overview"]["by_line"])
+        return super().table(name)
+
+    def to_pandas(self, name: str = "lines") -> "pandas.DataFrame":
+        """A table as a DataFrame: by default the values at the peak by source line and purpose.
+
+        Args:
+          name: as `table` takes it.
+
+        Raises:
+          XlapipeError: pandas is not installed, or there is no such list.
+        """
+        return self.table(name).to_pandas()
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draws memory over the schedule with matplotlib.
+
+        Args:
+          axes: of matplotlib, to draw on; default: new ones.
+
+        Raises:
+          XlapipeError: matplotlib is not installed, or the plan has no live ranges.
+        """
+        from xlapipe.api.memory_plot import plot_memory
+
+        return plot_memory(self.peak, self.opened.title, axes)
+
+    @property
+    def donations(self) -> tuple[Donation, ...]:
+        """The outcome of the donation of each donated leaf."""
+        return donations(self.program)
+
+    def aliases(self, name: str) -> Answer:
+        """Whether every argument leaf named `name` is donated and aliased; see `Aliased`."""
+        return self._answer(Aliased(name))
+
+    def donated(self, name: str, *, copies_up_to_bytes: int | None = None) -> Answer:
+        """As `aliases`; also checks that no copy of half a leaf or more remains; see `Donated`.
+
+        Args:
+          copies_up_to_bytes: ignore copies of at most this size; None for the smallest ones that
+            total at most a thousandth of the leaves' bytes.
+        """
+        return self._answer(Donated(name, copies_up_to_bytes))
+
+    def check(self, *expectations: Expectation) -> Answer:
+        """Whether all of `expectations` hold; default: the expectations of the workload.
+
+        Raises:
+          XlapipeError: there are no expectations.
+        """
+        expectations = expectations or self._expectations
+        if not expectations:
+            raise XlapipeError(
+                f"{self!r}: no expectations to check; fix: pass expectations of xlapipe.expect, or "
+                "use a Workload that has some"
+            )
+        return self._answer(*expectations)
+
+    def _answer(self, *expectations: Expectation) -> Answer:
+        return answer_of(check_all(expectations, self.program))
+
+    def gemms(self, backend: str | None = None) -> tuple[Gemm, ...]:
+        """Matrix products, of one backend if given; `cublas` includes cuBLASLt.
+
+        Args:
+          backend: a value of `GemmBackend`.
+
+        Raises:
+          XlapipeError: unknown backend.
+        """
+        if backend is None:
+            return self.plan.gemms
+        known = {member.value: (member,) for member in GemmBackend} | {"cublas": _CUBLAS}
+        if backend not in known:
+            raise XlapipeError(f"unknown gemm backend {backend!r}; known: {', '.join(known)}")
+        return tuple(gemm for gemm in self.plan.gemms if gemm.backend in known[backend])
+
+    def collectives(self, kind: str | None = None) -> tuple[Collective, ...]:
+        """Collectives, of one kind if given.
+
+        Args:
+          kind: XLA's name, e.g. `all-gather`.
+
+        Raises:
+          XlapipeError: unknown kind, or a plan without an HLO module.
+        """
+        if kind is not None and kind not in COLLECTIVES:
+            raise XlapipeError(
+                f"unknown kind of collective {kind!r}; known: {', '.join(sorted(COLLECTIVES))}"
+            )
+        if self.plan.collectives is None:
+            raise XlapipeError(f"{self!r}: without an HLO module its collectives are unknown")
+        return tuple(
+            collective for collective in self.plan.collectives if kind in (None, collective.kind)
+        )
+
+    def copies(self, above_bytes: int = 0) -> tuple[Copy, ...]:
+        """Copies of more than `above_bytes`: values written by instructions that only move data."""
+        return tuple(copy for copy in find_copies(self.plan) if copy.copied_bytes > above_bytes)
+
+    def to_html(self) -> str:
+        """The page of `xlapipe report`: one HTML document that needs no network."""
+        from xlapipe.report.html_page import render_page
+
+        return render_page([replace(self.opened, given_name=self.opened.title)])
+
+    def _repr_html_(self) -> str:
+        from xlapipe.api.notebook_page import notebook_page
+
+        return notebook_page(self.opened, self.peak, self.to_html())

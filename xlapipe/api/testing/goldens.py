@@ -1,0 +1,86 @@
+"""Goldens next to a test file: compared with a plan, or written if requested."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xlapipe.api.answer import Answer
+from xlapipe.api.testing.golden_changes import golden_changes
+from xlapipe.compile.pipeline import dump_folder
+from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
+from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
+from xlapipe.errors import XlapipeError
+
+_MAX_LINES = 80
+
+
+@dataclass(frozen=True)
+class Goldens:
+    """The goldens of one test.
+
+    Attributes:
+      folder: `hlo_dumps` next to the test file.
+      root: paths in messages are relative to it.
+      update: write goldens instead of comparing.
+      command: the command that writes the test's goldens, for messages.
+      on_written: called with each golden that was written and a list of what changed.
+    """
+
+    folder: Path
+    root: Path
+    update: bool
+    command: str
+    on_written: Callable[[str, list[str]], None]
+    _keys: dict[Path, str] = field(default_factory=dict)
+
+    def matches(self, dump: Dump, key: str) -> Answer:
+        """Whether the plan of `dump` equals the golden's in normal form.
+
+        Args:
+          dump: without a predicted lock, which changes when more results are known.
+          key: of the compile; two compiles of one test must not use one golden.
+
+        Raises:
+          DumpError: the golden is damaged, or was made by a newer xlapipe.
+          XlapipeError: two plans of the test would share one golden, or it cannot be written.
+        """
+        path = dump_folder(self.folder, dump.manifest)
+        shown = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+        if self._keys.setdefault(path, key) != key:
+            raise XlapipeError(
+                f"two plans of this test would share the golden {shown}; fix: give each a name, "
+                "xlapipe_plan(…, name=…)"
+            )
+        if not is_dump(path):
+            if self.update:
+                return self._write(path, shown, dump, ["new"])
+            return Answer(False, f"no golden {shown}", self._missing(path, shown))
+        golden = open_dump(path)
+        kept, made = read_normal_form(path), read_normal_form(dump.path)
+        differing_lines = differences(kept, made, name=shown)
+        if not differing_lines:
+            notes = compare(kept, made).notes
+            return Answer(True, "; ".join((f"matches golden {shown}", *notes)))
+        sentences = list(golden_changes(golden, dump)) or [
+            "no total, donation or gemm count changed"
+        ]
+        if self.update:
+            return self._write(path, shown, dump, [*sentences, differing_lines[0]])
+        lines = [f"the plan differs from the golden {shown}:"]
+        lines += [f"  {sentence}" for sentence in sentences]
+        lines += differing_lines[:_MAX_LINES]
+        if len(differing_lines) > _MAX_LINES:
+            lines.append(f"… and {len(differing_lines) - _MAX_LINES} more lines")
+        lines.append(f"if the change is intended, update the golden: {self.command}")
+        return Answer(False, f"does not match golden {shown}", "\n".join(lines))
+
+    def _write(self, path: Path, shown: str, dump: Dump, changes: list[str]) -> Answer:
+        files = {name: read_file(dump.path, name) for name in dump.manifest.files}
+        write_dump(path, dump.manifest, files, fix="goldens are written next to the test file")
+        self.on_written(shown, changes)
+        return Answer(True, f"golden {shown} was written")
+
+    def _missing(self, path: Path, shown: str) -> str:
+        others = sorted(folder.name for folder in path.parent.glob("*") if is_dump(folder))
+        existing = f"\nexisting goldens of this plan: {', '.join(others)}" if others else ""
+        return f"there is no golden {shown}{existing}\nfix: write it with {self.command}"

@@ -1,0 +1,24 @@
+"""Starts the compiling child: `python -P _start_child.py REQUEST.json PARENT`. Never imported.
+
+PARENT is the process id of the parent, with which the child ends.
+
+The interpreter may be of another environment, in which xlapipe is not installed: this checkout is
+put at the end of the path, after everything that is installed.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    threads = os.environ.get("XLAPIPE_COMPILE_THREADS")
+    if threads is not None:
+        # XLA sizes its thread pools by the cores that the process may use.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    from xlapipe.devices.environment.process_end import die_with_parent, end_process
+
+    die_with_parent(int(sys.argv[2]))
+    from xlapipe.compile.child import main
+
+    end_process(main(Path(sys.argv[1])))

@@ -1,0 +1,329 @@
+"""From XLA's dump files to a Dump that is the same on every machine.
+
+XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
+to the user's folder, to `<site-packages>`, or to `<python>`; a cell of a notebook is `In[3]`.
+Lines go to a file of their own.
+"""
+
+import os
+import re
+from dataclasses import fields, replace
+from pathlib import Path, PurePosixPath
+
+from google.protobuf.message import Message
+
+from xlapipe.compile.child_process import Compiled
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import CompileRecord
+from xlapipe.compile.notebook_cells import cell_numbers
+from xlapipe.compile.separate_source_lines import source_lines, without_frames
+from xlapipe.compile.user_environment import left_out
+from xlapipe.compile.wire_format import in_number_order, with_fields
+from xlapipe.devices.platforms import Platform
+from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
+from xlapipe.devices.targets.catalogue import name_of_target
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.autotune_lock import LOCK, AutotuneLock
+from xlapipe.dump.compile_facts import CompileFacts
+from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_analysis
+from xlapipe.dump.manifest import Manifest
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.hlo_proto import (
+    HloComputationProto,
+    HloModuleProto,
+    HloProto,
+    HloScheduleProto,
+    StackFrameIndexProto,
+)
+from xlapipe.dump.readers.proto_reader import read_module
+from xlapipe.dump.requested_lines import with_requested_lines
+from xlapipe.dump.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
+from xlapipe.errors import CompileError
+from xlapipe.plans import Instruction, Plan
+from xlapipe.plans.gemms import requested_dots
+from xlapipe.plans.missing_memory import sorts_for_cub
+from xlapipe.plans.opcodes import DOTS
+from xlapipe.plans.program import (
+    ArgumentLeaf,
+    OutputLeaf,
+    RequestedCollective,
+    RequestedDot,
+)
+from xlapipe.plans.workspaces import workspaces_of
+
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_MODULE = HloProto.DESCRIPTOR.fields_by_name["hlo_module"].number
+_COMPUTATIONS, _SCHEDULE, _STACK_FRAMES = (
+    HloModuleProto.DESCRIPTOR.fields_by_name[name].number
+    for name in ("computations", "schedule", "stack_frame_index")
+)
+# Of the file with the values of the buffer assignment.
+_LARGEST_VALUES_BYTES = 64 << 20
+_HEAD_BYTES = 64 << 10
+_VALUES_HEADING = b"\nUsed values:\n"
+# The tag and the length of `source_file` in an OpMetadata, and the start of an absolute path. Other
+# bytes may look the same.
+_PERHAPS_A_PATH = re.compile(rb"\x1a(?:[\x01-\x7f]|[\x80-\xff][\x01-\x7f])/")
+
+
+def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
+    """The Dump of a compile, and the contents of its files by name.
+
+    Raises:
+      CompileError: XLA did not write what is needed.
+      DumpError: what it wrote cannot be read, or breaks an invariant.
+    """
+    record = compiled.record
+    relative = _Relative(compiled.folder, Path(record.standard_library))
+    xla_files = _read_xla_files(compiled.dump_folder, job.platform)
+    files = {
+        file.name: relative.in_file(file.part, without_frames(file.part, content))
+        for file, content in xla_files.items()
+        if file.name is not None
+    }
+    proto = relative.in_proto(xla_files[job.platform.dump_file(Part.PROTO)])
+    lines = source_lines(proto, files[MODULE])
+    before = xla_files[job.platform.dump_file(Part.BEFORE_PROTO)]
+
+    canonical = compiled.dump_folder.with_name("canonical")
+    canonical.mkdir()
+    for name, content in {**files, SOURCE_LINES: lines.to_bytes()}.items():
+        (canonical / name).write_bytes(content)
+    plan = record.in_plan(read_path(canonical))
+    dots: tuple[Instruction, ...] = ()
+    if any(opcode.encode() in before for opcode in DOTS):  # reading it takes a while
+        dots = requested_dots(read_module(relative.in_proto(before), where=where))
+    lock = _lock(job, compiled, plan)
+    if lock is not None:
+        files[LOCK] = lock.to_bytes()
+    if compiled.tuning_logs is not None and compiled.autotune_results is not None:
+        times = tuning_times(compiled.tuning_logs, compiled.autotune_results)
+        files[TUNING_TIMES] = tuning_times_to_bytes(times)
+    if compiled.executable is not None:
+        files[EXECUTABLE] = compiled.executable
+    manifest = _manifest(job, record, lock, dots, plan, relative)
+    check_memory_analysis(plan, manifest.memory_analysis, where=where)
+    files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
+    config = files.get(TARGET_CONFIG)
+    dump = Dump(Path(where), manifest, plan, config.decode() if config is not None else None)
+    return dump, files
+
+
+def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
+    """The lock that was used, or the one that tuning made."""
+    record = compiled.record
+    if job.lock is not None:
+        # The attached GPU's config is known only now; a lock may be of another device.
+        device = target_attached(record.target_config) if job.target is None else None
+        job.lock.refuse_unless(
+            where="(--autotune-lock)",
+            workload=record.workload,
+            device=device.description if device is not None else None,
+        )
+        return job.lock
+    if compiled.autotune_results is None:
+        return None
+    device = target_attached(record.target_config)
+    return AutotuneLock(
+        workload=record.workload,
+        gemm_policy=job.policy.value,
+        target=name_of_target(device),
+        device=device.description,
+        compute_capability=device.compute_capability,
+        device_memory_bytes=device.device_memory_bytes,
+        versions=record.versions,
+        target_config=device.config_text,
+        results=compiled.autotune_results,
+        topology=record.topology,
+        workspaces=workspaces_of(plan.calls_finished_on_device),
+    )
+
+
+def _manifest(
+    job: Job,
+    record: CompileRecord,
+    lock: AutotuneLock | None,
+    dots: tuple[Instruction, ...],
+    plan: Plan,
+    relative: "_Relative",
+) -> Manifest:
+    if lock is not None:
+        target = lock.as_target()
+    else:
+        target = job.target or target_attached(record.target_config)
+    facts = {item.name: getattr(record, item.name) for item in fields(CompileFacts)}
+    extra = {name: str(value) for name, value in job.options.items()}
+    policy = {name: str(value) for name, value in job.policy_options.items()}
+    collectives = record.requested_collectives or ()
+    if record.mesh is not None:
+        facts["arguments"] = _arguments_on_one_device(record.arguments, plan)
+        facts["outputs"] = _outputs_on_one_device(record.outputs, plan)
+    return Manifest(
+        **{
+            **facts,
+            "options": {**record.options, **policy, **extra},
+            "requested_collectives": tuple(map(relative.in_collective, collectives)),
+            "sorts_undecided": record.sorts_undecided and any(sorts_for_cub(plan.module)),
+        },
+        target=target.name,
+        target_description=target.description,
+        target_source=target.source,
+        platform=job.platform.name,
+        reference=job.reference.name if job.reference.name != record.workload else None,
+        gemm_policy=job.policy.value,
+        tuned=lock is not None and record.fusion_without_result is None,
+        extra_options=extra,
+        requested_dots=tuple(RequestedDot(dot.op_name, dot.shape.text, dot.source) for dot in dots),
+        without_xla_patches=tuple(sorted(job.without_xla_patches)),
+        left_out=left_out(os.environ, lowered_here=job.program is not None),
+    )
+
+
+def _arguments_on_one_device(
+    arguments: tuple[ArgumentLeaf, ...], plan: Plan
+) -> tuple[ArgumentLeaf, ...]:
+    """Arguments with their bytes on one device, which XLA decides where no spec does."""
+    shapes = {
+        leaf.parameter_number: parameter.shape
+        for leaf in arguments
+        if (parameter := plan.parameter(leaf.parameter_number)) is not None
+    }
+    return tuple(
+        replace(leaf, size_bytes=shape.size_bytes)
+        if (shape := shapes.get(leaf.parameter_number)) is not None
+        and not shape.is_tuple
+        and shape.size_bytes is not None
+        else leaf
+        for leaf in arguments
+    )
+
+
+def _outputs_on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
+    """Outputs with their bytes on one device, which XLA decides where no spec does."""
+    arrays = plan.result_shape.arrays if plan.result_shape is not None else ()
+    if len(arrays) != len(outputs):
+        raise CompileError(
+            f"the module has {len(arrays)} outputs where the program has {len(outputs)}: "
+            "tokens or tuples of other form are not supported over several devices; fix: return "
+            "arrays from the step"
+        )
+    return tuple(
+        replace(leaf, size_bytes=array.size_bytes or 0)
+        for leaf, array in zip(outputs, arrays, strict=True)
+    )
+
+
+def _read_xla_files(folder: Path, platform: Platform) -> dict[DumpFile, bytes]:
+    """The contents of the files that XLA dumped for the module."""
+    paths = {file: _path_of(folder, file) for file in platform.dump_files}
+    return {file: _content(file, path) for file, path in paths.items() if path is not None}
+
+
+def _content(file: DumpFile, path: Path) -> bytes:
+    """A file's bytes, but of a long list of values only what is before it, with XLA's total.
+
+    XLA lists each value at each position where it is used: with the square of the leaves that a
+    loop carries, 600 MB for 3,000 of them. No figure is made of the list.
+    """
+    size_bytes = path.stat().st_size
+    if file.part is not Part.VALUES or size_bytes <= _LARGEST_VALUES_BYTES:
+        return path.read_bytes()
+    with path.open("rb") as stream:
+        head, heading, _ = stream.read(_HEAD_BYTES).partition(_VALUES_HEADING)
+    left_out = f"left out: {size_bytes - len(head) - len(heading):,} B, since no figure needs them"
+    return head + heading + left_out.encode() + b"\n"
+
+
+def _path_of(folder: Path, file: DumpFile) -> Path | None:
+    """The one file with the first of the endings that is there; None for a missing optional one."""
+    for ending in file.endings:
+        paths = sorted(folder.glob(f"*{ending}")) if folder.is_dir() else []
+        if len(paths) == 1 or (paths and not file.required):
+            return paths[0]
+        if paths:
+            raise CompileError(
+                f"{folder}: expected one XLA dump file *{ending}, found "
+                f"{', '.join(path.name for path in paths)}; fix: compile one module per workload"
+            )
+    if not file.required:
+        return None
+    raise CompileError(
+        f"{folder}: expected an XLA dump file *{file.endings[0]}, found none; "
+        "fix: use a jaxlib that xlapipe supports (0.10 to 0.12)"
+    )
+
+
+class _Relative:
+    """Makes absolute source paths relative, in text and in proto alike."""
+
+    def __init__(self, folder: Path, stdlib: Path) -> None:
+        own = Path(__file__).parents[2]
+        self._roots = [(f"{folder}/", ""), (f"{own}/", ""), (f"{stdlib}/", "<python>/")]
+        self._cells = cell_numbers()
+
+    def path(self, path: str) -> str:
+        if not path.startswith("/"):
+            return path
+        if path in self._cells:
+            return f"In[{self._cells[path]}]"
+        if _PACKAGES.match(path):
+            return _PACKAGES.sub("<site-packages>/", path, count=1)
+        for root, replacement in self._roots:
+            if path.startswith(root):
+                return replacement + path.removeprefix(root)
+        return f"<elsewhere>/{PurePosixPath(path).name}"
+
+    def in_collective(self, collective: RequestedCollective) -> RequestedCollective:
+        """A collective of the traced program with a relative source path."""
+        source = collective.source
+        if source is None:
+            return collective
+        return replace(collective, source=replace(source, file=self.path(source.file)))
+
+    def in_file(self, part: Part, content: bytes) -> bytes:
+        """A dump file with relative source paths."""
+        if part in (Part.BEFORE, Part.HLO, Part.VALUES):
+            return self.in_text(content)
+        if part is Part.PROTO:
+            return self.in_proto(content)
+        return content
+
+    def in_text(self, content: bytes) -> bytes:
+        """Paths in `source_file="…"`, which older versions of XLA write."""
+        return re.sub(
+            rb'(source_file=")(/[^"\n]*)(?=")',
+            lambda match: match[1] + self.path(match[2].decode(errors="replace")).encode(),
+            content,
+        )
+
+    def in_proto(self, content: bytes) -> bytes:
+        """A serialised HloProto with relative source paths, and its maps in the order of keys."""
+        return with_fields(content, {_MODULE: self._in_module})
+
+    def _in_module(self, content: bytes) -> bytes:
+        changed = {
+            _COMPUTATIONS: self._in_computation,
+            _SCHEDULE: lambda schedule: _written_again(HloScheduleProto.FromString(schedule)),
+            _STACK_FRAMES: self._in_stack_frames,
+        }
+        return with_fields(content, changed)
+
+    def _in_stack_frames(self, content: bytes) -> bytes:
+        index = StackFrameIndexProto.FromString(content)
+        index.file_names[:] = map(self.path, index.file_names)
+        return _written_again(index)
+
+    def _in_computation(self, content: bytes) -> bytes:
+        """Older versions of XLA write a path for each instruction."""
+        if _PERHAPS_A_PATH.search(content) is None:
+            return content
+        computation = HloComputationProto.FromString(content)
+        for instruction in computation.instructions:
+            if instruction.metadata.source_file:
+                instruction.metadata.source_file = self.path(instruction.metadata.source_file)
+        return _written_again(computation)
+
+
+def _written_again(message: Message) -> bytes:
+    """The bytes of a message, the same from every version of protobuf and of the schema."""
+    return in_number_order(message.SerializeToString(deterministic=True), type(message))

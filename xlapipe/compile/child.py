@@ -1,0 +1,458 @@
+"""The compiling child: reads a CompileRequest, lowers, compiles, and writes a CompileRecord.
+
+XLA writes its dump files meanwhile. An exception becomes a ChildError in the result; a crash
+leaves no result, and the parent reports that. Only `_start_child.py` imports this module.
+"""
+
+import gc
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from xlapipe.compile.compile_cache import CompileCache, compile_key
+from xlapipe.compile.compile_program import (
+    CompiledProgram,
+    KernelsRefusedError,
+    LockRefusedError,
+    compile_program,
+)
+from xlapipe.compile.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
+from xlapipe.compile.messages import (
+    KERNEL_STAGE,
+    KERNELS_IN_LOG,
+    LOCK_STAGE,
+    TRACES_STAGE,
+    ChildError,
+    CompileRecord,
+    CompileRequest,
+)
+from xlapipe.compile.user_environment import refuse_changed_variables
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.chip_grid import ChipGrid
+from xlapipe.devices.targets.device_topology import (
+    DeviceTopology,
+    parse_topology,
+    topology_of_devices,
+)
+from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
+from xlapipe.files.writing import write_files
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+
+# Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
+# looking for cycles among them took 13 to 18 % of the CPU time of a compile, and freed nothing.
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# What calls of jax's own functions and of MLIR's may raise in another version.
+_OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+_IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
+
+
+def main(request_path: Path) -> int:
+    """Returns 0 if a result was written, even if it is an error."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    request = CompileRequest.from_json(json.loads(request_path.read_text(encoding="utf-8")))
+    stages = _Stages(request.started_seconds)
+    try:
+        result = _compile(request, stages).to_json()
+    except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
+        traceback.print_exc()
+        result = {"error": asdict(_child_error(error, stages.current))}
+    write_files({Path(request.result_path): json.dumps(result).encode()})
+    return 0
+
+
+def _child_error(error: Exception, stage: str) -> ChildError:
+    from xlapipe.compile.lowering.user_frame import user_frame
+
+    if isinstance(error, ParameterError):
+        stage = "parameters"
+    if isinstance(error, DifferentTracesError):
+        stage = TRACES_STAGE
+    if isinstance(error, LockRefusedError):
+        stage = LOCK_STAGE
+    if isinstance(error, KernelsRefusedError):
+        stage = KERNEL_STAGE
+    return ChildError(
+        stage=stage,
+        type="" if isinstance(error, XlapipeError) else type(error).__name__,
+        message=_with_suggestion(error),
+        frame=user_frame(error),
+    )
+
+
+def _with_suggestion(error: Exception) -> str:
+    """The message, with the name that was probably meant, as Python adds it to tracebacks."""
+    message = str(error).rstrip()
+    if not message:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{last.line} ({'/'.join(Path(last.filename).parts[-3:])}:{last.lineno})"
+    if isinstance(error, ImportError) and error.name in sys.modules:
+        module, wrong = sys.modules[error.name], _IMPORTED_NAME.match(message)
+        names = getattr(module, "__all__", dir(module))
+        near = get_close_matches(wrong[1], names, n=1) if wrong is not None else []
+        return f"{message}; did you mean {near[0]}?" if near else message
+    if isinstance(error, (AttributeError, NameError)):
+        known = traceback.TracebackException.from_exception(error)
+        printed = "".join(known.format_exception_only()).strip()
+        return printed.removeprefix(f"{type(error).__name__}: ") if message in printed else message
+    return message
+
+
+class _Stages:
+    """The stage that is running, for messages, and the time that each took.
+
+    Args:
+      started_seconds: when the parent began, on the machine's monotonic clock.
+    """
+
+    def __init__(self, started_seconds: float) -> None:
+        self.current = "start"
+        self._entered = [("start", started_seconds)]
+
+    def enter(self, stage: str) -> None:
+        self.current = stage
+        self._entered.append((stage, time.monotonic()))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of loading Python, jax and the workload, of lowering, and of compiling."""
+        ends = [*(entered for _, entered in self._entered[1:]), time.monotonic()]
+        seconds = {"load": 0.0, "lower": 0.0, "compile": 0.0}
+        for (stage, begin), end in zip(self._entered, ends, strict=True):
+            if stage not in ("cache", "record"):
+                seconds[stage if stage in seconds else "load"] += end - begin
+        return seconds
+
+
+def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
+    import jax
+
+    # A compilation taken from the cache would dump nothing.
+    jax.config.update("jax_enable_compilation_cache", False)
+    from jax.extend import source_info_util
+
+    # As in xlapipe.compile.lowering.lower, for the frames of this package.
+    source_info_util.register_exclusion(os.path.dirname(__file__))
+
+    program, topology, devices, config_text = _lowered(request, stages)
+    stages.enter("cache")
+    cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
+    key = compile_key(request, program, os.environ) if cache is not None else ""
+    earlier = cache.restore(key, request) if cache is not None else None
+    if earlier is not None:
+        return replace(
+            earlier,
+            expectations=program.expectations,
+            stated_costs=program.stated_costs,
+            stated_trips=program.stated_trips,
+            kernel_codes=program.kernel_codes,
+            seconds=stages.seconds(),
+        )
+    stages.enter("compile")
+    cub_installed, sorts_undecided = _decide_on_sorts(request, program)
+    compiled = _compile_program(request, program, devices)
+    stages.enter("record")
+    executable = compiled.executable
+    made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
+    if request.executable_path is not None and executable is not None:
+        # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
+        Path(request.executable_path).write_bytes(executable.serialize())
+    packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
+    record = CompileRecord(
+        workload=program.workload,
+        arguments=_arguments(program, executable),
+        outputs=_outputs(program, executable) if executable is not None else program.outputs,
+        requested_collectives=program.requested_collectives,
+        named_values=program.named_values,
+        stated_costs=program.stated_costs,
+        stated_trips=program.stated_trips,
+        kernel_codes=program.kernel_codes,
+        expectations=program.expectations,
+        options={name: str(value) for name, value in program.options.items()},
+        mesh=program.mesh,
+        topology=str(topology) if topology is not None else None,
+        target_config=config_text,
+        memory_analysis=_memory_analysis(request, executable),
+        refused=compiled.refused,
+        fusion_without_result=compiled.fusion_without_result,
+        predicted_lock=compiled.predicted_lock,
+        seconds=stages.seconds(),
+        versions={name: version(name) for name in packages},
+        standard_library=os.path.dirname(os.__file__),
+        dropped_updates=program.dropped_updates,
+        asked_early=program.asked_early,
+        xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
+        sorts_undecided=sorts_undecided,
+    )
+    if cache is not None:
+        cache.keep(key, request, record)
+    return record
+
+
+def _compile_program(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> CompiledProgram:
+    """As `compile_program`; an error names the Pallas kernels that XLA refuses, if it does.
+
+    Raises:
+      KernelsRefusedError: instead of XLA's own error.
+    """
+    from xlapipe.compile.lowering.refused_kernels import listed_kernels, refused_kernels
+
+    with suppress(*_OF_ANOTHER_JAX):
+        # LLVM ends the process where it cannot compile a kernel, and names none.
+        if kernels := listed_kernels(program):
+            sys.stderr.write(f"{KERNELS_IN_LOG}{kernels}\n")
+            sys.stderr.flush()
+    try:
+        return compile_program(request, program, devices)
+    except RuntimeError as error:
+        refused = []
+        with suppress(*_OF_ANOTHER_JAX):  # XLA's own error is the one to raise
+            refused = refused_kernels(program, devices, {**program.options, **request.options})
+        if not refused:
+            raise
+        raise KernelsRefusedError("; ".join(map(str, refused))) from error
+
+
+def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:
+    """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it.
+
+    Returns:
+      Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
+      the device.
+    """
+    from xlapipe.compile.xla_patches import cub_table
+    from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
+
+    platform = platform_named(request.platform)
+    if request.target_config is None or platform.plugin is None:
+        return False, False
+    if not cub_table.may_sort(program.stablehlo):
+        return False, False
+    if XlaPatch.CUB_TABLE in request.without_xla_patches:
+        return False, True
+    figures = platform.device_figures(request.target_config)
+    capability = figures.compute_capability or ""
+    installed = capability in TILE_ITEMS and cub_table.install(
+        platform.plugin,
+        _as_text(program),
+        device=figures.device_kind,
+        capability=capability,
+        cub_version=figures.cub_version or "",
+        devices=program.device_count,
+    )
+    return installed, not (installed and all_widths_known(capability))
+
+
+def _as_text(program: LoweredProgram) -> str:
+    """The module as text, without the values of large constants."""
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program.stablehlo)
+        return str(module.operation.get_asm(large_elements_limit=16))
+
+
+def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:
+    """XLA's own totals in bytes: of the device, and of the host if the program uses its memory.
+
+    Empty without an executable. The program's code may take device memory as well.
+    """
+    if executable is None:
+        return {}
+    memory = executable.get_compiled_memory_stats()
+    names = ("argument", "output", "alias", "temp")
+    device = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
+    host = {f"host_{name}_bytes": getattr(memory, f"host_{name}_size_in_bytes") for name in names}
+    if platform_named(request.platform).code_takes_memory:
+        device["code_bytes"] = memory.generated_code_size_in_bytes
+    return {**device, **host} if any(host.values()) else device
+
+
+def _lowered(
+    request: CompileRequest, stages: _Stages
+) -> tuple[LoweredProgram, DeviceTopology | None, list[Any], str]:
+    """The lowered program, its topology, devices to compile for, and their target config."""
+    program = _program_lowered_before(request)
+    if program is not None:
+        stages.enter("topology")
+        topology = _topology(request, program.workload, program.mesh)
+        stages.enter("target")
+        return program, topology, *_devices(request, program.workload, topology)
+    import jax
+
+    from xlapipe.compile.lowering.asked_early import noting_questions
+    from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
+    from xlapipe.compile.lowering.load_workload import load_workload
+    from xlapipe.compile.lowering.lower import lower
+    from xlapipe.compile.lowering.meshes import axes_of
+    from xlapipe.compile.lowering.target_devices import let_cpu_meshes_stand_for
+
+    platform = platform_named(request.platform)
+    if request.target_config is not None:
+        let_cpu_meshes_stand_for(platform.device_figures(request.target_config))
+    stages.enter("import")
+    requested = _requested_topology(request)
+    devices_wanted = requested.device_count if requested is not None else None
+    before = dict(os.environ)
+    with noting_questions() as questions:
+        workload = load_workload(request.reference, devices=devices_wanted)
+    refuse_changed_variables(
+        workload.name,
+        before,
+        os.environ,
+        settings=jax.config.values,
+        platform=request.platform,
+    )
+    stages.enter("topology")
+    axes = axes_of(workload)
+    # A step may name its mesh inside alone, which is known once it is lowered.
+    known = axes is not None or requested is None or requested.device_count == 1
+    topology = _topology(request, workload.name, axes) if known else requested
+    stages.enter("target")
+    devices, config_text = _devices(request, workload.name, topology)
+    stages.enter("lower")
+
+    def lower_once() -> LoweredProgram:
+        return lower(workload, config_text, platform=platform, topology=topology)
+
+    program = lower_once()
+    refuse_other_traces(lower_once)
+    if request.target_config is not None:
+        figures = platform.device_figures(config_text)
+        asked = questions.differing(figures, program.device_count)
+        program = replace(program, asked_early=asked)
+    if program.mesh != axes or not known:
+        stages.enter("topology")
+        topology = _topology(request, workload.name, program.mesh)
+        stages.enter("target")
+        devices, config_text = _devices(request, workload.name, topology)
+    if request.shared_lowering is not None and PYTHON_PARTITIONED not in program.stablehlo:
+        write_files({Path(request.shared_lowering): json.dumps(program.to_json()).encode()})
+    return program, topology, devices, config_text
+
+
+def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
+    """The program, lowered in the parent or in an earlier child; None if it is to be lowered."""
+    shared = request.shared_lowering
+    if request.program_path is not None:
+        path = Path(request.program_path)
+    elif shared is not None and Path(shared).exists():
+        path = Path(shared)
+    else:
+        return None
+    program = LoweredProgram.from_json(json.loads(path.read_text(encoding="utf-8")))
+    if PYTHON_PARTITIONED in program.stablehlo:
+        raise WorkloadError(
+            f"{program.workload}: its mesh partitions a call by Python code, e.g. cuDNN attention, "
+            "which XLA can call only in the process that lowered the step, and this step was "
+            "lowered in a test's or notebook's own process; fix: call it inside jax.shard_map over "
+            "all axes of the mesh, or put the step into a module and compile it by name: xlapipe "
+            "check module:workload"
+        )
+    return program
+
+
+def _requested_topology(request: CompileRequest) -> DeviceTopology | None:
+    if request.topology is None:
+        return None
+    return parse_topology(
+        request.topology, platform=request.platform, config_text=request.target_config
+    )
+
+
+def _topology(
+    request: CompileRequest, name: str, mesh: Mapping[str, int] | None
+) -> DeviceTopology | None:
+    """Hosts and GPUs, or chips, that the mesh covers; None for a workload without a mesh.
+
+    Raises:
+      WorkloadError: the requested topology has another number of devices.
+    """
+    count = prod(mesh.values()) if mesh is not None else 1
+    requested = _requested_topology(request)
+    one_of_a_chip = mesh is None and isinstance(requested, ChipGrid) and requested.is_single_chip
+    if requested is not None and requested.device_count != count and not one_of_a_chip:
+        axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
+        mesh_text = f"its mesh ({axes}) has" if mesh is not None else "it has no mesh, so it uses"
+        fix = (
+            "leave --topology out, or give the workload a mesh"
+            if mesh is None
+            else "use one of the same size, or give the workload's function a `devices` "
+            "parameter, which receives the topology's number of devices"
+        )
+        raise WorkloadError(
+            f"workload {name}: {mesh_text} {count} device{'s' if count > 1 else ''}, topology "
+            f"{requested} has {requested.device_count}: mesh and topology must have the same "
+            f"device count; fix: {fix}"
+        )
+    if mesh is None:
+        return None
+    return requested or topology_of_devices(
+        count, platform=request.platform, config_text=request.target_config
+    )
+
+
+def _arguments(program: LoweredProgram, executable: Any | None) -> tuple[ArgumentLeaf, ...]:
+    """The arguments, with the shardings that XLA chose where the user gave none."""
+    from xlapipe.compile.lowering.specs import arguments_as_compiled
+
+    if executable is None or program.device_count == 1 or program.mesh is None:
+        return program.arguments
+    return arguments_as_compiled(program.arguments, program.mesh, executable)
+
+
+def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:
+    """The outputs, with the memories and shardings that XLA chose."""
+    from xlapipe.compile.lowering.specs import in_memory, outputs_as_compiled
+
+    outputs = in_memory(program.outputs, executable)
+    if program.device_count == 1 or program.mesh is None:
+        return outputs
+    return outputs_as_compiled(outputs, program.mesh, executable)
+
+
+def _devices(
+    request: CompileRequest, name: str, topology: DeviceTopology | None
+) -> tuple[list[Any], str]:
+    """Devices to compile for, and their target config."""
+    if request.target_config is None:
+        hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
+        return _attached_devices(name, hosts, per_host)
+    from jax.experimental import topologies
+
+    platform = platform_named(request.platform)
+    arguments = platform.topology_arguments(
+        request.target_config, str(topology) if topology is not None else None
+    )
+    description = topologies.get_topology_desc(platform=platform.name, **arguments)
+    devices = list(description.devices)
+    # A chip may have two devices; a program without a mesh is compiled for one of them.
+    return devices if topology is not None else devices[:1], request.target_config
+
+
+def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], str]:
+    import jax
+
+    from xlapipe.jax_private import get_topology_for_devices
+
+    devices = jax.devices("gpu")
+    if hosts > 1 or per_host > len(devices):
+        raise WorkloadError(
+            f"workload {name}: its mesh needs {hosts} host(s) with {per_host} GPUs each, found "
+            f"one host with {len(devices)}; fix: name a --target to compile without the GPUs"
+        )
+    config = str(get_topology_for_devices(devices).target_config)
+    return devices[:per_host], config

@@ -1,0 +1,310 @@
+"""Compiles a lowered program with XLA, in the compiling child."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import CompileRequest
+from xlapipe.compile.module_text import fingerprint_text
+from xlapipe.compile.wire_format import field, number
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.compile.xla_patches.client_order import in_client_order, layout_options
+from xlapipe.compile.xla_patches.pjrt_compile import can_compile_modules, compiling
+from xlapipe.devices.platforms import platform_named
+from xlapipe.plans.workspaces import call_key
+from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
+from xlapipe.time.predicted_locks.instructions import tuned_instructions
+from xlapipe.time.predicted_locks.known_results import KnownResults
+from xlapipe.time.predicted_locks.predict import LeaveOut, decides_tuning, predict_lock
+
+# A program that XLA started, with its status as `wait` returns it, whose low bits are a signal.
+_ENDED_PROGRAM = re.compile(r"\w+ exited with non-zero error code (\d+)")
+_MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
+# Operations that XLA may compute with a tuned product, convolution or library call.
+_TUNED = re.compile(rb"dot|convolution|einsum|custom_call|composite|triangular_solve|cholesky")
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program that XLA compiled.
+
+    Attributes:
+      fusion_without_result: the first fusion that the autotune lock has no result for.
+      renumbered: whether XLA got the module in the order that it has on the device.
+      predicted_lock: number of tuned instructions by the basis of their result; None if no result
+        was predicted.
+      refused: XLA's message if it made a plan, and then refused it because the device has too
+        little memory; there is no executable then.
+    """
+
+    executable: Any | None
+    fusion_without_result: str | None = None
+    renumbered: bool = False
+    predicted_lock: Mapping[str, int] | None = None
+    refused: str | None = None
+
+
+class LockRefusedError(Exception):
+    """XLA did not compile a program with a predicted lock."""
+
+
+class KernelsRefusedError(Exception):
+    """XLA does not compile some of a program's Pallas kernels, which the message names."""
+
+
+def compile_program(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> CompiledProgram:
+    """Compiles a program, with complete autotune results if the request is locked and they are.
+
+    Raises:
+      LockRefusedError: XLA did not compile it with a predicted lock.
+      RuntimeError: XLA did not compile it.
+    """
+    options = {**program.options, **request.options}
+    complete_option = platform_named(request.platform).complete_autotune_option
+    is_predicted = request.known_results is not None and not decides_tuning(program.options)
+    if is_predicted and names_tuned_operations(program.stablehlo):
+        return _with_predicted_lock(request, program, devices, options)
+    if not request.locked or complete_option is None:
+        return _compiled(request, program, devices, options)
+    module = _module_of_a_client(request, program, devices)
+    complete = {**options, complete_option: True}
+    missing = []
+    for tried in dict.fromkeys((module, None)):
+        try:
+            return _compiled(request, program, devices, complete, module=tried)
+        except RuntimeError as error:
+            match = _MISSING_RESULT.search(str(error))
+            if match is None:
+                raise
+            missing.append(match[1])
+            # The failed attempt has left the first stages of a dump.
+            shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
+    compiled = _compiled(request, program, devices, options, module=module)
+    return replace(compiled, fusion_without_result=missing[0])
+
+
+def names_tuned_operations(bytecode: bytes) -> bool:
+    """Whether a module in MLIR's bytecode names a product, a convolution or a library call.
+
+    Other fusions are tuned too, but no choice of theirs needs memory.
+    """
+    return _TUNED.search(bytecode) is not None
+
+
+def _with_predicted_lock(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
+) -> CompiledProgram:
+    """Compiles a program with the autotune results that the device's tuner is likely to give.
+
+    XLA is asked for complete results first. It stops where it would assign them, before it
+    generates code, and its dump holds the instructions. It reads a file of results once in a
+    process, at the first compile that names one.
+    """
+    platform = platform_named(request.platform)
+    complete, load = platform.complete_autotune_option or "", platform.load_autotune_flag or ""
+    module = _module_of_a_client(request, program, devices)
+    with tempfile.TemporaryDirectory() as folder:
+        first = {
+            **options,
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_text": False,
+            complete: True,
+        }
+        with suppress(RuntimeError):  # another error is raised again when it is compiled
+            _executable(request, program, devices, first, module=module)
+        files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
+        texts = [fingerprint_text(path.read_bytes()) for path in files]
+    known = KnownResults.read(Path(request.known_results or ""))
+    instructions = tuned_instructions("\n".join(texts))
+    lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
+    if not lock.results:
+        return _compiled(request, program, devices, options)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "autotune_results.pbtxt"
+        results.write_text(lock.results, encoding="utf-8")
+        try:
+            options = {**options, load: str(results)}
+            compiled = _compiled(request, program, devices, options, module=module)
+        except RuntimeError as error:
+            if _was_ended_by_signal(error):
+                raise
+            raise LockRefusedError(str(error)) from error
+    return replace(compiled, predicted_lock=dict(lock.basis))
+
+
+def _was_ended_by_signal(error: RuntimeError) -> bool:
+    """Whether a program that XLA started, such as ptxas, was ended by a signal."""
+    match = _ENDED_PROGRAM.search(str(error))
+    return match is not None and int(match[1]) & 0x7F != 0
+
+
+def _compiled(
+    request: CompileRequest,
+    program: LoweredProgram,
+    devices: list[Any],
+    options: dict[str, Any],
+    *,
+    module: bytes | None = None,
+) -> CompiledProgram:
+    """The program as XLA compiled it, or planned and then refused it.
+
+    Args:
+      module: as of `_executable`.
+
+    Raises:
+      RuntimeError: XLA made no plan.
+    """
+    renumbered = module is not None
+    try:
+        executable = _executable(request, program, devices, options, module=module)
+    except RuntimeError as error:
+        if not _is_planned(request, error):
+            raise
+        return CompiledProgram(None, renumbered=renumbered, refused=str(error))
+    return CompiledProgram(executable, renumbered=renumbered)
+
+
+def _is_planned(request: CompileRequest, error: RuntimeError) -> bool:
+    """Whether XLA made a plan, and then refused it because the device has too little memory."""
+    platform = platform_named(request.platform)
+    if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
+        return False
+    dump = Path(request.options["xla_dump_to"])
+    return any(dump.glob("*.after_optimizations-live-range.txt"))
+
+
+def _module_of_a_client(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> bytes | None:
+    """XLA's module of the program before optimisation, in the order that it has on the device.
+
+    XLA writes the module to its dump before its first pass, and stops after a few passes.
+
+    Returns:
+      None where the device is attached, XLA wrote no module, or the patch is switched off.
+    """
+    platform = platform_named(request.platform)
+    if request.target_config is None or not can_compile_modules(platform.plugin):
+        return None
+    if XlaPatch.INSTRUCTION_ORDER in request.without_xla_patches:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            **program.options,
+            **request.options,
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": False,
+            "xla_early_exit_with_layouts": True,
+        }
+        # A program that XLA refuses is refused again, and reported, when it is compiled.
+        with suppress(RuntimeError):
+            _executable(request, program, devices, options)
+        files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
+        return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
+
+
+def _executable(
+    request: CompileRequest,
+    program: LoweredProgram,
+    devices: list[Any],
+    options: dict[str, Any],
+    *,
+    module: bytes | None = None,
+) -> Any:
+    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
+
+    Args:
+      module: a serialised HloModuleProto that is compiled instead; None to compile the program's.
+    """
+    import numpy as np
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir, pxla
+
+    from xlapipe.compile.lowering.settings import apply_settings
+    from xlapipe.compile.lowering.xla_input import refuse_other_options
+    from xlapipe.jax_private import DeviceList, backend_compile_and_load
+
+    plugin = platform_named(request.platform).plugin or ""
+    replaced = nullcontext() if module is None else compiling(module, plugin)
+    with mlir.make_ir_context(), replaced:
+        stablehlo = ir.Module.parse(program.stablehlo)
+        predicted = request.known_results is not None
+        _set_workspaces(stablehlo, request.workspaces, predicted=predicted)
+        client = devices[0].client
+        apply_settings(program.settings)
+        fields = program.compile_options
+        compile_options = pxla.create_compile_options(
+            stablehlo,
+            fields["parameter_is_tupled_arguments"],
+            fields["build.allow_spmd_sharding_propagation_to_parameters"],
+            fields["build.allow_spmd_sharding_propagation_to_output"],
+            client,
+            np.array(devices),
+            dict(options),
+        )
+        refuse_other_options(program.workload, fields, compile_options)
+        additions = layout_options(module) if module is not None else b""
+        compile_options = _with_fields(
+            compile_options, additions + _memory_limit(request.memory_limit_bytes)
+        )
+        return backend_compile_and_load(
+            client, stablehlo, DeviceList(tuple(devices)), compile_options, []
+        )
+
+
+def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bool) -> None:
+    """Gives each library call the workspace that the library stated on the device.
+
+    jax's calls have one of no bytes, which XLA replaces where it has the device.
+    """
+    from jax.extend.mlir import ir
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
+            *results, workspace = operation.results
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            arrays = [_array(result) for result in results]
+            size_bytes = workspaces.get(call_key(target, arrays))
+            if size_bytes is None and predicted:
+                size_bytes = attention_workspace_bytes(target, arrays)
+            if size_bytes is not None and str(workspace.type) == "tensor<0xui8>":
+                workspace.set_type(ir.Type.parse(f"tensor<{size_bytes}xui8>"))
+        return ir.WalkResult.ADVANCE
+
+    if workspaces or predicted:
+        module.operation.walk(visit)
+
+
+def _array(value: Any) -> tuple[str, list[int]]:
+    """dtype as XLA writes it, and dimensions."""
+    from jax.extend.mlir import ir
+
+    kind = ir.RankedTensorType(value.type)
+    return str(kind.element_type), kind.shape
+
+
+def _memory_limit(limit_bytes: int | None) -> bytes:
+    """The memory that XLA keeps the plan within, as a field of XLA's CompileOptionsProto."""
+    return field(3, number(15, limit_bytes)) if limit_bytes is not None else b""
+
+
+def _with_fields(compile_options: Any, fields: bytes) -> Any:
+    """The options with further fields, for some of which jax has no attribute.
+
+    A message that is appended to one of its kind is merged into it.
+    """
+    if not fields:
+        return compile_options
+    from xlapipe.jax_private import CompileOptions
+
+    serialized = compile_options.SerializeAsString()
+    return CompileOptions.ParseFromString(serialized + fields)

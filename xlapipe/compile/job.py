@@ -1,0 +1,100 @@
+"""A Job: one compile to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.platforms import NVIDIA, Platform, platform_named
+from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
+from xlapipe.devices.targets.device_topology import DeviceTopology
+from xlapipe.devices.targets.target import Target
+from xlapipe.dump.autotune_lock import AutotuneLock
+from xlapipe.registry import WorkloadReference
+from xlapipe.time.predicted_locks.known_results import KnownResults
+from xlapipe.time.predicted_locks.predict import LeaveOut
+
+XlaOption = str | bool | int | float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """What is particular to the process of a compile; none of it may change the plan.
+
+    Attributes:
+      hash_seed: of Python's hashes.
+      threads: number of cores that the process may use, and so of threads in XLA's pools.
+    """
+
+    hash_seed: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One compile to do.
+
+    Attributes:
+      reference: where the workload is defined; names it in messages.
+      target: None for the attached GPU.
+      program: the workload, if it is lowered already; None if the child imports and lowers it.
+      lock: autotune results to use instead of tuning.
+      known_results: of the target's device; predict the results that tuning would give. None for
+        XLA's defaults, or with a lock.
+      leave_out: as of `predict_lock`.
+      tune: keep the results of the attached GPU's autotuning.
+      shared_lowering: a file that jobs of one program have in common: the first child that has
+        lowered it writes it there as JSON, and later ones read it instead of lowering it again.
+      serialize: keep the executable too.
+      cache_folder: where results of compiles are kept and looked up; None to compile in any case.
+      plan_only: dump only what the plan needs, without texts, and skip the optimisation of
+        generated code, which comes after buffer assignment and changes no plan.
+      topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
+        the workload's mesh.
+      options: XLA options beyond those of the workload and of the policy; they override both.
+      without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
+      memory_fraction: the share of the device's memory that the process may use.
+      process: None for a process like any other; else a fresh one of this kind.
+      python: the interpreter of an environment that holds another jax; None for this one.
+    """
+
+    reference: WorkloadReference
+    target: Target | None
+    program: LoweredProgram | None = None
+    policy: GemmPolicy = GemmPolicy.AUTO
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    lock: AutotuneLock | None = None
+    known_results: KnownResults | None = None
+    leave_out: LeaveOut = LeaveOut.NOTHING
+    tune: bool = False
+    shared_lowering: Path | None = None
+    serialize: bool = False
+    cache_folder: Path | None = None
+    plan_only: bool = False
+    topology: DeviceTopology | None = None
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    without_xla_patches: frozenset[XlaPatch] = frozenset()
+    memory_fraction: float = DEFAULT_MEMORY_FRACTION
+    process: Process | None = None
+    python: Path | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """The vendor's platform; an attached device is an NVIDIA GPU."""
+        return NVIDIA if self.target is None else platform_named(self.target.platform)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The memory that XLA keeps a plan within; None if it asks the attached device."""
+        limit = self.platform.memory_limit
+        if self.target is None or limit is None:
+            return None
+        return limit(self.target.device_memory_bytes, self.memory_fraction)
+
+    @property
+    def policy_options(self) -> Mapping[str, bool]:
+        """The XLA options that make the GEMM policy."""
+        return self.platform.gemm_policies[self.policy.value]

@@ -1,0 +1,162 @@
+"""What Pallas kernels for Triton do, counted in their jaxprs.
+
+Some programs of each grid are followed, since what they do may depend on `program_id`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil, prod
+from typing import Any
+
+from jax.experimental.pallas.triton import CompilerParams as TritonParams
+from jax.extend.core import jaxprs_in_params
+
+from xlapipe.compile.lowering.followed_program import (
+    Count,
+    DeviceArray,
+    FollowedProgram,
+    add_counts,
+    size_bytes,
+)
+from xlapipe.compile.lowering.live_words import live_words
+from xlapipe.plans.kernel_code import KernelCode
+
+_WARPS, _STAGES = 4, 3  # jax's own
+_THREADS_OF_A_WARP = 32
+_MOVED = ("loaded_bytes", "stored_bytes", "updated_bytes")
+_OF_A_PROGRAM = ("steps", "ordered_steps", "longest_steps", "sequence", "reductions")
+# A jaxpr that another version of jax writes in another way must not end a compile.
+_OF_ANOTHER_FORM = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Programs of a grid that are followed, evenly spread.
+_FOLLOWED = 32
+
+
+def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
+    """The code of each of a traced program's Pallas kernels for Triton, once.
+
+    Of kernels of one name and sizes whose code differs, as by constants of a layer, nobody can tell
+    which is which: they have the least that each of them moves and multiplies, and the mean of what
+    else they do.
+
+    Args:
+      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
+    """
+    codes: dict[tuple[Any, ...], list[KernelCode]] = {}
+    for code in _codes(closed_jaxpr.jaxpr):
+        same = codes.setdefault((code.kernel, code.operand_bytes, code.result_bytes), [])
+        if code not in same:
+            same.append(code)
+    return tuple(map(_together, codes.values()))
+
+
+def _together(codes: list[KernelCode]) -> KernelCode:
+    """One code for several of one name and sizes."""
+    first = codes[0]
+    if len(codes) == 1:
+        return first
+
+    def least(name: str) -> tuple[int, ...]:
+        return tuple(map(min, zip(*(getattr(code, name) for code in codes), strict=True)))
+
+    def mean(name: str) -> float:
+        return round(sum(float(getattr(code, name)) for code in codes) / len(codes), 2)
+
+    opcodes = {opcode for code in codes for opcode in code.operations}
+    totals = {opcode: sum(code.operations.get(opcode, 0) for code in codes) for opcode in opcodes}
+    types = set.intersection(*(set(code.flops) for code in codes))
+    moved: dict[str, Any] = {name: least(name) for name in _MOVED}
+    of_a_program: dict[str, Any] = {name: mean(name) for name in _OF_A_PROGRAM}
+    return replace(
+        first,
+        **moved,
+        **of_a_program,
+        operations={name: total // len(codes) for name, total in sorted(totals.items())},
+        flops={name: min(code.flops[name] for code in codes) for name in sorted(types)},
+        undecided=max(code.undecided for code in codes),
+    )
+
+
+def _codes(jaxpr: Any) -> Iterator[KernelCode]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            compiler = equation.params["compiler_params"] or TritonParams()
+            # The others are not for Triton.
+            if hasattr(compiler, "num_warps") and not equation.params["interpret"]:
+                try:
+                    yield _code(equation, compiler)
+                except _OF_ANOTHER_FORM:
+                    continue  # its code stays unknown, which the prediction states
+        else:
+            for called in jaxprs_in_params(equation.params):
+                yield from _codes(called)
+
+
+def _code(equation: Any, compiler: Any) -> KernelCode:
+    kernel, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+    operands = [size_bytes(v.aval) for v in equation.invars[mapping.num_dynamic_grid_bounds :]]
+    results = [size_bytes(variable.aval) for variable in equation.outvars]
+    arrays = [DeviceArray(position) for position in range(len(operands) + len(results))]
+    arguments = [*arrays, *[None] * (len(kernel.invars) - len(arrays))]
+    grid = [size if isinstance(size, int) else 1 for size in mapping.grid]
+    programs = max(1, prod(grid))
+    followed = min(programs, _FOLLOWED) if _decides(kernel) else 1
+    warps = compiler.num_warps or _WARPS
+    total: Count = Counter({("undecided", ""): mapping.num_dynamic_grid_bounds * programs})
+    longest = 0.0
+    for number in range(followed):
+        count: Count = Counter()
+        ids = _ids((2 * number + 1) * programs // (2 * followed), grid)
+        FollowedProgram(ids, grid, warps * _THREADS_OF_A_WARP, count).run(kernel, arguments)
+        longest = max(longest, count["steps", ""])
+        for position, block in enumerate(kernel.invars[: len(arrays)]):
+            # What a program loads again is in its L1 cache.
+            if ("loaded", position) in count:
+                count["loaded", position] = min(count["loaded", position], size_bytes(block.aval))
+        add_counts(total, count, programs / followed)
+
+    def of(what: str) -> dict[Any, int]:
+        return {key: round(number) for (kind, key), number in total.items() if kind == what}
+
+    def of_one(what: str) -> float:
+        return round(total[what, ""] / programs, 2)
+
+    loaded, stored, updated = of("loaded"), of("stored"), of("updated")
+    return KernelCode(
+        kernel=kernel.debug_info.func_name,
+        operand_bytes=tuple(operands),
+        result_bytes=tuple(results),
+        loaded_bytes=tuple(loaded.get(position, 0) for position in range(len(arrays))),
+        stored_bytes=tuple(stored.get(position, 0) for position in range(len(arrays))),
+        updated_bytes=tuple(updated.get(position, 0) for position in range(len(arrays))),
+        scattered_updates=round(total["scattered", ""]),
+        programs=programs,
+        warps=warps,
+        stages=compiler.num_stages or _STAGES,
+        operations=of("operations"),
+        flops=of("flops"),
+        steps=of_one("steps"),
+        ordered_steps=of_one("ordered"),
+        longest_steps=longest,
+        sequence=of_one("sequence"),
+        reductions=of_one("reductions"),
+        live_words=live_words(kernel),
+        undecided=ceil(of_one("undecided")),
+    )
+
+
+def _decides(jaxpr: Any) -> bool:
+    """Whether what a program does may depend on its place in the grid."""
+    names = {equation.primitive.name for equation in jaxpr.eqns}
+    if not names.isdisjoint({"while", "cond"}):
+        return True
+    called = (inner for e in jaxpr.eqns for inner in jaxprs_in_params(e.params))
+    return any(map(_decides, called))
+
+
+def _ids(number: int, grid: Sequence[int]) -> list[int]:
+    ids = []
+    for size in reversed(grid):
+        ids.append(number % size)
+        number //= size
+    return ids[::-1]

@@ -1,0 +1,427 @@
+"""From a Workload to a lowered program.
+
+Lowering needs neither a GPU nor the CUDA plugin: StableHLO for CUDA is made anywhere. It runs in
+the compiling child, or, for functions that only a test knows, in the test's own process.
+
+1. `arguments` makes the arguments abstract and keeps what they carry.
+2. `wrapped_steps` lowers a step through its own wrapper, if it has one; others go under `jax.jit`.
+3. Meanwhile `target_devices` gives the target's devices to code that asks jax where it runs.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+from jax.interpreters import mlir
+from jax.sharding import AbstractMesh, NamedSharding
+
+from xlapipe.compile.lowering.arguments import (
+    AbstractArray,
+    CallArguments,
+    call_arguments,
+    refuse_changed_leaves,
+    shard_bytes,
+)
+from xlapipe.compile.lowering.dependence import dependent_outputs
+from xlapipe.compile.lowering.forward_values import named_values
+from xlapipe.compile.lowering.inner_jits import (
+    refuse_lost_in_inner_jits,
+    refusing_options_of_inner_jits,
+)
+from xlapipe.compile.lowering.jaxpr_collectives import requested_collectives
+from xlapipe.compile.lowering.jit_parameters import (
+    dropped_donations,
+    jit_device,
+    refuse_other_device,
+)
+from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.compile.lowering.lost_updates import (
+    listing_dropped_updates,
+    refuse_empty_program,
+    refusing_lost_updates,
+)
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
+from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
+from xlapipe.compile.lowering.python_partitioned import with_devices
+from xlapipe.compile.lowering.references import (
+    closed_over_references,
+    updated_references,
+)
+from xlapipe.compile.lowering.settings import current_settings, refuse_changed_settings
+from xlapipe.compile.lowering.specs import memory_kind_of, spec_of
+from xlapipe.compile.lowering.stated_costs import stated_costs
+from xlapipe.compile.lowering.static_leaves import holds_static_leaves, with_static_leaves
+from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
+from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
+from xlapipe.compile.lowering.wrapped_steps import (
+    EQUINOX_MARKER,
+    JaxJit,
+    RecordedLowering,
+    WrappedStep,
+    record_lowering,
+    wrapped_step,
+)
+from xlapipe.compile.lowering.xla_input import xla_input
+from xlapipe.devices.platforms import NVIDIA, PLATFORMS, Platform
+from xlapipe.devices.targets.device_topology import DeviceTopology
+from xlapipe.errors import WorkloadError
+from xlapipe.expect import Expectation, expectation_to_json
+from xlapipe.jax_private import is_reference, lowering_of
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, matches
+from xlapipe.workload import Workload
+
+_NOT_AN_ARRAY = re.compile(
+    r"value is of type (?P<type>.+?) and was passed .* at path (?P<path>\S+)\."
+)
+# Part of jax's message about arguments on other devices than what the step names itself.
+_OTHER_DEVICES = "Received incompatible devices for jitted computation"
+_OTHER_SIZE = "does not match the device assignment size"
+_OTHER_MESH = re.compile(r"context mesh .* should match the mesh passed to shard_map (?P<mesh>.+)")
+# Fields of a Workload that say how to jit, which a function that is jitted already has itself.
+_JIT_FIELDS = (
+    "donate_argnums",
+    "donate_argnames",
+    "static_argnums",
+    "static_argnames",
+    "out_specs",
+)
+# Frames of xlapipe in HLO would change every dump with each line that is added here.
+source_info_util.register_exclusion(os.path.dirname(__file__))
+
+
+def lower(
+    workload: Workload,
+    config_text: str,
+    *,
+    platform: Platform = NVIDIA,
+    topology: DeviceTopology | None = None,
+) -> LoweredProgram:
+    """Traces and lowers `workload` for the device that the target config describes.
+
+    Args:
+      topology: of the devices; None for one host with the number of devices of the mesh.
+
+    Raises:
+      WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
+        be lowered as it would run. What the user's function raises passes through.
+    """
+    try:
+        return _lower(workload, config_text, platform, topology)
+    except ValueError as error:
+        if _OTHER_DEVICES not in str(error):
+            raise
+    # The step has arrays or a mesh of its own, elsewhere than the arguments.
+    try:
+        return _lower(workload, config_text, platform, topology, committed=False)
+    except ValueError as error:
+        if _OTHER_DEVICES not in str(error):
+            raise
+        raise _different_devices(workload, str(error)).with_traceback(error.__traceback__) from None
+
+
+def _different_devices(workload: Workload, reason: str) -> WorkloadError:
+    return WorkloadError(
+        f"{fn_text(workload)}: its arguments and what it names inside are over different devices: "
+        f"{reason}; fix: shard the arguments with jax.sharding.NamedSharding over the mesh that "
+        "the step uses"
+    )
+
+
+def _lower(
+    workload: Workload,
+    config_text: str,
+    platform: Platform,
+    topology: DeviceTopology | None,
+    *,
+    committed: bool = True,
+    axes_inside: Mapping[str, int] | None = None,
+) -> LoweredProgram:
+    """As `lower`.
+
+    Args:
+      committed: whether arguments of one device are on the target's, as arrays that jax calls
+        committed; otherwise they are where the step's own arrays are.
+      axes_inside: the mesh that the step names inside, once it is known.
+    """
+    refuse_other_device(workload)
+    settings = current_settings()
+    figures = platform.device_figures(config_text)
+    axes = axes_inside or axes_of(workload)
+    device_count = prod((axes or {}).values())
+    fits = topology is not None and topology.device_count == device_count
+    hosts, per_host = (topology.hosts, topology.gpus) if topology and fits else (1, device_count)
+    client = TargetClient(figures, hosts, per_host)
+    mesh = context_mesh(workload, figures)
+    step = _step(workload, mesh)
+    is_jitted = wrapped_step(workload) is not None
+    arguments = call_arguments(
+        workload,
+        mesh,
+        None if axes is not None else jit_device(workload.fn) or client.devices()[0],
+        array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
+        wrapped=is_jitted,
+        committed=committed,
+    )
+    refuse_changed_leaves(workload, arguments)
+    refuse_other_signature(workload)
+    with (
+        target_in_place_of_cpu(client),
+        jax.sharding.use_abstract_mesh(mesh),
+        with_devices(client.devices(), mesh),
+        _without_donation_warnings(),
+        _without_obscure_type_errors(workload),
+        _without_obscure_mesh_errors(workload),
+        refusing_options_of_inner_jits(workload),
+        record_lowering(platform.name) as recorded,
+        listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
+    ):
+        refuse_changed_settings(workload.name, settings)
+        step.lower(arguments.args, arguments.kwargs)
+    lowering = _only(workload, recorded)
+    named_inside = mesh_inside(workload, lowering_of(lowering.lowered), device_count)
+    if named_inside is not None:
+        # The number of devices is known after the first time.
+        return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
+    _refuse_leaked_tracers(workload, lowering.traced)
+    refuse_lost_in_inner_jits(workload, lowering.traced, is_jitted=is_jitted)
+    refuse_empty_program(workload, lowering.traced, lowering.lowered)
+    program = _lowered_program(
+        workload, step, arguments, lowering, axes, tuple(client.devices()), platform
+    )
+    return replace(program, dropped_updates=tuple(dropped))
+
+
+def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
+    """The step with its own wrapper, or under `jax.jit` with what the workload says."""
+    wrapped = wrapped_step(workload)
+    if wrapped is not None:
+        own = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]
+        if own:
+            raise WorkloadError(
+                f"{fn_text(workload)} is jitted already, and its own donation, static "
+                f"arguments and output shardings apply; fix: leave {', '.join(own)} out, or give "
+                "the function before it was jitted"
+            )
+        return wrapped
+    shardings = {}
+    if workload.out_specs is not None:
+        shardings["out_shardings"] = jax.tree.map(
+            lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=is_spec
+        )
+    fn = with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn
+    jitted = jax.jit(
+        refusing_lost_updates(workload, fn),
+        # jax infers numbers from names, and names from numbers, only where the others are None.
+        donate_argnums=workload.donated or None,
+        donate_argnames=workload.donated_names or None,
+        static_argnums=workload.static_positions or None,
+        static_argnames=workload.static_names or None,
+        **shardings,
+    )
+    return WrappedStep(jitted, JaxJit())
+
+
+def _only(workload: Workload, recorded: Sequence[RecordedLowering]) -> RecordedLowering:
+    if len(recorded) != 1:
+        raise WorkloadError(
+            f"{fn_text(workload)} lowers {len(recorded)} programs, expected one; fix: call "
+            "lower() of other functions outside of the step, and give the function that is jitted"
+        )
+    return recorded[0]
+
+
+def _refuse_leaked_tracers(workload: Workload, traced: Any) -> None:
+    """Refuses values of another trace, which jax would lower as parameters without arguments."""
+    for value in traced._consts:
+        if isinstance(value, jax.core.Tracer):
+            raise WorkloadError(
+                f"{fn_text(workload)} uses a {value.aval.str_short()} that another trace "
+                "computed, such as jax.eval_shape of a model whose functions close over arrays; "
+                "expected arrays and abstract arguments; fix: create what fn closes over, and "
+                "models that hold functions, without eval_shape"
+            )
+
+
+def _lowered_program(
+    workload: Workload,
+    step: WrappedStep,
+    arguments: CallArguments,
+    lowering: RecordedLowering,
+    axes: Mapping[str, int] | None,
+    devices: tuple[Any, ...],
+    platform: Platform,
+) -> LoweredProgram:
+    given = xla_input(fn_text(workload), lowering_of(lowering.lowered), devices)
+    leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
+    return LoweredProgram(
+        workload=workload.name,
+        stablehlo=_bytecode(given.module),
+        arguments=leaves,
+        outputs=_outputs(step, arguments, lowering, leaves),
+        requested_collectives=requested_collectives(lowering.traced.jaxpr),
+        named_values=named_values(lowering.traced.jaxpr),
+        stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
+        stated_trips=workload.loop_trips,
+        # Only times need them.
+        kernel_codes=kernel_codes(lowering.traced.jaxpr) if platform.has_speeds else (),
+        device_count=len(devices),
+        settings=given.settings,
+        compile_options=given.compile_options,
+        options={**given.compiler_options, **workload.options},
+        mesh=dict(axes) if axes is not None else None,
+        expectations=tuple(
+            expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
+        ),
+    )
+
+
+def _bytecode(module: Any) -> bytes:
+    """jax's own module; only the locations inside of Pallas kernels are taken out."""
+    content = mlir.module_to_bytecode(module)
+    if not may_hold_kernels(content):
+        return content
+    strip_locations(module)
+    return mlir.module_to_bytecode(module)
+
+
+@contextmanager
+def _without_obscure_mesh_errors(workload: Workload) -> Iterator[None]:
+    """Names the two meshes that differ, one of which the user has not written."""
+    try:
+        yield
+    except ValueError as error:
+        if _OTHER_SIZE in str(error):
+            raise _different_devices(workload, str(error)).with_traceback(
+                error.__traceback__
+            ) from None
+        match = _OTHER_MESH.search(str(error))
+        if match is None:
+            raise
+        raise WorkloadError(
+            f"workload {workload.name}: the step passes {match['mesh']} to shard_map, expected "
+            f"the workload's own mesh {dict(workload.mesh_axes or {})}, which jax compares with "
+            "its axis types and device; fix: give the workload the same object (mesh=that mesh), "
+            "or leave mesh= out of shard_map, which then uses the workload's"
+        ).with_traceback(error.__traceback__) from None
+
+
+@contextmanager
+def _without_obscure_type_errors(workload: Workload) -> Iterator[None]:
+    """Names the leaf that a jitted function refuses, which jax calls an abstract array."""
+    try:
+        yield
+    except TypeError as error:
+        match = _NOT_AN_ARRAY.search(str(error))
+        if match is None:
+            raise
+        raise WorkloadError(
+            f"workload {workload.name}: argument {match['path']} is of type {match['type']}, "
+            "expected an array, a jax.ShapeDtypeStruct or a Python scalar; fix: name the parameter "
+            "in the jitted function's static_argnames=, or bind it with functools.partial"
+        ) from None
+
+
+@contextmanager
+def _without_donation_warnings() -> Iterator[None]:
+    """jax warns of some donations that fail; the plan reports every one, with the reason."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        yield
+
+
+def _arguments(
+    step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering, *, several: bool
+) -> tuple[ArgumentLeaf, ...]:
+    details = lowering_of(lowering.lowered).compile_args
+    # An ordered effect, such as an ordered callback, adds a token before the arguments.
+    token_count = len(details["ordered_effects"])
+    names = step.argument_names(arguments.args, arguments.kwargs, lowering)
+    leaves = jax.tree.leaves(lowering.lowered.args_info)
+    # jax passes closed-over constants before the arguments if it is configured to hoist them.
+    constants = list(lowering_of(lowering.lowered).const_args)
+    closed_over = closed_over_references(lowering_of(lowering.lowered))
+    # jit drops the leaves that the program does not use, and adds closed-over references last.
+    kept = sorted(details["kept_var_idx"])
+    kept += range(len(constants) + len(leaves), len(constants) + len(leaves) + len(closed_over))
+    number_of = {leaf: number + token_count for number, leaf in enumerate(kept)}
+    names = [
+        *(f"constant[{number}]" for number in range(len(constants))),
+        *names,
+        *(f"ref[{number}]" for number in range(len(closed_over))),
+    ]
+    infos = [*constants, *leaves, *closed_over]
+    given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
+    given = given if len(given) == len(leaves) else [None] * len(leaves)
+    shardings = [*([None] * len(constants)), *given, *([None] * len(closed_over))]
+    dropped = dropped_donations(step.fn)
+    for position, sharding in zip(kept, details["in_shardings"], strict=True):
+        # jax keeps those of the leaves that the program uses; the others are on the arguments,
+        # unless a wrapper passes them in another order.
+        shardings[position] = _sharding(sharding)
+    return tuple(
+        ArgumentLeaf(
+            path=name,
+            shape=tuple(info.shape),
+            dtype=str(info.dtype),
+            size_bytes=shard_bytes(info, sharding),
+            donated=getattr(info, "donated", False) or is_reference(info),
+            parameter_number=number_of.get(position),
+            spec=spec_of(sharding) if several else None,
+            memory_kind=memory_kind_of(sharding),
+            donation_dropped_by=next(
+                (setting for said, setting in dropped.items() if matches(said, name)), None
+            ),
+        )
+        for position, (name, info, sharding) in enumerate(zip(names, infos, shardings, strict=True))
+    )
+
+
+def _for_platform(expectations: Sequence[Expectation], platform: Platform) -> Iterator[Expectation]:
+    """The expectations without those for other platforms; `under` of the others is not needed."""
+    names = [known.name for known in PLATFORMS]
+    for expectation in expectations:
+        if expectation.under not in names:
+            yield expectation
+        elif expectation.under == platform.name:
+            yield replace(expectation, under=None)
+
+
+def _outputs(
+    step: WrappedStep,
+    arguments: CallArguments,
+    lowering: RecordedLowering,
+    leaves: Sequence[ArgumentLeaf],
+) -> tuple[OutputLeaf, ...]:
+    details = lowering_of(lowering.lowered).compile_args
+    token_count = len(details["ordered_effects"])
+    names = step.output_names(arguments.args, arguments.kwargs, lowering)
+    dependent = dependent_outputs(lowering.traced.jaxpr)
+    references = updated_references(lowering_of(lowering.lowered), leaves, token_count)
+    kinds = zip([*names, *references], [*dependent, *(True for _ in references)], strict=True)
+    avals = details["global_out_avals"]
+    return tuple(
+        OutputLeaf(
+            path=name,
+            shape=tuple(aval.shape),
+            dtype=str(aval.dtype),
+            size_bytes=shard_bytes(aval, _sharding(sharding)),
+            index=index + token_count,
+            # The marker of eqx.filter_jit is a constant of its own, which no user can change.
+            constant=not depends and name != EQUINOX_MARKER,
+        )
+        for index, ((name, depends), aval, sharding) in enumerate(
+            zip(kinds, avals, details["out_shardings"], strict=True)
+        )
+    )
+
+
+def _sharding(value: Any) -> Any:
+    return value if isinstance(value, jax.sharding.Sharding) else None

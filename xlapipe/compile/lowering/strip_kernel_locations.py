@@ -1,0 +1,103 @@
+"""Takes source locations out of the kernels that Pallas puts into a lowered module.
+
+A kernel is MLIR bytecode, with its locations, in an attribute of its custom call. Rules for text do
+not reach the paths and lines in it, which would change a dump with each line that is added above a
+kernel.
+"""
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jax.extend.mlir import ir, passmanager
+
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
+from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
+from xlapipe.jax_private import register_triton_dialect
+
+# The attribute that holds a kernel of each.
+_KERNEL = {TRITON_CALL: "ir", MOSAIC_CALL: "module"}
+# As jax writes them.
+_VERSION: dict[str, dict[str, int]] = {
+    TRITON_CALL: {},
+    MOSAIC_CALL: {"desired_version": 0},
+    MOSAIC_TPU_CALL: {"desired_version": 0},
+}
+_CONFIG = "mhlo.backend_config"
+# A kernel for TPUs is in base64 in a config that is JSON.
+_TPU_CONFIG = "backend_config"
+
+
+def may_hold_kernels(bytecode: bytes) -> bool:
+    """Whether a module in MLIR bytecode names the custom call of a kernel."""
+    return any(target.encode() in bytecode for target in _VERSION)
+
+
+def strip_locations(module: Any) -> None:
+    """Changes the StableHLO module in place; what the kernels compute stays the same."""
+    with module.context:
+        for operation in operations(module.operation):
+            if operation.name != "stablehlo.custom_call":
+                continue
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if target in _KERNEL and _CONFIG in operation.attributes:
+                _strip(operation, target, module.context)
+            elif target == MOSAIC_TPU_CALL:
+                _strip_for_tpu(operation, module.context)
+
+
+def _strip(call: Any, target: str, context: Any) -> None:
+    attributes: Any = ir.DictAttr(call.attributes[_CONFIG])
+    config = {item.name: item.attr for item in attributes}
+    name = _KERNEL[target]
+    kernel = _without_locations(ir.StringAttr(config[name]).value_bytes, target, context)
+    config[name] = ir.StringAttr.get(kernel)
+    if target == MOSAIC_CALL:
+        # By which the runtime knows what it has compiled before.
+        config["kernel_hash"] = ir.StringAttr.get(hashlib.sha256(kernel).digest())
+    call.attributes[_CONFIG] = ir.DictAttr.get(config)
+
+
+def _strip_for_tpu(call: Any, context: Any) -> None:
+    config = json.loads(ir.StringAttr(call.attributes[_TPU_CONFIG]).value)
+    kernel = config.get("custom_call_config", {}).get("body")
+    if kernel is not None:
+        stripped = _without_locations(base64.b64decode(kernel), MOSAIC_TPU_CALL, context)
+        config["custom_call_config"]["body"] = base64.b64encode(stripped).decode("ascii")
+        call.attributes[_TPU_CONFIG] = ir.StringAttr.get(json.dumps(config), context)
+
+
+def operations(operation: Any) -> Iterator[Any]:
+    yield operation
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                yield from operations(inner.operation)
+
+
+def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
+    # In jax's own context: operations of a dialect that a new one does not know (the barrier of
+    # `gpu`) would be written as unregistered ones, which XLA cannot read.
+    with context, ir.Location.unknown(), _unregistered_allowed(context, target != TRITON_CALL):
+        if target == TRITON_CALL:
+            register_triton_dialect(context)
+        module = ir.Module.parse(bytecode)
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        stripped = io.BytesIO()
+        module.operation.write_bytecode(stripped, **_VERSION[target])
+        return stripped.getvalue()
+
+
+@contextmanager
+def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
+    """Operations of Mosaic are written with stable names, which belong to no dialect."""
+    before = context.allow_unregistered_dialects
+    context.allow_unregistered_dialects = allowed or before
+    try:
+        yield
+    finally:
+        context.allow_unregistered_dialects = before

@@ -1,0 +1,122 @@
+"""What jax itself gives XLA for a lowered step.
+
+jax's own `compile` of the lowered step runs up to its call of XLA, which records its arguments
+instead. So what jax derives from the function, the arguments and its configuration is taken from
+jax, and `refuse_other_options` compares it with what the compiling child gives XLA.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from xlapipe import jax_private
+from xlapipe.compile.lowering.settings import compile_settings
+from xlapipe.errors import WorkloadError
+
+# What differs from jax's own by intent: xlapipe names the devices, and adds its options.
+_CHANGED = ("device_assignment", "env_option_overrides", "debug_options")
+
+
+@dataclass(frozen=True)
+class XlaInput:
+    """The arguments of jax's call of XLA.
+
+    Attributes:
+      module: the StableHLO module.
+      compiler_options: of the function's own `jax.jit`.
+      settings: the parts of jax's configuration that decide about compile options.
+      compile_options: the fields of jax's compile options, as `option_fields` returns them.
+    """
+
+    module: Any
+    compiler_options: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    compile_options: Mapping[str, Any]
+
+
+class _ReachedXla(Exception):  # noqa: N818 - control flow, not an error
+    pass
+
+
+def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
+    """What jax's compile of a lowered step gives XLA.
+
+    Args:
+      where: the step, for messages.
+      lowering: as of `jax_private.lowering_of`.
+      devices: of the target, for a step whose shardings do not name devices.
+
+    Raises:
+      WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.
+    """
+    compiler_options = jax_private.compiler_options(lowering)
+    _refuse_unrecordable(where, compiler_options)
+    recorded: list[tuple[Any, Any]] = []
+
+    # Another argument in a later jax is an error here, and not a part of the program that is lost.
+    def compile_or_get_cached(
+        backend: Any,
+        computation: Any,
+        devices: Any,
+        compile_options: Any,
+        host_callbacks: Any,
+        executable_devices: Any,
+        pgle_profiler: Any = None,
+    ) -> Any:
+        recorded.append((computation, compile_options))
+        raise _ReachedXla
+
+    assignment = devices if jax_private.devices_of(lowering) is None else None
+    place = jax_private.compile_or_get_cached
+    with jax_private.replaced(place, compile_or_get_cached), suppress(_ReachedXla):
+        lowering.compile(device_assignment=assignment)
+    ((module, options),) = recorded
+    return XlaInput(
+        module=module,
+        compiler_options=compiler_options,
+        settings=compile_settings(),
+        compile_options=option_fields(options),
+    )
+
+
+def _refuse_unrecordable(where: str, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise WorkloadError(
+                f"{where} has {name!r} in its compiler_options, a {type(value).__name__}, expected "
+                "a number, a boolean or a string; fix: leave it out, since xlapipe cannot record "
+                "it in a dump"
+            )
+
+
+def option_fields(options: Any) -> dict[str, Any]:
+    """The fields of jax's CompileOptions that are plain data, those of the build options included.
+
+    Fields that a later jax adds are included.
+    """
+    fields = {}
+    for prefix, owner in (("", options), ("build.", options.executable_build_options)):
+        for name in dir(owner):
+            if name.startswith("_") or name in _CHANGED:
+                continue
+            value = getattr(owner, name)
+            if isinstance(value, (bool, int, float, str, list)):
+                fields[prefix + name] = value
+    return fields
+
+
+def refuse_other_options(workload: str, jax_fields: Mapping[str, Any], options: Any) -> None:
+    """Compares the compile options that XLA is given with jax's own.
+
+    Raises:
+      WorkloadError: they differ, so the plan would be of another program.
+    """
+    given = option_fields(options)
+    for name in sorted({*given, *jax_fields}):
+        if given.get(name) != jax_fields.get(name):
+            raise WorkloadError(
+                f"workload {workload}: XLA's compile option {name} is {given.get(name)!r}, "
+                f"expected {jax_fields.get(name)!r} as jax gives it; this is a bug of xlapipe, "
+                "which refuses to plan another program than jax compiles; fix: report it"
+            )

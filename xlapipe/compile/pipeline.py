@@ -1,0 +1,399 @@
+"""From a Job to a dump on disk: compile, capture, normal form, write."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TypeVar
+
+from xlapipe.compile.capture import capture
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.job import Job
+from xlapipe.compile.workers import error_of, submit, workers
+from xlapipe.devices.environment.scratch import scratch_folder
+from xlapipe.devices.targets.device_topology import DeviceTopology
+from xlapipe.devices.targets.target import Target
+from xlapipe.dump.dump import (
+    Dump,
+    is_dump,
+    read_manifest,
+    write_dump,
+    write_manifest,
+)
+from xlapipe.dump.manifest import Manifest, with_digests
+from xlapipe.dump.normal_form.plan import (
+    NormalForm,
+    compare,
+    differences,
+    normal_form,
+    read_normal_form,
+)
+from xlapipe.dump.run_record import RUN_RECORD
+from xlapipe.dump.same_dump import notes_if_same, write_lines
+from xlapipe.errors import CompileError, WorkloadError, XlapipeError
+from xlapipe.registry import WorkloadReference, find_workload
+
+Outcome = TypeVar("Outcome")
+Kept = TypeVar("Kept")
+# Of a call, what a folder name does not have.
+_UNSAFE = re.compile(r"[^\w.=,+-]+")
+_LONGEST_ARGUMENTS = 80
+
+
+@dataclass(frozen=True)
+class CompiledDump:
+    """A dump that was compiled and is not written yet.
+
+    Attributes:
+      files: contents by name, including the normal form.
+      stage_seconds: wall time of the child's stages; see `CompileRecord`.
+    """
+
+    dump: Dump
+    normal: NormalForm
+    files: dict[str, bytes]
+    stage_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class WrittenDump(CompiledDump):
+    """A dump that was compiled and written.
+
+    Attributes:
+      changed: False if the folder already held this dump.
+      seconds: wall time of the whole job.
+      notes: what differs from the dump in the folder without being a change.
+    """
+
+    changed: bool
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+def dump_folder(out: Path, manifest: Manifest) -> Path:
+    """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
+
+    Arguments of the workload's function follow its name: `gpt-remat=True`.
+    For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options add a
+    digest, and patches of XLA that are switched off their names, so that a dump with them has its
+    own folder.
+    """
+    tuned = "-tuned" if manifest.tuned else ""
+    if manifest.predicted_lock is not None:
+        tuned = "-predicted"
+    device = manifest.device.replace(" ", "-")
+    label = f"{device}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
+    if "libtpu" in manifest.versions:
+        label += f"-libtpu{manifest.versions['libtpu']}"
+    if manifest.extra_options:
+        text = json.dumps(dict(manifest.extra_options), sort_keys=True)
+        label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    for name in manifest.without_xla_patches:
+        label += f"-without-{name}"
+    _, bracket, arguments = manifest.compiled_name.partition("(")
+    given = _UNSAFE.sub("_", arguments.removesuffix(")").replace(", ", ","))
+    if len(given) > _LONGEST_ARGUMENTS:
+        given = hashlib.sha256(given.encode()).hexdigest()[:8]
+    return (
+        out / (f"{manifest.workload}-{given}" if bracket and given else manifest.workload) / label
+    )
+
+
+def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
+    """Compiles a job and writes the dump below `out`.
+
+    A folder that holds the same dump stays, but for source lines. So does one that was made on a
+    device: a compile without the device must have the same normal form.
+
+    Args:
+      folder: as for `compile_workload`.
+
+    Raises:
+      XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
+    """
+    started = time.monotonic()
+    compiled = compile_dump(job, folder, allow_refused=True)
+    return keep_dump(job, compiled, out, seconds=time.monotonic() - started)
+
+
+def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) -> WrittenDump:
+    """Writes the dump of a job below `out`, as `make_dump`.
+
+    Args:
+      seconds: wall time of the compile.
+
+    Raises:
+      XlapipeError: the plan differs from the device's; nothing is written.
+    """
+    path = dump_folder(out, compiled.dump.manifest)
+    _refuse_to_replace_another(path, job)
+    files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
+    if job.target is None or not is_dump(path):
+        changed = write_dump(path, manifest, files)
+        return _written(compiled, path, changed, seconds)
+    notes: tuple[str, ...] | None
+    if (path / RUN_RECORD).exists():
+        golden = read_normal_form(path)
+        lines = differences(golden, compiled.normal, name=str(path))
+        if lines:
+            raise XlapipeError(
+                "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
+                "differs; fix: make it again on the device with --target attached --tune"
+            )
+        _update_devices_manifest(path, compiled)
+        notes = compare(golden, compiled.normal).notes
+    else:
+        notes = notes_if_same(path, manifest, files, compiled.normal)
+        if notes is None:
+            write_dump(path, manifest, files)
+            return _written(compiled, path, changed=True, seconds=seconds)
+    write_lines(path, files)
+    return _written(compiled, path, changed=False, seconds=seconds, notes=notes)
+
+
+def _refuse_to_replace_another(path: Path, job: Job) -> None:
+    """Refuses to write where a dump of another step is, whose workload has the same name."""
+    if not is_dump(path):
+        return
+    earlier = read_manifest(path, check_files=False).compiled_name
+    known = _definition(earlier)
+    if known is not None and known != str(job.reference) and earlier != job.reference.name:
+        raise XlapipeError(
+            f"{path}: holds the dump of {earlier}, whose workload has the same name as that of "
+            f"{job.reference.name}; fix: give one of the workloads another name, or this dump "
+            "another folder with --out"
+        )
+
+
+def _definition(name: str) -> str | None:
+    """`module:attribute(arguments)` of what a user named; None if that is unknown now."""
+    try:
+        return str(find_workload(name))
+    except WorkloadError:
+        return None
+
+
+def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
+    """Writes what is known of kernels and loops now; the device's files stay as they are."""
+    own = compiled.dump.manifest
+    manifest = replace(
+        read_manifest(path, check_files=False),
+        stated_costs=own.stated_costs,
+        stated_trips=own.stated_trips,
+        kernel_codes=own.kernel_codes,
+    )
+    write_manifest(path, manifest)
+
+
+def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
+    """Compiles a job and writes dump and executable into the folder `path`.
+
+    Args:
+      folder: as for `compile_workload`.
+
+    Raises:
+      XlapipeError: the compile failed, the target is a TPU, or `path` holds other files; nothing
+        is written.
+    """
+    started = time.monotonic()
+    if not job.platform.builds_executables:
+        raise XlapipeError(
+            f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
+            "dump` for the plan, or choose a GPU with --target"
+        )
+    if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
+        raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
+    if job.known_results is not None:
+        raise XlapipeError(
+            f"{job.reference.name}: a predicted lock is for plans, since the device may refuse "
+            "what it names; fix: leave --lock out, or give a device's lock with --autotune-lock"
+        )
+    compiled = compile_dump(replace(job, serialize=True), folder)
+    _refuse_callbacks(compiled.dump)
+    if job.target is not None:
+        _refuse_unfinished_calls(compiled.dump)
+        _refuse_untuned_calls(compiled.dump)
+    changed = write_dump(path, compiled.dump.manifest, compiled.files)
+    return _written(compiled, path, changed, time.monotonic() - started)
+
+
+def _refuse_callbacks(dump: Dump) -> None:
+    """Refuses an executable that would call Python code which is not there when it is loaded."""
+    calls = dump.plan.host_callbacks
+    if calls:
+        sources = ", ".join(str(call.source or call.name) for call in calls)
+        raise XlapipeError(
+            f"{dump.manifest.workload}: the step calls back into Python on the host ({sources}), "
+            "and an executable built here cannot; fix: remove the callbacks (jax.debug.print, "
+            "io_callback, pure_callback) from the step that is built"
+        )
+
+
+def _refuse_unfinished_calls(dump: Dump) -> None:
+    """Refuses an executable without the cuDNN graphs that it would run, which XLA cannot load."""
+    calls = dump.plan.calls_finished_on_device
+    if calls:
+        sources = ", ".join(str(call.source or call.name) for call in calls)
+        raise XlapipeError(
+            f"{dump.manifest.workload}: the step calls cuDNN attention ({sources}), which XLA "
+            "compiles only where the GPU is attached; fix: build it on the GPU with --target "
+            "attached, or use another implementation than 'cudnn' in the step that is built"
+        )
+
+
+def _refuse_untuned_calls(dump: Dump) -> None:
+    """Refuses an executable with a convolution for which cuDNN has no algorithm: it fails there."""
+    calls = dump.plan.untuned_calls
+    if calls:
+        noun = "convolution" if len(calls) == 1 else "convolutions"
+        raise XlapipeError(
+            f"{dump.manifest.workload}: {len(calls)} {noun} of cuDNN without an algorithm (first "
+            f"at {calls[0].source or calls[0].name}): the executable would fail on the GPU "
+            "with CUDNN_STATUS_BAD_PARAM; fix: give the GPU's autotune results with "
+            "--autotune-lock (`xlapipe dump … --target attached --tune` on the GPU writes "
+            "them), or build it on the GPU with --target attached"
+        )
+
+
+def refusal(manifest: Manifest) -> str:
+    """The error for a plan that XLA refused."""
+    return (
+        f"{manifest.workload}: does not fit {manifest.target_description}: {manifest.refused:.600}"
+        "; fix: `xlapipe fit` finds sizes that do, `xlapipe advise` changes that need less"
+    )
+
+
+def _written(
+    compiled: CompiledDump,
+    path: Path,
+    changed: bool,
+    seconds: float,
+    notes: tuple[str, ...] = (),
+) -> WrittenDump:
+    written = replace(compiled, dump=replace(compiled.dump, path=path))
+    return WrittenDump(**vars(written), changed=changed, seconds=seconds, notes=notes)
+
+
+def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
+    """Compiles a job; writes no dump.
+
+    Args:
+      allow_refused: return a plan that XLA refused because the device has too little memory.
+
+    Raises:
+      XlapipeError: the compile failed, or XLA refused the plan and that is not allowed.
+    """
+    with compile_workload(job, folder=folder) as compiled:
+        dump, files = capture(job, compiled, where=job.reference.name)
+        if dump.manifest.refused is not None and not allow_refused:
+            raise CompileError(refusal(dump.manifest))
+        dump = replace(dump, manifest=with_digests(dump.manifest, files))
+        stage_seconds = compiled.record.seconds
+    normal = normal_form(dump, files)
+    return CompiledDump(dump, normal, {**files, **normal.files()}, stage_seconds)
+
+
+def make_dumps(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    at_once: int,
+    on_done: Callable[[Job, WrittenDump | XlapipeError], None],
+    scheduler: str | None = None,
+) -> None:
+    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`.
+
+    Jobs that differ in options of XLA alone are lowered once, unless a cluster compiles them.
+    """
+
+    def keep(job: Job, timed: tuple[CompiledDump, float]) -> WrittenDump:
+        return keep_dump(job, timed[0], out, seconds=timed[1])
+
+    if scheduler is not None:
+        run_jobs(jobs, timed_compile, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
+        return
+    with scratch_folder("lowered-") as folder:
+        by_program: dict[_Program, list[Job]] = {}
+        for job in jobs:
+            by_program.setdefault(_Program.of(job), []).append(job)
+        files = {program: folder / f"{number}.json" for number, program in enumerate(by_program)}
+
+        def work(job: Job) -> tuple[CompiledDump, float]:
+            program = _Program.of(job)
+            alone = job.program is not None or len(by_program[program]) == 1
+            shared = None if alone else files[program]
+            return timed_compile(replace(job, shared_lowering=shared))
+
+        # One job of each program first, so that its lowering is there for the others.
+        rounds = zip_longest(*by_program.values())
+        ordered = [job for each_round in rounds for job in each_round if job is not None]
+        run_jobs(ordered, work, keep, at_once=at_once, on_done=on_done)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a child's lowering depends on."""
+
+    reference: WorkloadReference
+    target: Target | None
+    topology: DeviceTopology | None
+    python: Path | None
+
+    @classmethod
+    def of(cls, job: Job) -> "_Program":
+        return cls(job.reference, job.target, job.topology, job.python)
+
+
+def timed_compile(job: Job) -> tuple[CompiledDump, float]:
+    """A dump that is not written yet, and the seconds that it took."""
+    started = time.monotonic()
+    return compile_dump(job, None, allow_refused=True), time.monotonic() - started
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    work: Callable[[Job], Outcome],
+    keep: Callable[[Job, Outcome], Kept],
+    *,
+    at_once: int,
+    on_done: Callable[[Job, Kept | XlapipeError], None],
+    scheduler: str | None = None,
+) -> None:
+    """Calls `work` for every job, in threads or on the workers of a cluster.
+
+    Args:
+      work: returns the result of a job.
+      keep: called in this thread with each result when it has arrived; writes what must stay.
+      at_once: number of threads.
+      on_done: called after `keep`, with its result or an error of either. If it raises, jobs that
+        have not started are cancelled.
+      scheduler: as for `workers`.
+    """
+    with workers(at_once, scheduler) as pool:
+        running = {submit(pool, scheduler, work, job): job for job in jobs}
+        try:
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    job = running.pop(future)
+                    on_done(job, _kept(job, future, keep))
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _kept(
+    job: Job, future: Future[Outcome], keep: Callable[[Job, Outcome], Kept]
+) -> Kept | XlapipeError:
+    error = error_of(future, job)
+    if error is not None:
+        return error
+    try:
+        return keep(job, future.result())
+    except XlapipeError as failure:
+        return failure

@@ -1,0 +1,214 @@
+"""The targets of the catalogue, for which nothing has to be attached; GPUs: `catalogue.toml`."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+
+from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.target_names import Meant, Named, meant
+from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.errors import TargetError
+
+# The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
+# runtime and skips rewrites, e.g. those for float8.
+CUDA_MAJOR = 13
+# In the order in which GpuDeviceInfoProto's text, also that of a device, has them.
+_DEVICE_INFO_FIELDS = (
+    "threads_per_block_limit",
+    "threads_per_warp",
+    "shared_memory_per_block",
+    "shared_memory_per_core",
+    "threads_per_core_limit",
+    "core_count",
+    "fpus_per_core",
+    "block_dim_limit_x",
+    "block_dim_limit_y",
+    "block_dim_limit_z",
+    "memory_bandwidth",
+    "l2_cache_size",
+    "clock_rate_ghz",
+    "device_memory_size",
+    "shared_memory_per_block_optin",
+    "registers_per_core_limit",
+    "registers_per_block_limit",
+    "thread_dim_limit_x",
+    "thread_dim_limit_y",
+    "thread_dim_limit_z",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueRow:
+    """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
+
+    Attributes:
+      reported_name: of the device itself, if it is not the description.
+      feature_extension: of the compute capability; None if the source of the row has none.
+      unsupported: why XLA cannot compile for it; None if it can.
+      peak_flops: dense operations per second of the tensor cores, by type of the operands.
+      peak_source: where `peak_flops` are from.
+      link_bandwidth: bytes per second that it can send to other GPUs of its host, and receive at
+        the same time; None if the catalogue does not have it.
+      active_links: number of NVLinks; None if it has none, or a board may have some or none.
+    """
+
+    name: str
+    description: str
+    compute_capability: str
+    dnn_version: str
+    threads_per_block_limit: int
+    threads_per_warp: int
+    threads_per_core_limit: int
+    thread_dim_limit_x: int
+    thread_dim_limit_y: int
+    thread_dim_limit_z: int
+    block_dim_limit_x: int
+    block_dim_limit_y: int
+    block_dim_limit_z: int
+    core_count: int
+    fpus_per_core: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_core: int
+    registers_per_block_limit: int
+    registers_per_core_limit: int
+    l2_cache_size: int
+    device_memory_size: int
+    memory_bandwidth: int
+    clock_rate_ghz: float
+    reported_name: str | None = None
+    feature_extension: str | None = None
+    unsupported: str | None = None
+    peak_flops: Mapping[str, int] = field(default_factory=dict)
+    peak_source: str = ""
+    link_bandwidth: int | None = None
+    active_links: int | None = None
+
+    def target(self) -> Target:
+        """The row as a Target.
+
+        Raises:
+          TargetError: XLA cannot compile for this GPU.
+        """
+        if self.unsupported is not None:
+            raise TargetError(
+                f"target {self.name} ({self.description}) is not supported: {self.unsupported}; "
+                f"fix: use one of {', '.join(_supported_names())}"
+            )
+        return Target(
+            name=self.name,
+            description=self.description,
+            config_text=_render(self),
+            compute_capability=self.compute_capability,
+            device_memory_bytes=self.device_memory_size,
+            source="catalogue",
+        )
+
+
+@cache
+def catalogue() -> tuple[CatalogueRow, ...]:
+    """Every GPU of the catalogue, unsupported ones last."""
+    text = (files("xlapipe.devices.targets") / "catalogue.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    defaults = tables.pop("defaults")
+    return tuple(CatalogueRow(name=name, **defaults | row) for name, row in tables.items())
+
+
+def row_of_device(name: str, cores: int | None = None) -> CatalogueRow | None:
+    """The row of a GPU with exactly this name; None if there is none.
+
+    Args:
+      cores: its multiprocessors, if known: with others it is a part of the GPU, or another one.
+    """
+    for row in catalogue():
+        if name in (row.description, row.reported_name):
+            return row if cores in (None, row.core_count) else None
+    return None
+
+
+def is_same_device(first: str, second: str) -> bool:
+    """Whether two names of GPUs are those of one: a part of a name is that of another GPU."""
+    row = row_of_device(first)
+    return first == second or (row is not None and row == row_of_device(second))
+
+
+def name_of_target(target: Target) -> str:
+    """The catalogue's name of the GPU that a target describes, else the target's own."""
+    row = row_of_device(target.description, target.core_count)
+    return row.name if row is not None else target.name
+
+
+def target_named(name: str) -> Target:
+    """The target that a name means: that of the catalogue, or as people write it.
+
+    Raises:
+      TargetError: the catalogue has no such target, or the GPU is not supported.
+    """
+    name = resolved_name(name).name or ""
+    row = next((row for row in catalogue() if row.name == name), None)
+    return row.target() if row is not None else tpu_catalogue()[name].target()
+
+
+def resolved_name(name: str) -> Meant:
+    """The name in the catalogue of what people write, e.g. h100_sxm of `H100`; never without one.
+
+    Raises:
+      TargetError: the catalogue has no such target.
+    """
+    rows = _named_rows()
+    target = meant(name, rows)
+    if target.name is not None:
+        return target
+    similar = [f"{other} ({rows[other].description})" for other in target.others]
+    hint = f"use one of {', '.join(rows)}"
+    if similar:
+        hint = f"use the nearest known, {' or '.join(similar)}"
+    raise TargetError(
+        f"unknown target {name!r}: expected a name that `xlapipe targets` lists; fix: {hint}, or "
+        "add that GPU: write its configuration on a machine that has it (`xlapipe target capture "
+        "--out FILE`), and pass it with --target-config FILE"
+    )
+
+
+@cache
+def _named_rows() -> dict[str, Named]:
+    gpus = {
+        row.name: Named(row.name, row.description, row.device_memory_size, row.compute_capability)
+        for row in catalogue()
+    }
+    tpus = {
+        name: Named(name, row.description, row.hbm_bytes) for name, row in tpu_catalogue().items()
+    }
+    return gpus | tpus
+
+
+def _supported_names() -> list[str]:
+    return [row.name for row in catalogue() if row.unsupported is None]
+
+
+def _render(row: CatalogueRow) -> str:
+    """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    major, minor = row.compute_capability.split(".")
+    dnn_major, dnn_minor, dnn_patch = row.dnn_version.split(".")
+    extension = f" feature_extension: {row.feature_extension}" if row.feature_extension else ""
+    links = (
+        []
+        if row.active_links is None
+        # With links between its GPUs XLA computes small all-reduces by its own kernel.
+        else [f"  device_interconnect_info {{ active_links: {row.active_links} }}"]
+    )
+    lines = [
+        "gpu_device_info {",
+        *(f"  {name}: {values[name]}" for name in _DEVICE_INFO_FIELDS),
+        f"  cuda_compute_capability {{ major: {major} minor: {minor}{extension} }}",
+        *links,
+        "}",
+        'platform_name: "CUDA"',
+        f"dnn_version_info {{ major: {dnn_major} minor: {dnn_minor} patch: {dnn_patch} }}",
+        f"runtime_version {{ major: {CUDA_MAJOR} }}",
+        f'device_description_str: "{row.description}"',
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,147 @@
+"""Targets from a GpuTargetConfigProto in text form: that of a file, or of an attached GPU.
+
+This module does not access devices or import jax.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xlapipe.devices.platforms.textproto import Message, TextProtoError, parse
+from xlapipe.devices.targets.catalogue import catalogue
+from xlapipe.devices.targets.target import OLDEST_COMPUTE_CAPABILITY, Source, Target
+from xlapipe.errors import TargetError
+from xlapipe.files.contents import Refusal, read_plain
+
+# A device's configuration is about 5 kB; with autotune results it can grow to megabytes.
+_MAX_CONFIG_BYTES = 16 * 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# CUDA's limits, the same for every GPU; XLA divides by them without checking for 0.
+_GRID_LIMITS = {
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 2**16 - 1,
+    "block_dim_limit_z": 2**16 - 1,
+}
+
+
+def target_from_file(path: str | Path) -> Target:
+    """The target in a file with a GpuTargetConfigProto in text form, named after the file.
+
+    Grid dimension limits that the file lacks are added.
+
+    Raises:
+      TargetError: the file cannot be read, is not such a configuration, is for an unsupported GPU,
+        or has a name that is not a valid folder name or is in the catalogue.
+    """
+    path = Path(path)
+    refusal = Refusal(TargetError, "give a GpuTargetConfigProto in text form")
+    content = read_plain(path, limit_bytes=_MAX_CONFIG_BYTES, refusal=refusal)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TargetError(
+            f"target config {path}: expected UTF-8 text, found another byte at {error.start}; "
+            "fix: give a GpuTargetConfigProto in text form, not in binary form"
+        ) from None
+    name = path.stem
+    if not _NAME.fullmatch(name):
+        raise TargetError(
+            f"target config {path}: expected a name of letters, digits, '.', '_' and '-' that "
+            f"starts with a letter or digit, found {name!r}; fix: rename the file, because its "
+            "name becomes the target's name and part of folder names"
+        )
+    if any(name == row.name for row in catalogue()):
+        raise TargetError(
+            f"target config {path}: expected a name that is not in the catalogue, found {name!r}; "
+            f"fix: rename the file, e.g. to {name}_device{path.suffix}, because dumps of both "
+            "targets would be in one folder"
+        )
+    return _from_text(text, name=name, source="file", where=f"target config {path}")
+
+
+def target_attached(config_text: str) -> Target:
+    """The target in the configuration that an attached GPU reports, named after the device.
+
+    Args:
+      config_text: the text of `TopologyDescription.target_config`.
+
+    Raises:
+      TargetError: the text is not a GpuTargetConfigProto, or is for an unsupported GPU.
+    """
+    target = _from_text(
+        config_text, name="attached", source="attached", where="configuration of the attached GPU"
+    )
+    model = re.sub(r"[^a-z0-9]+", "_", target.description.lower().removeprefix("nvidia "))
+    return Target(
+        name=f"{model.strip('_') or 'gpu'}_attached",
+        description=target.description,
+        config_text=target.config_text,
+        compute_capability=target.compute_capability,
+        device_memory_bytes=target.device_memory_bytes,
+        source=target.source,
+    )
+
+
+def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
+    try:
+        parsed = parse(text)
+    except TextProtoError as error:
+        raise TargetError(
+            f"{where}: expected a GpuTargetConfigProto in text form, found: {error}; "
+            "fix: write the configuration again"
+        ) from None
+    config = parsed.fields
+    device = _block(config, "gpu_device_info", where)
+    platform = config.get("platform_name", "CUDA")
+    if platform != "CUDA" or "rocm_compute_capability" in device:
+        platform_text = repr(platform) if platform != "CUDA" else "rocm_compute_capability"
+        raise TargetError(
+            f"{where}: expected a configuration for platform 'CUDA', found {platform_text}; "
+            "fix: give the configuration of an NVIDIA GPU"
+        )
+    capability = _block(device, "cuda_compute_capability", where)
+    major, minor = _integer(capability, "major", where), _integer(capability, "minor", where, 0)
+    if (major, minor) < OLDEST_COMPUTE_CAPABILITY:
+        oldest = "".join(map(str, OLDEST_COMPUTE_CAPABILITY))
+        raise TargetError(
+            f"{where}: expected sm_{oldest} or newer, found sm_{major}{minor}; fix: give the "
+            "configuration of a newer GPU, because the ptxas of CUDA 13 no longer generates code "
+            "for this one"
+        )
+    description = str(config.get("device_description_str") or device.get("name") or name)
+    for field in ("core_count", "threads_per_warp"):
+        _integer(device, field, where)
+    if missing := [limit for limit in _GRID_LIMITS if limit not in device]:
+        begin = parsed.openings["gpu_device_info"]
+        limits = " ".join(f"{limit}: {_GRID_LIMITS[limit]}" for limit in missing)
+        text = f"{text[:begin]} {limits} {text[begin:]}"
+    return Target(
+        name=name,
+        description=description if description.isprintable() else name,
+        config_text=text,
+        compute_capability=f"{major}.{minor}",
+        device_memory_bytes=_integer(device, "device_memory_size", where),
+        source=source,
+    )
+
+
+def _block(message: Message, name: str, where: str) -> Message:
+    value = message.get(name)
+    if not isinstance(value, Mapping):
+        raise TargetError(
+            f"{where}: expected a GpuTargetConfigProto in text form, found no `{name} {{ … }}`; "
+            "fix: add the missing part"
+        )
+    return value
+
+
+def _integer(message: Message, name: str, where: str, default: int | None = None) -> int:
+    value: Any = message.get(name, default)
+    if not isinstance(value, int) or value < 0 or (value == 0 and default is None):
+        value_text = "nothing" if value is None else repr(value)[:40]
+        raise TargetError(
+            f"{where}: expected a positive whole number for `{name}`, found {value_text}; "
+            "fix: set this field"
+        )
+    return value

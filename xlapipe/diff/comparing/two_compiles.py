@@ -1,0 +1,116 @@
+"""Two compiles of one workload to compare: by version of jax, XLA options or GEMM policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from xlapipe.compile.job import Job, XlaOption
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of, jobs_to_compare
+from xlapipe.compile.pipeline import WrittenDump, make_dumps
+from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.diff import Difference, compare_opened
+from xlapipe.diff.comparing.jax_environments import parsed_version, python_with_jax
+from xlapipe.dump.opened import Opened
+from xlapipe.errors import XlapipeError
+
+
+def jobs_of_versions(
+    workload: str,
+    common: CompileOptions,
+    versions: tuple[str, str],
+    *,
+    on_install: Callable[[str], None],
+) -> dict[str, Job]:
+    """A compile with each of two versions of jax, which are installed if they are missing.
+
+    Args:
+      common: options of both compiles.
+      on_install: called with a message before a version is installed.
+
+    Raises:
+      XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
+        which is valid for one version only.
+    """
+    if common.autotune_lock is not None:
+        raise XlapipeError(
+            "--autotune-lock is valid for one version of jaxlib only; fix: leave out --versions"
+        )
+    if common.lock is not None:
+        raise XlapipeError(
+            "--lock predicted is for the installed jaxlib only; fix: leave out --versions"
+        )
+    if common.target in tpu_catalogue():
+        raise XlapipeError(
+            f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a TPU; fix: "
+            "make a dump with each libtpu, and compare the dumps with `xlapipe diff A B`"
+        )
+    for name in versions:
+        parsed_version(name)
+    # What is known of a device is known for one version.
+    (job,) = jobs_of([workload], replace(common, untuned=True))
+    installed = version("jaxlib")
+    return {
+        f"jax {name}": job
+        if name == installed
+        else replace(job, python=python_with_jax(name, on_install=on_install))
+        for name in versions
+    }
+
+
+def jobs_of_options(
+    workload: str, common: CompileOptions, options: Mapping[str, XlaOption], *, label: str
+) -> dict[str, Job]:
+    """A compile without and one with extra XLA options.
+
+    Args:
+      common: options of both compiles.
+      options: XLA options of the second one.
+      label: of the second one.
+    """
+    default, other = jobs_to_compare(workload, [common, replace(common, options=options)])
+    return {"XLA's default options": default, label: other}
+
+
+def jobs_of_policies(
+    workload: str, common: CompileOptions, policies: tuple[str, ...]
+) -> dict[str, Job]:
+    """A compile with each of the GEMM policies."""
+    each = [replace(common, policies=(policy,)) for policy in policies]
+    return dict(zip(policies, jobs_to_compare(workload, each), strict=True))
+
+
+def compare_jobs(
+    jobs: Mapping[str, Job], out: Path, *, on_done: Callable[[str], None]
+) -> Difference:
+    """Compiles two jobs in parallel, writes their dumps below `out`, and compares them.
+
+    Args:
+      jobs: by label; A first.
+      on_done: called with the label of each compile that has ended.
+
+    Raises:
+      XlapipeError: `out` cannot be written, or a compile failed.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise XlapipeError(
+            f"{out}: cannot be written: {error.strerror}; fix: choose another --out"
+        ) from None
+    made: dict[str, WrittenDump] = {}
+    errors: list[XlapipeError] = []
+    labels = {id(job): label for label, job in jobs.items()}
+
+    def done(job: Job, outcome: WrittenDump | XlapipeError) -> None:
+        if isinstance(outcome, XlapipeError):
+            errors.append(outcome)
+        else:
+            made[labels[id(job)]] = outcome
+            on_done(labels[id(job)])
+
+    make_dumps(tuple(jobs.values()), out, at_once=2, on_done=done)
+    if errors:
+        raise errors[0]
+    a, b = jobs
+    return compare_opened(Opened.of_dump(made[a].dump), Opened.of_dump(made[b].dump), names=(a, b))

@@ -1,0 +1,80 @@
+"""What the compiling child reports and every dump keeps."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from xlapipe.files.typed_data import Natural
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
+from xlapipe.plans.stated_cost import StatedCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFacts:
+    """What is known of a compile beyond XLA's own files.
+
+    Attributes:
+      options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
+      outputs: with the shardings that XLA chose.
+      requested_collectives: of the traced program; None for a dump of several devices from before
+        they were recorded.
+      named_values: of the traced program; empty also for a dump from before they were recorded.
+      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
+      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
+        refused the plan.
+      mesh: axis names to sizes; None for one device.
+      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
+      fusion_without_result: the first fusion that the autotune results do not cover.
+      predicted_lock: if the autotune results were predicted, the number of instructions with a
+        result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
+      refused: XLA's message if it planned the program and then refused it for want of memory.
+      sorts_undecided, stated_costs, stated_trips, kernel_codes: as of `xlapipe.plans.Plan`.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
+      asked_early: questions about devices that code asked before the step was traced, and that the
+        compiling machine answered, with place and answer.
+      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
+        before they were recorded.
+    """
+
+    workload: str
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+    expectations: tuple[Mapping[str, Any] | None, ...]
+    memory_analysis: Mapping[str, Natural]
+    requested_collectives: tuple[RequestedCollective, ...] | None = ()
+    named_values: tuple[NamedValue, ...] = ()
+    mesh: Mapping[str, int] | None = None
+    topology: str | None = None
+    fusion_without_result: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
+    refused: str | None = None
+    sorts_undecided: bool = False
+    stated_costs: tuple[StatedCost, ...] = ()
+    stated_trips: int | None = None
+    kernel_codes: tuple[KernelCode, ...] = ()
+    dropped_updates: tuple[str, ...] = ()
+    asked_early: tuple[str, ...] = ()
+    xla_patches: tuple[str, ...] = ()
+
+    def in_plan(self, plan: Plan) -> Plan:
+        """The plan with what of it is known beyond XLA's files."""
+        return replace(
+            plan,
+            sorts_undecided=self.sorts_undecided,
+            stated_costs=self.stated_costs,
+            stated_trips=self.stated_trips,
+            topology=self.topology,
+            kernel_codes=self.kernel_codes,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        leaves = {
+            name: [leaf.to_json() for leaf in getattr(self, name)]
+            for name in ("arguments", "outputs")
+        }
+        return {**asdict(self), **leaves}

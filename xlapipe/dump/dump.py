@@ -1,0 +1,327 @@
+"""A Dump: a directory with a manifest, the only data that passes from compiling to reading.
+
+Large files are compressed with xz, since a program with many kernels repeats their code at
+distances that gzip does not see. The manifest holds the SHA-256 of each file's content, so that a
+damaged or edited dump is refused. Only `source_lines.json` may change where the plan does not.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlapipe.devices.platforms import PLATFORMS, platform_named
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
+from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests
+from xlapipe.errors import DumpError, PlanMismatchError
+from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
+from xlapipe.files.writing import recover_folder, write_files, write_folder
+from xlapipe.plans import Plan
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
+
+if TYPE_CHECKING:
+    from xlapipe.expect import Expectation
+
+PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
+TARGET_CONFIG = "target_config.txtpb"
+# Texts that no figure is read from; their digests are checked only when they are shown.
+_NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
+    file.name for platform in PLATFORMS for file in platform.dump_files if not file.read_into_plan
+}
+# Above these sizes XLA's files and the normal form of the module, whose diffs people read, are
+# compressed; other files never are.
+_COMPRESS_ABOVE_BYTES = {
+    file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
+} | {HLO: 256 * 1024}
+_PACKED = (".xz", ".gz")
+_GZIP_LEVEL = 6
+# Faster than gzip for kernels' code, and 20 times smaller. Preset 0 with the dictionary of 3,
+# which takes 18 to 27 % longer, for files that are smaller by at most 5 %.
+_XZ_SETTINGS = {"preset": 0, "dict_size": 4 << 20, "depth": 4, "nice_len": 273}
+_LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
+# Executables have the machine code of all kernels.
+_LARGEST_FILE_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A dump directory that was read and checked against its manifest.
+
+    Attributes:
+      target_config: configuration of the device that it was compiled for; None if it has none.
+    """
+
+    path: Path
+    manifest: Manifest
+    plan: Plan
+    target_config: str | None = None
+
+    @cached_property
+    def program(self) -> Program:
+        return Program(
+            plan=self.plan,
+            gemm_policy=self.manifest.gemm_policy,
+            arguments=self.manifest.arguments,
+            outputs=self.manifest.outputs,
+            requested_dots=self.manifest.requested_dots,
+            requested_collectives=self.manifest.requested_collectives,
+            named_values=self.manifest.named_values,
+            target=self.manifest.target,
+            target_config=self.target_config,
+        )
+
+    @property
+    def expectations(self) -> "tuple[Expectation, ...]":
+        """The expectations recorded with the dump, except those of users' own classes."""
+        from xlapipe.expect import expectation_from_json  # not needed to show a dump
+
+        where = str(self.path / MANIFEST)
+        return tuple(
+            expectation_from_json(item, where=where)
+            for item in self.manifest.expectations
+            if item is not None
+        )
+
+
+def is_dump(path: Path) -> bool:
+    """Whether `path` is a directory that xlapipe wrote."""
+    return os.path.lexists(path / MANIFEST)
+
+
+def open_dump(path: Path) -> Dump:
+    """Reads a dump directory.
+
+    Raises:
+      DumpError: a missing, damaged or contradictory file.
+      PlanMismatchError: the totals differ from XLA's own.
+    """
+    from xlapipe.dump.readers import read_path  # not needed to load an executable
+
+    manifest = read_manifest(path)
+    plan = manifest.in_plan(read_path(path))
+    if SOURCE_LINES in manifest.files:
+        from xlapipe.dump.readers.source_lines import read_source_lines
+        from xlapipe.dump.requested_lines import with_lines
+
+        lines = path / SOURCE_LINES
+        manifest = with_lines(manifest, read_source_lines(lines), where=str(lines))
+    check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
+    config = None
+    if TARGET_CONFIG in manifest.files:
+        config = read_checked_file(path, manifest, TARGET_CONFIG).decode(errors="replace")
+    return Dump(path, manifest, plan, config)
+
+
+def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
+    """The manifest of a dump directory; the plan is not read.
+
+    Args:
+      check_files: check the digests of the executable and of all files that a plan is read from.
+
+    Raises:
+      DumpError: a missing or damaged file.
+    """
+    where = path / MANIFEST
+    if not os.path.lexists(where):
+        recover_folder(path)
+    if not os.path.lexists(where):
+        raise DumpError(
+            f"{where}: expected a file, found none; fix: name a directory that `xlapipe dump` or "
+            "`xlapipe build` wrote, or make it again"
+        )
+    refusal = Refusal(DumpError, "make the dump again")
+    data = read_json(
+        where, limit_bytes=_LARGEST_MANIFEST_BYTES, refusal=refusal, follow_links=False
+    )
+    manifest = Manifest.from_json(data, where=str(where))
+    if check_files:
+        for name in manifest.files.keys() - _NOT_READ:
+            read_checked_file(path, manifest, name)
+    return manifest
+
+
+def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
+    """Content of a file of a dump directory, after comparing it with its digest in the manifest.
+
+    Raises:
+      DumpError: the file is missing or damaged.
+    """
+    content = read_file(path, name)
+    if hashlib.sha256(content).hexdigest() != manifest.files[name]:
+        raise DumpError(
+            f"{path / name}: content differs from the SHA-256 in {MANIFEST}, so the file is "
+            "damaged or was edited; fix: make the dump again"
+        )
+    return content
+
+
+def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:
+    """Checks the plan's totals in device and host memory against memory_analysis().
+
+    Args:
+      analysis: `argument_bytes`, `output_bytes`, `alias_bytes` and `temp_bytes`, and the same with
+        `host_` in front if the program uses host memory. Empty for a plan that XLA refused, which
+        is not compared.
+
+    Raises:
+      PlanMismatchError: arguments + outputs - aliased + temp is not the total without constants
+        and thread-locals. A platform whose temp is not a sum is compared without temp.
+    """
+    if not analysis:
+        return
+    totals = plan.totals
+    # XLA counts constants neither as arguments nor as temp, and thread-locals not at all.
+    with_temp = platform_named(plan.platform).temp_is_a_sum
+    uncounted = totals.constant_bytes + totals.thread_local_bytes
+    uncounted += 0 if with_temp else totals.temp_bytes
+    allocated = {
+        "device": totals.total_allocation_bytes - uncounted,
+        "host": plan.spaces[MemorySpace.HOST].total_bytes,
+    }
+    for memory, prefix in (("device", ""), ("host", "host_")):
+        expected = (
+            analysis.get(f"{prefix}argument_bytes", 0)
+            + analysis.get(f"{prefix}output_bytes", 0)
+            - analysis.get(f"{prefix}alias_bytes", 0)
+        )
+        if with_temp or memory == "host":
+            expected += analysis.get(f"{prefix}temp_bytes", 0)
+        if allocated[memory] != expected:
+            raise PlanMismatchError(
+                f"{where}: expected {memory} allocations without constants to total "
+                f"{expected:,} B, as in memory_analysis(), found {allocated[memory]:,} B; "
+                "fix: please report this dump"
+            )
+
+
+def read_file(folder: Path, name: str) -> bytes:
+    """Content of a file of a dump, whether or not it is compressed.
+
+    Raises:
+      DumpError: the file is missing or cannot be read.
+    """
+    if Path(name).name != name:
+        raise DumpError(f"{folder / MANIFEST}: file name {name!r} is outside the dump's folder")
+    refusal = Refusal(DumpError, "copy the whole folder, or make the dump again")
+    plain = folder / name
+    if os.path.lexists(plain):
+        return read_plain(
+            plain, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
+        )
+    for suffix in _PACKED:
+        packed = folder / f"{name}{suffix}"
+        if os.path.lexists(packed):
+            return read_packed(
+                packed, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
+            )
+    raise DumpError(
+        f"{plain}: is in {MANIFEST}, but missing, compressed or not; "
+        "fix: copy the whole folder, or make the dump again"
+    )
+
+
+def write_dump(
+    path: Path,
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    *,
+    fix: str = "choose another folder with --out",
+) -> bool:
+    """Writes a dump directory completely or not at all; returns whether more than lines changed.
+
+    Where the folder holds this dump, and only source lines moved, those alone are written.
+
+    Args:
+      fix: what to do if the folder cannot be written, for the message.
+
+    Raises:
+      XlapipeError: the folder cannot be written.
+    """
+    manifest = with_digests(manifest, files)
+    contents = {**files, MANIFEST: manifest_bytes(manifest)}
+    if _holds(path, contents):
+        write_source_lines(path, files)
+        return False
+    stored = (_as_stored(path, name, content) for name, content in contents.items())
+    write_folder(path, dict(stored), fix=fix)
+    return True
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Writes the manifest of a dump whose files stay, if it differs.
+
+    Raises:
+      XlapipeError: the file cannot be written.
+    """
+    content = manifest_bytes(manifest)
+    if read_file(path, MANIFEST) != content:
+        write_files({path / MANIFEST: content})
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The manifest as it is in a dump."""
+    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, ensure_ascii=False)
+    return f"{text}\n".encode()
+
+
+def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the source lines of a dump's files where those in the folder are others.
+
+    Raises:
+      XlapipeError: the file cannot be written.
+    """
+    if SOURCE_LINES in files and read_file(path, SOURCE_LINES) != files[SOURCE_LINES]:
+        write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
+
+
+def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
+    """The name and the bytes on disk: those of `folder` if it has this content.
+
+    Another build of liblzma packs the same content into other bytes.
+    """
+    for suffix in ("", *_PACKED):
+        file = folder / f"{name}{suffix}"
+        with suppress(DumpError, OSError):
+            if os.path.lexists(file) and read_file(folder, name) == content:
+                return file.name, read_plain(file, follow_links=False)
+    return _packed(name, content)
+
+
+def _packed(name: str, content: bytes) -> tuple[str, bytes]:
+    """The name and the bytes of a new file: large files are compressed."""
+    if len(content) <= _COMPRESS_ABOVE_BYTES.get(name, len(content)):
+        return name, content
+    with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma
+        import lzma
+
+        filters = [{"id": lzma.FILTER_LZMA2, **_XZ_SETTINGS}]
+        return f"{name}.xz", lzma.compress(content, filters=filters)
+    return f"{name}.gz", gzip.compress(content, compresslevel=_GZIP_LEVEL, mtime=0)
+
+
+def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
+    """Whether `folder` holds these contents, but for source lines.
+
+    Bytes of compressed files are not compared: they differ between builds of zlib.
+    """
+    if not folder.is_dir():
+        return False
+    from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
+
+    names = {plain_name(item.name) for item in folder.iterdir()}
+    if names != set(contents):
+        return False
+    try:
+        return all(
+            name == SOURCE_LINES or read_file(folder, name) == content
+            for name, content in contents.items()
+        )
+    except DumpError:
+        return False

@@ -1,0 +1,223 @@
+"""The manifest of a Dump: what was compiled, for what, with what, and the digest of each file."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from xlapipe.devices.platforms import PLATFORMS, platform_named
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
+from xlapipe.dump.compile_facts import CompileFacts
+from xlapipe.dump.tuning_times import TUNING_TIMES
+from xlapipe.errors import DumpError
+from xlapipe.files.typed_data import MisfitError, typed
+from xlapipe.files.visible_text import visible_line
+from xlapipe.plans.program import RequestedDot
+from xlapipe.time.predicted_locks.predict import shares_text
+
+PATCHED = "XLA was changed in memory to compile as on the device"
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+# Fields that are left out where they have their default, since older dumps lack them.
+_NOT_IN_OLDER_DUMPS = frozenset(
+    {"asked_early", "dropped_updates", "extra_options", "kernel_codes", "left_out", "named_values"}
+    | {"platform", "predicted_lock", "reference", "refused", "sorts_undecided", "stated_costs"}
+    | {"stated_trips", "topology", "without_xla_patches", "xla_patches"}
+)
+# Paths that a note names.
+_LISTED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(CompileFacts):
+    """What a dump was made from, and what its compile reported.
+
+    Attributes:
+      target: the target's name; `target_description` is the device's, `target_source` one of
+        `catalogue`, `file` and `attached`.
+      tuned: True if a device's autotune results covered every fusion that needs one.
+      extra_options: XLA options of neither the workload nor the policy.
+      platform: jax's name of the vendor's platform, e.g. `cuda`.
+      reference: what the user named to compile it, `module:attribute(layers=2)` or a registered
+        name; None if that is the workload's name, and in older dumps.
+      without_xla_patches: names of changes to XLA that the user switched off.
+      left_out: variables of the user's environment that the compile did not get, `NAME=value`.
+      files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`;
+        empty for `source_lines.json`, which may change where the plan does not.
+    """
+
+    target: str
+    target_description: str
+    target_source: str
+    gemm_policy: str
+    tuned: bool
+    requested_dots: tuple[RequestedDot, ...]
+    extra_options: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "cuda"
+    reference: str | None = None
+    left_out: tuple[str, ...] = ()
+    without_xla_patches: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def compiled_name(self) -> str:
+        """What a command takes to compile it again."""
+        return self.reference or self.workload
+
+    @property
+    def device(self) -> str:
+        """The target, with the topology if there are several devices: `h200`, `h200 8x8`."""
+        return self.target if self.topology is None else f"{self.target} {self.topology}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the program to judge its plan."""
+        return (
+            *self.notes_on_step,
+            *(
+                [f"patches of XLA that were switched off: {', '.join(self.without_xla_patches)}"]
+                if self.without_xla_patches
+                else []
+            ),
+            *(
+                f"{variable} of the environment is left out, since a plan must not depend on it; "
+                "fix: jax.config.update in the module, or the workload's options for XLA's flags"
+                for variable in self.left_out
+            ),
+        )
+
+    @property
+    def notes_on_step(self) -> tuple[str, ...]:
+        """Those of the notes that may be a mistake in the step."""
+        return (
+            *self.notes_on_unused,
+            *_paths_note(
+                "value",
+                self.dropped_updates,
+                "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
+                "out; others must be returned)",
+            ),
+            *_paths_note(
+                "answer",
+                self.asked_early,
+                "about devices not the target's (ask jax inside the step)",
+            ),
+        )
+
+    @property
+    def notes_on_unused(self) -> tuple[str, ...]:
+        """Those of the notes that `xlapipe check` states as warnings."""
+        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
+        constant = [leaf.path for leaf in self.outputs if leaf.constant]
+        every = ", so the program computes constants" if len(constant) == len(self.outputs) else ""
+        return (
+            *_paths_note("argument", unused, "not used by the program"),
+            *_paths_note("output", constant, f"independent of all arguments{every}"),
+        )
+
+    @property
+    def tuned_or_none(self) -> bool | None:
+        """`tuned`; None on a platform whose plans depend on no autotune results."""
+        return self.tuned if platform_named(self.platform).has_autotuning else None
+
+    @property
+    def autotuning(self) -> str:
+        """The label that states the plan's autotuning in every display."""
+        if self.tuned_or_none is None:
+            return "no autotune results (TPU plans do not depend on any)"
+        if self.tuned:
+            return f"tuned on {self.target_description}"
+        if self.fusion_without_result is not None:
+            return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
+        if self.predicted_lock is not None:
+            shares = shares_text(self.predicted_lock)
+            return f"predicted lock (results of tuned instructions: {shares})"
+        return "untuned (no autotune results: gemm tiles are XLA's defaults)"
+
+    def to_json(self) -> dict[str, Any]:
+        data = {"schema_version": SCHEMA_VERSION, **super().to_json()}
+        for item in fields(self):
+            default = {} if item.default is MISSING else item.default
+            if item.name in _NOT_IN_OLDER_DUMPS and getattr(self, item.name) == default:
+                del data[item.name]
+        if not self.requested_collectives and self.mesh is None:
+            del data["requested_collectives"]
+        if SOURCE_LINES in self.files:
+            for item in (*data["requested_dots"], *(data.get("requested_collectives") or ())):
+                item["source"] = None  # in that file
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any, *, where: str) -> "Manifest":
+        """Raises DumpError for a manifest of another form or schema."""
+        if not isinstance(data, dict):
+            raise DumpError(f"{where}: expected a JSON object, found {type(data).__name__}")
+        schema = data.get("schema_version")
+        if schema != SCHEMA_VERSION:
+            newer = isinstance(schema, int) and schema > SCHEMA_VERSION
+            raise DumpError(
+                f"{where}: schema version {schema!r}, expected {SCHEMA_VERSION}: "
+                + (
+                    "made by a newer xlapipe; fix: update xlapipe"
+                    if newer
+                    else "not a dump of xlapipe; fix: give a folder that `xlapipe dump` wrote, "
+                    "or remove this file to read XLA's own dump beside it"
+                )
+            )
+        known = {item.name: item for item in fields(cls)}
+        given = {key: value for key, value in data.items() if key in known}
+        if data.get("mesh"):
+            given.setdefault("requested_collectives", None)  # absent in older dumps
+        try:
+            manifest = typed(cls, given)
+        except MisfitError as error:
+            raise DumpError(
+                f"{where}: {visible_line(str(error))}; fix: make the dump again"
+            ) from error
+        manifest._check_types(where)
+        return manifest
+
+    def _check_types(self, where: str) -> None:
+        if self.platform not in (platform.name for platform in PLATFORMS):
+            raise DumpError(
+                f"{where}: platform: expected {' or '.join(p.name for p in PLATFORMS)}, found "
+                f"{self.platform!r:.60}; fix: read the dump with the version of xlapipe that wrote "
+                "it, or make it again"
+            )
+        if "jaxlib" not in self.versions:
+            raise DumpError(
+                f"{where}: versions: expected that of jaxlib, found none; fix: make the dump again"
+            )
+        for name in self.files:
+            if not name.isprintable() or "/" in name or name in ("", ".", ".."):
+                raise DumpError(
+                    f"{where}: expected names of files in the dump's folder, found {name!r:.60}; "
+                    "fix: make the dump again"
+                )
+        for axis, size in (self.mesh or {}).items():
+            if type(size) is not int or size < 1:
+                raise DumpError(
+                    f"{where}: mesh axis {axis!r:.60} has size {size!r:.60}, expected an integer "
+                    "from 1 on; fix: make the dump again"
+                )
+
+
+def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
+    """A sentence with the first paths, if there are any."""
+    if paths:
+        more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+        nouns = noun if len(paths) == 1 else f"{noun}s"
+        yield f"{len(paths)} {nouns} {what}: {', '.join(paths[:_LISTED])}{more}"
+
+
+def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest with the names of `files` and their SHA-256 digests.
+
+    What the tuner measured is no part of a plan, which a compile with the lock makes again.
+    """
+    digests = {
+        name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
+        for name in sorted(files)
+        if name != TUNING_TIMES
+    }
+    return replace(manifest, files=digests)

@@ -1,0 +1,205 @@
+"""The canonical form of a normal form: what two compiles of one program on two machines share.
+
+The normal form is stored in goldens and shows XLA's own names. XLA gives numbers to names, and an
+order to instructions that nothing else orders, by hash tables; both differ between machines where
+the plan is the same. The canonical form is computed when two normal forms are compared.
+
+Rules, by name; each leaves a real change visible:
+
+- outputs: those of a fusion with several are ordered by what they compute; see
+  `xlapipe.dump.normal_form.output_order`.
+- fused order: instructions of a computation that is not scheduled, such as a fusion's, are ordered
+  by the operands of its root. The order of operands is kept.
+- values without a thunk: constants, bitcasts, tuples and their elements come before their first
+  reader. The order of all other instructions of a scheduled computation is kept.
+- neighbours: consecutive instructions of a schedule that read nothing, such as the broadcasts that
+  a loop starts with, are ordered by what they compute, and so are their kernels.
+- numbers: names of the entry keep their words, and are numbered in that order, wherever in a name
+  XLA's numbers are (`fusion.12.clone.3`). The names of kernels and the ids of asynchronous pairs
+  are numbered in the order of the thunks.
+- digits: instructions are ordered by the first digits of constants, whose last ones are the CPU's;
+  see `xlapipe.dump.normal_form.constant_values`.
+- cuDNN's configuration: fields with their default value are left out, and numbers are written in
+  one way. XLA writes a configuration again where it has asked the device.
+- values at one offset: the values of an allocation are ordered by offset, size and name.
+- allocations: consecutive ones of the same size and kind are ordered by their values.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from xlapipe.dump.normal_form.constant_values import rounded_constants
+from xlapipe.dump.normal_form.hlo import in_order
+from xlapipe.dump.normal_form.module_text import (
+    COMPUTATION,
+    ComputationText,
+    InstructionText,
+    numbered,
+    read_module_text,
+    renamed,
+)
+from xlapipe.dump.normal_form.output_order import Orders, output_orders, with_ordered_outputs
+from xlapipe.dump.normal_form.plain_config import with_plain_config
+from xlapipe.plans.opcodes import RUNS_ONCE
+
+_SCHEDULED_BY = re.compile(
+    r"\b(?:body|condition|branch_computations|true_computation|false_computation)="
+    r"(\{[^{}]*\}|computation_\d+)"
+)
+_WITHOUT_THUNK = ("constant", "bitcast", "get-tuple-element", "tuple", "after-all")
+_NUMBERS = re.compile(r"\.\d+(?=[.\-]|$)")
+_CONSTANT_NUMBERS = re.compile(r"[._]\d+(?=[._]|$)")
+_CUDNN_CALL = 'custom_call_target="__cudnn$fmha'
+
+
+@dataclass(frozen=True)
+class CanonicalHlo:
+    """The canonical form of a module.
+
+    Attributes:
+      names: canonical names of the entry's instructions, by name.
+      reading_nothing: the names that kernels of instructions without operands have.
+      orders: of the outputs of fusions, by name in the text that is not canonical.
+    """
+
+    text: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    reading_nothing: frozenset[str] = frozenset()
+    orders: Orders = field(default_factory=dict)
+
+
+def canonical_hlo(text: str) -> CanonicalHlo:
+    """The canonical form of a module in normal form; other text is returned as it is."""
+    header, computations = read_module_text(text)
+    if "ENTRY" not in computations:
+        return CanonicalHlo(text)
+    orders = output_orders(computations)
+    computations = with_ordered_outputs(computations, orders)
+    scheduled = _scheduled(computations)
+    fused = {
+        name: _by_operands(it.instructions)
+        for name, it in computations.items()
+        if name not in scheduled
+    }
+    ordered = fused | {
+        name: _neighbours(in_order(computations[name].instructions, _has_no_thunk), fused)
+        for name in scheduled
+    }
+    new_names = _computation_names(ordered)
+    entry_names = _entry_names(ordered["ENTRY"])
+    lines = [header]
+    for name, new_name in new_names.items():
+        names = entry_names if name == "ENTRY" else numbered(ordered[name])
+        lines.append(f"{new_name} {computations[name].signature}{{")
+        lines += (_renamed(line.text, names, new_names) for line in ordered[name])
+        lines.append("}")
+    reading_nothing = frozenset(
+        re.sub(r"[.\-]", "_", line.name) for line in ordered["ENTRY"] if _reads_nothing(line)
+    )
+    return CanonicalHlo("\n".join(lines) + "\n", entry_names, reading_nothing, orders)
+
+
+class Numbering:
+    """Gives each name a number among those with the same words, in the order of first use."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def numbered(self, name: str, words: str) -> str:
+        if name not in self.names:
+            number = self._counts.get(words, 0)
+            self._counts[words] = number + 1
+            self.names[name] = f"{words}.{number}"
+        return self.names[name]
+
+
+def _scheduled(computations: Mapping[str, ComputationText]) -> set[str]:
+    """Names of the computations whose order of instructions is an order of thunks."""
+    scheduled, pending = set(), ["ENTRY"]
+    while pending:
+        name = pending.pop()
+        if name in scheduled or name not in computations:
+            continue
+        scheduled.add(name)
+        for line in computations[name].instructions:
+            if line.opcode in RUNS_ONCE:
+                pending += COMPUTATION.findall(line.text)
+            for called in _SCHEDULED_BY.findall(line.text):
+                pending += COMPUTATION.findall(called)
+    return scheduled
+
+
+def _by_operands(instructions: Sequence[InstructionText]) -> list[InstructionText]:
+    """Parameters by number, then each instruction after its operands, from the root's on."""
+    by_name = {line.name: line for line in instructions}
+    ordered = dict.fromkeys(line for line in instructions if line.opcode == "parameter")
+    roots = [line for line in instructions if line.is_root]
+    pending = [*reversed(instructions), *roots]  # those that the root does not need come last
+    while pending:
+        line = pending[-1]
+        missing = [
+            by_name[name] for name in line.reads if name in by_name and by_name[name] not in ordered
+        ]
+        if line in ordered or not missing:
+            ordered[pending.pop()] = None
+        else:
+            pending += reversed(missing)
+    return list(ordered)
+
+
+def _has_no_thunk(line: InstructionText) -> bool:
+    return line.opcode in _WITHOUT_THUNK
+
+
+def _neighbours(
+    lines: list[InstructionText], fused: Mapping[str, list[InstructionText]]
+) -> list[InstructionText]:
+    """Consecutive instructions that read nothing, ordered by what they compute."""
+
+    def computed(line: InstructionText) -> tuple[str, ...]:
+        called = [it for name in COMPUTATION.findall(line.text) for it in fused.get(name, ())]
+        own = COMPUTATION.sub("", line.definition)
+        texts = (rounded_constants(it.text) for it in called)
+        return own, *(_renamed(text, numbered(called), {}) for text in texts)
+
+    ordered: list[InstructionText] = []
+    for reads_nothing, run in groupby(lines, _reads_nothing):
+        neighbours = list(run)
+        ordered += sorted(neighbours, key=computed) if reads_nothing else neighbours
+    return ordered
+
+
+def _reads_nothing(line: InstructionText) -> bool:
+    return line.opcode == "fusion" and " fusion()," in line.text and not line.is_root
+
+
+def _computation_names(ordered: Mapping[str, list[InstructionText]]) -> dict[str, str]:
+    """New names in the order of the calls, from the entry on."""
+    names: dict[str, str] = {}
+    pending = ["ENTRY"]
+    while pending:
+        name = pending.pop(0)
+        if name in names or name not in ordered:
+            continue
+        names[name] = f"computation_{len(names)}" if names else name
+        for line in ordered[name]:
+            pending += COMPUTATION.findall(line.text)
+    return names
+
+
+def _entry_names(lines: list[InstructionText]) -> dict[str, str]:
+    numbering = Numbering()
+    for line in lines:
+        pattern = _CONSTANT_NUMBERS if line.opcode == "constant" else _NUMBERS
+        numbering.numbered(line.name, pattern.sub("", line.name))
+    return numbering.names
+
+
+def _renamed(text: str, names: Mapping[str, str], computations: Mapping[str, str]) -> str:
+    if _CUDNN_CALL in text:
+        text = with_plain_config(text)
+    text = COMPUTATION.sub(lambda match: computations.get(match[1], match[1]), text)
+    return renamed(text, names)

@@ -1,0 +1,157 @@
+"""Parse the `BufferAssignment:` section of a buffer-assignment text, and XLA's total.
+
+Up to jaxlib 0.9 one file contains everything; from 0.10 on the total is in a second file
+(`-buffer-assignment-values.txt`). jaxlib 0.11 adds `, page N` to an allocation. If a buffer of one
+memory space is in an allocation of another, it also adds ` reused by buffers of a different color:`
+with lines that repeat values listed above.
+"""
+
+import re
+
+from xlapipe.dump.readers.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT, GIVE_DUMP
+from xlapipe.dump.readers.source_text import (
+    SourceText,
+    int64,
+    shape_index,
+    shown,
+    without_index_comments,
+)
+from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plans.shapes import shape_of
+
+_HEADING = "BufferAssignment:"
+_REUSED = " reused by buffers of a different color:"
+_ALLOCATION = re.compile(
+    r"allocation (?P<index>\d+): size (?P<size>\d+)"
+    r"(?:, color (?P<color>\d+))?"
+    r"(?:, page \d+)?"
+    r"(?:, parameter (?P<number>\d+), shape \|[^|]*\| at ShapeIndex \{(?P<shape_index>[^{}|]*)\})?"
+    r"(?:, output shape is \|[^|]*\|)?"
+    r"(?P<flags>(?:, (?:constant|thread-local|maybe-live-out|preallocated-temp))*)"
+    r":"
+)
+_VALUE = re.compile(
+    r" value: <\d+ (?P<name>[^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>"
+    r" \(size=(?P<size>\d+),offset=(?P<offset>\d+)\): (?P<shape>\S.*)"
+)
+_REUSING_VALUE = re.compile(r"  value: <\d+ [^<>]+> \(color=-?\d+\)")
+_TOTAL = re.compile(r"Total bytes used: (\d+)(?: \([^()\n]*\))?\r?$", re.MULTILINE)
+_TOTAL_START = "Total bytes used:"
+
+
+def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...], int]:
+    """The allocations, and the number of lines from the start of the file to their end.
+
+    Raises:
+      DumpError: a line has another form, or an allocation is out of order.
+    """
+    lines = source.lines
+    start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    if start == len(lines):
+        source.fail(1, f"`{_HEADING}`", "an empty file", DUMP_AGAIN)
+    if lines[start].rstrip() != _HEADING:
+        source.fail(
+            start + 1,
+            f"`{_HEADING}`",
+            shown(lines[start]),
+            GIVE_DUMP,
+        )
+    allocations: list[BufferAllocation] = []
+    position = start + 1
+    while position < len(lines) and lines[position]:
+        allocation, position = _parse_allocation(source, position, len(allocations))
+        allocations.append(allocation)
+    return tuple(allocations), position
+
+
+def find_total(source: SourceText) -> int | None:
+    """XLA's own `Total bytes used`; None if this file has none.
+
+    Raises:
+      DumpError: the total is cut short, too large, or present twice.
+    """
+    text = source.text
+    starts = [0] if text.startswith(_TOTAL_START) else []
+    position = text.find(_TOTAL_START, 1)
+    while position >= 0:
+        if text[position - 1] == "\n":
+            starts.append(position)
+        position = text.find(_TOTAL_START, position + 1)
+    if not starts:
+        return None
+    line = text.count("\n", 0, starts[0]) + 1
+    match = _TOTAL.match(text, starts[0])
+    if match is None or len(starts) > 1:
+        source.fail(
+            line,
+            "one line `Total bytes used: N (…)`",
+            f"{len(starts)} lines that begin so",
+            DUMP_AGAIN_OR_REPORT,
+        )
+    return int64(match[1], source, line, "a total")
+
+
+def _parse_allocation(
+    source: SourceText, position: int, index: int
+) -> tuple[BufferAllocation, int]:
+    """The allocation whose heading is line `position` (from 0), and the position after it."""
+    lines, heading = source.lines, position + 1
+    match = _ALLOCATION.fullmatch(lines[position])
+    if match is None:
+        source.fail_at(heading, "an allocation line `allocation N: size B, …:`")
+    if int64(match["index"], source, heading, "an allocation index") != index:
+        source.fail(
+            heading,
+            f"allocation {index}, since numbers are consecutive",
+            f"allocation {match['index']}",
+            "dump the module again; lines are missing or repeated",
+        )
+    values: list[LogicalBuffer] = []
+    position += 1
+    while position < len(lines) and lines[position].startswith(" value:"):
+        values.append(_parse_value(source, position))
+        position += 1
+    if position < len(lines) and lines[position] == _REUSED:
+        position += 1
+        while position < len(lines) and lines[position].startswith("  value:"):
+            if not _REUSING_VALUE.fullmatch(lines[position]):
+                source.fail_at(position + 1, "a line `  value: <…> (color=N)`")
+            position += 1
+    flags = match["flags"].split(", ")[1:]
+    number = match["number"]
+    kinds = {AllocationKind(flag) for flag in flags}
+    if number is not None:
+        kinds.add(AllocationKind.PARAMETER)
+    if len(kinds) != len(flags) + (number is not None):
+        source.fail_at(heading, "each flag of an allocation at most once")
+    allocation = BufferAllocation(
+        index=index,
+        size_bytes=int64(match["size"], source, heading, "a size"),
+        kinds=tuple(kind for kind in AllocationKind if kind in kinds),
+        parameter_number=(
+            None if number is None else int64(number, source, heading, "a parameter number")
+        ),
+        parameter_shape_index=shape_index(match["shape_index"] or "", source, heading),
+        color=int64(match["color"] or "0", source, heading, "a color"),
+        values=in_plan_order(values),
+    )
+    return allocation, position
+
+
+def in_plan_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
+    """Values in the order of a Plan: by offset, size and name."""
+    values.sort(key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
+    return tuple(values)
+
+
+def _parse_value(source: SourceText, position: int) -> LogicalBuffer:
+    match = _VALUE.fullmatch(source.lines[position])
+    if match is None:
+        source.fail_at(position + 1, "a value line ` value: <id name @color> (size=…): shape`")
+    name, size, offset, shape = match.groups()
+    return LogicalBuffer(
+        name=name,
+        offset_bytes=int64(offset, source, position + 1, "an offset"),
+        size_bytes=int64(size, source, position + 1, "a size"),
+        shape=shape_of(without_index_comments(shape)),
+    )

@@ -1,0 +1,249 @@
+"""Parse one instruction of HLO text.
+
+    ROOT %dot.1 = f32[8,8]{1,0} dot(%a, %b), lhs_contracting_dims={1}, metadata={op_name="…"}
+
+Operands are `%name`, `%name#1` (an element of a tuple, from jaxlib 0.11 on) or, up to 0.4,
+`f32[8,8]{1,0} %name`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TypedDict
+
+from xlapipe.dump.readers import backend_config
+from xlapipe.dump.readers.canonical_hlo import opcode_of
+from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_text
+from xlapipe.dump.readers.fixes import DUMP_AGAIN_OR_REPORT
+from xlapipe.dump.readers.hlo_syntax import (
+    attribute_values,
+    bracket_end,
+    fields,
+    instruction_head,
+    unquote,
+)
+from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
+from xlapipe.dump.readers.scalar_constants import integer_of_text, real_of_text
+from xlapipe.dump.readers.slice_transfers import transfer_of_text
+from xlapipe.dump.readers.source_text import SourceText, int64, shown, without_index_comments
+from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.plans import Instruction, SourceLine
+from xlapipe.plans.hlo import CollectiveGroups
+from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
+from xlapipe.plans.shapes import shape_of
+
+_ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)((?:#\d+)*)")
+_CALLED = re.compile(r"[^\s,%{}]+")
+_NO_OPERANDS = frozenset({"constant", "parameter"})
+
+# Order of called computations by attribute: XLA stores a loop's body before its condition, but
+# prints them the other way round.
+_CALL_ORDER = {
+    "body": 0,
+    "condition": 1,
+    "true_computation": 2,
+    "false_computation": 3,
+    "branch_computations": 4,
+    "to_apply": 5,
+    "calls": 6,
+    "called_computations": 7,
+    "select": 8,
+    "scatter": 9,
+}
+
+
+class _Metadata(TypedDict):
+    op_name: str | None
+    source: SourceLine | None
+
+
+class InstructionParser:
+    """Parses the instructions of one file, with a cache of canonical backend configs.
+
+    Args:
+      known_frames: the frame of each instruction by name; None if the text has their numbers.
+    """
+
+    def __init__(
+        self,
+        source: SourceText,
+        frames: StackFrames,
+        known_frames: Mapping[str, int] | None = None,
+    ) -> None:
+        self._source = source
+        self._frames = frames
+        self._known_frames = known_frames
+        self.frame_of: dict[str, int] = {}
+        self._configs: dict[str, str] = {}
+
+    def parse(self, text: str, number: int) -> tuple[Instruction, bool]:
+        """The instruction in `text`, from line `number`, and whether it is the root.
+
+        Raises:
+          DumpError: the text is not an instruction.
+        """
+        text = without_index_comments(text)
+        head = instruction_head(text)
+        if head is None:
+            self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
+        operands_start = head.operands_start
+        end = text.find(")", operands_start) + 1
+        if not end or "(" in (inside := text[operands_start : end - 1]) or '"' in inside:
+            end = bracket_end(text, operands_start - 1)
+        if end < 0:
+            self._source.fail_at(number, "a closing bracket after the operands")
+        operands_text = text[operands_start : end - 1]
+        opcode = opcode_of(head.opcode)
+        attributes = self._attributes(text, end, number)
+        operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(operands_text)
+        if opcode == "get-tuple-element":
+            index = attributes.get("index", "")
+            if not index.isdecimal() or indices:
+                self._source.fail_at(number, "`index=N` of a get-tuple-element")
+            indices = ((int64(index, self._source, number, "an index"),),)
+        shape = shape_of(text[head.shape_start : head.shape_end])
+        instruction = Instruction(
+            name=head.name,
+            opcode=opcode,
+            shape=shape,
+            operands=operands,
+            parameter_number=self._parameter(operands_text, number)
+            if opcode == "parameter"
+            else None,
+            called_computations=_called(attributes),
+            fusion_kind=attributes.get("kind") if opcode == "fusion" else None,
+            custom_call_target=(
+                unquote(attributes.get("custom_call_target", ""))
+                if opcode == "custom-call"
+                else None
+            ),
+            backend_config=attributes.get("backend_config", ""),
+            collective=self._collective(opcode, attributes, number),
+            operand_indices=indices,
+            contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
+            integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
+            real=real_of_text(shape, operands_text) if opcode == "constant" else None,
+            comparison=attributes.get("direction") if opcode == "compare" else None,
+            unique_indices=opcode == "scatter" and attributes.get("unique_indices") == "true",
+            **self._metadata(head.name, attributes.get("metadata"), number),
+        )
+        return instruction, head.is_root
+
+    def _attributes(self, text: str, end: int, number: int) -> dict[str, str]:
+        attributes: dict[str, str] = {}
+        config_start = text.find(", backend_config={", end)
+        if config_start >= 0:
+            # Nearly always the last attribute, and the same text in many lines.
+            tail = text[config_start + len(", backend_config=") :]
+            canonical = self._configs.get(tail)
+            if canonical is None:
+                decoded = backend_config.decode_at(tail, 0)
+                if decoded is not None and decoded[1] == len(tail):
+                    canonical = self._configs[tail] = decoded[0]
+            if canonical is not None and _read_attributes(text, end, config_start, attributes):
+                attributes["backend_config"] = canonical
+                return attributes
+            attributes.clear()
+        for name, start, stop in attribute_values(text, end):
+            attributes[name] = text[start:stop]
+            end = stop
+        if end != len(text):
+            self._source.fail_at(number, "attributes `, name=value` up to the end of the line")
+        config_text = attributes.get("backend_config", "")
+        if config_text.startswith('"'):
+            config_text = unquote(config_text) or ""
+        attributes["backend_config"] = backend_config.canonical(config_text)
+        return attributes
+
+    def _collective(
+        self, opcode: str, attributes: dict[str, str], number: int
+    ) -> CollectiveGroups | None:
+        if opcode in POINT_TO_POINT:
+            return transfer_of_text(attributes.get("frontend_attributes", ""))
+        if opcode not in WITH_GROUPS:
+            return None
+        groups_text = attributes.get("replica_groups", "{}")
+        if "device_ids" in attributes:  # follows a comma, so it is parsed as another attribute
+            groups_text += f", device_ids={attributes['device_ids']}"
+        groups = groups_of_text(groups_text)
+        pairs = pairs_of_text(attributes.get("source_target_pairs", "{}"))
+        channel = attributes.get("channel_id", "0")
+        if groups is None or pairs is None or not channel.isdecimal():
+            self._source.fail(number, "replica groups", shown(groups_text), DUMP_AGAIN_OR_REPORT)
+        return CollectiveGroups(
+            groups, pairs, int64(channel, self._source, number, "a channel id") or None
+        )
+
+    def _parameter(self, text: str, number: int) -> int:
+        if not text.isdecimal():
+            self._source.fail(
+                number, "the number of a parameter", shown(text), DUMP_AGAIN_OR_REPORT
+            )
+        return int64(text, self._source, number, "a parameter number")
+
+    def _metadata(self, name: str, text: str | None, number: int) -> _Metadata:
+        metadata = {} if text is None else fields(text)
+        source: SourceLine | None = None
+        frame = metadata.get("stack_frame_id", "0")
+        if self._known_frames is not None:
+            frame = str(self._known_frames.get(name, 0))
+        line = metadata.get("source_line", "0")
+        if not (frame.isdecimal() and line.isdecimal()):
+            self._source.fail_at(number, "numbers for stack_frame_id and source_line")
+        if frame != "0":
+            frame_id = int64(frame, self._source, number, "a frame id")
+            self.frame_of[name] = frame_id
+            source = self._frames.source_line(frame_id)
+        if source is None and metadata.get("source_file"):
+            source = SourceLine(
+                metadata["source_file"], int64(line, self._source, number, "a line number")
+            )
+        return {"op_name": metadata.get("op_name") or None, "source": source}
+
+
+def _read_attributes(text: str, start: int, stop: int, attributes: dict[str, str]) -> bool:
+    """Put the attributes from `start` into `attributes`; False if they do not end at `stop`."""
+    end = start
+    for name, value, value_end in attribute_values(text[:stop], start):
+        attributes[name] = text[value:value_end]
+        end = value_end
+    return end == stop
+
+
+def _operands(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Operands' names and tuple indices; no indices if all operands are whole values."""
+    if "%" in text:
+        operands = _ANNOTATED_OPERAND.findall(text)
+    else:
+        parts = (part.split()[-1] for part in _split(text) if part.split())
+        operands = [(name, mark + index) for name, mark, index in (p.partition("#") for p in parts)]
+    names = tuple([name for name, _ in operands])
+    if "#" not in text:
+        return names, ()
+    # No tuple has a million elements; a damaged index may have any number of digits.
+    return names, tuple(
+        tuple(int(digits[-6:]) for digits in path.split("#")[1:]) for _, path in operands
+    )
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside brackets."""
+    parts: list[str] = []
+    start = depth = 0
+    for position, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    parts.append(text[start:])
+    return parts
+
+
+def _called(attributes: dict[str, str]) -> tuple[str, ...]:
+    names = [name for name in attributes if name in _CALL_ORDER]
+    if not names:
+        return ()
+    names.sort(key=_CALL_ORDER.__getitem__)
+    return tuple(called for name in names for called in _CALLED.findall(attributes[name]))

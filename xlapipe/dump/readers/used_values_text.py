@@ -1,0 +1,91 @@
+"""Parse `Used values:` of a buffer-assignment text: the instructions that define values.
+
+They replace the module if there is no HLO text. They do not include fusion bodies and instructions
+without a separate value (bitcasts, get-tuple-elements).
+"""
+
+import re
+from collections.abc import Iterable
+
+from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
+from xlapipe.dump.readers.hlo_instruction import InstructionParser
+from xlapipe.dump.readers.source_text import SourceText, shown
+from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.plans import BufferAllocation, Computation, HloModule, Instruction
+
+_HEADING = "Used values:"
+_VALUE = re.compile(r"<\d+ ([^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>")
+_FROM = " from instruction: "
+_LIVE_RANGES = "HloLiveRange"
+
+COMPUTATION = "used values"
+"""Name of the one computation that contains the instructions."""
+
+
+def parse_used_values(
+    source: SourceText, allocations: Iterable[BufferAllocation]
+) -> HloModule | None:
+    """The module in the section; None if there is no section.
+
+    Raises:
+      DumpError: the section is damaged, or lacks a value of the allocations.
+    """
+    lines = source.lines
+    try:
+        position = lines.index(_HEADING) + 1
+    except ValueError:
+        return None
+    parser = InstructionParser(source, StackFrames())
+    instructions: dict[str, Instruction] = {}
+    values: set[str] = set()
+    pending: str | None = None
+    while position < len(lines) and not lines[position].startswith(_LIVE_RANGES):
+        line = lines[position]
+        position += 1
+        if line.startswith("<"):
+            match = _VALUE.fullmatch(line)
+            if match is None or pending is not None:
+                source.fail_at(position, "`<id name @color>` after the previous instruction")
+            pending = match[1]
+            values.add(pending)
+        elif line.startswith(_FROM):
+            if pending is None:
+                source.fail_at(position, "`<id name @color>` before its instruction")
+            name = pending.partition("{")[0]
+            text, next_value = _split_next_value(line[len(_FROM) :])
+            if name not in instructions:
+                instruction, _ = parser.parse(text, position)
+                if instruction.name != name:
+                    source.fail(
+                        position,
+                        f"instruction {name}",
+                        shown(instruction.name),
+                        DUMP_AGAIN_OR_REPORT,
+                    )
+                instructions[name] = instruction
+            pending = next_value
+            values.update([next_value] if next_value else [])
+        elif line and not (line in (" positions:", " uses:") or line.startswith("  ")):
+            source.fail_at(position, "a line of `Used values:`")
+    if pending is not None:
+        source.fail(
+            position, f"`{_FROM.strip()} …` of {pending}", "the end of the section", COPY_AGAIN
+        )
+    for allocation in allocations:
+        for value in allocation.values:
+            if value.name not in values:
+                source.fail(
+                    position, f"value {value.name} among the used values", "none", COPY_AGAIN
+                )
+    computation = Computation(COMPUTATION, tuple(instructions.values()), root="")
+    return HloModule(name="", computations={COMPUTATION: computation}, entry=None, complete=False)
+
+
+def _split_next_value(text: str) -> tuple[str, str | None]:
+    """The instruction's text, and the name of the value that follows it on the same line, if any.
+
+    Up to jaxlib 0.4 there is no line end after the instruction of a phi.
+    """
+    start = text.rfind("<")
+    match = _VALUE.fullmatch(text, start) if start > 0 else None
+    return (text[:start], match[1]) if match else (text, None)

@@ -1,0 +1,105 @@
+"""Whether a folder holds the dump that a compile made: its plan, and all that its files state.
+
+A golden stays as it is where only digits that a CPU computed differ, or numbers of names.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, Part
+from xlapipe.dump.dump import (
+    HLO,
+    PLAN,
+    read_checked_file,
+    read_file,
+    read_manifest,
+    write_source_lines,
+)
+from xlapipe.dump.manifest import MANIFEST, Manifest
+from xlapipe.dump.normal_form.constant_values import split_constants
+from xlapipe.dump.normal_form.plan import NormalForm, compare, read_normal_form
+from xlapipe.dump.readers.file_contents import plain_name
+from xlapipe.dump.readers.source_lines import SourceLines
+from xlapipe.errors import DumpError
+
+_OP_NAME = re.compile(rb'op_name="((?:[^"\\]|\\.)*)"')
+
+
+def notes_if_same(
+    folder: Path, manifest: Manifest, files: Mapping[str, bytes], normal: NormalForm
+) -> tuple[str, ...] | None:
+    """What differs from the dump in `folder` without being a change; None if it is another dump.
+
+    Args:
+      manifest: of a compile, with the names of all its files.
+      files: their contents by name.
+      normal: their normal form.
+    """
+    try:
+        golden = read_manifest(folder, check_files=False)
+        if _stated(golden) != _stated(manifest) or _names(folder) != {*files, MANIFEST}:
+            return None
+        kept = {
+            name: read_checked_file(folder, golden, name) if digest else b""
+            for name, digest in golden.files.items()
+        }
+        if any(kept[name] != files[name] for name in kept.keys() - _covered(manifest)):
+            return None
+        if any(_op_names(kept[name]) != _op_names(files[name]) for name in _texts(manifest)):
+            return None
+        comparison = compare(read_normal_form(folder), normal)
+    except DumpError:
+        return None
+    return comparison.notes if comparison.stage is None else None
+
+
+def write_lines(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes where the instructions are now, if they have the names of those in `folder`.
+
+    Args:
+      files: of a compile with the same plan.
+    """
+    manifest = read_manifest(folder, check_files=False)
+    if SOURCE_LINES not in manifest.files:
+        return
+    for name in _texts(manifest):
+        if _without_constants(read_file(folder, name)) != _without_constants(files[name]):
+            return
+    lines = SourceLines.from_bytes(files[SOURCE_LINES], where=str(folder))
+    lines = replace(lines, module_sha256=manifest.files[MODULE])
+    write_source_lines(folder, {SOURCE_LINES: lines.to_bytes()})
+
+
+def _names(folder: Path) -> set[str]:
+    return {plain_name(item.name) for item in folder.iterdir()}
+
+
+def _stated(manifest: Manifest) -> dict[str, object]:
+    return {**manifest.to_json(), "files": sorted(manifest.files)}
+
+
+def _covered(manifest: Manifest) -> set[str | None]:
+    """Names of the files that the normal form and the names of operations stand for."""
+    xla = platform_named(manifest.platform).dump_files
+    names = {file.name for file in xla if file.part is not Part.TARGET_CONFIG}
+    return {*names, PLAN, HLO, SOURCE_LINES}
+
+
+def _texts(manifest: Manifest) -> list[str]:
+    platform = platform_named(manifest.platform)
+    names = (platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO))
+    return [name for name in names if name is not None]
+
+
+def _op_names(text: bytes) -> Counter[bytes]:
+    """The scopes of the program's instructions, which the normal form leaves out."""
+    return Counter(_OP_NAME.findall(text))
+
+
+def _without_constants(text: bytes) -> str:
+    """A module's text without values of constants, and without XLA's digest of them in its head."""
+    return split_constants(text.decode(errors="replace").partition("\n")[2])[0]

@@ -1,0 +1,164 @@
+"""The record of measured times of a plan's kernels: `time_record.json` in a dump's folder."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from xlapipe.devices.targets.catalogue import is_same_device
+from xlapipe.errors import DumpError
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Line, Seconds, Text, read_typed, typed
+from xlapipe.files.visible_text import visible_line
+from xlapipe.files.writing import write_files
+from xlapipe.time.profiles.measured import Measured
+
+# Times are medians of several calls, each of its own; the sum of medians is not the median of sums.
+_MEDIANS_DIFFER = 1.25
+_MAX_BYTES = 64 * 1024 * 1024
+TIME_RECORD = "time_record.json"
+_SCHEMA_VERSION = 1
+_REFUSAL = Refusal(DumpError, "measure it again with `xlapipe run DIR --profile`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRecord:
+    """Measured times; seconds are per step, medians over the profiled steps.
+
+    Attributes:
+      wall_seconds: of a call without the profiler.
+      profiled_wall_seconds: of a call with it; the difference is the profiler's overhead.
+      measured: the profile, joined with the plan.
+      provenance: device, driver, versions, command and date; see `run_record`.
+    """
+
+    wall_seconds: float
+    profiled_wall_seconds: float
+    measured: Measured
+    provenance: Mapping[str, Any]
+
+    @property
+    def seconds_of(self) -> Mapping[str, float]:
+        """Seconds per step by name of the instruction."""
+        return {kernel.name: kernel.seconds for kernel in self.measured.kernels}
+
+    def refuse_unless_of(self, device: str, *, where: Path) -> None:
+        """Raises DumpError for a record of another device than `device`."""
+        own = self.provenance["device"]
+        if not is_same_device(own, device):
+            _REFUSAL.fail(
+                f"{where / TIME_RECORD}: device: expected {device!r}, as in the manifest, found "
+                f"{own!r}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; largest kernels first."""
+        data = asdict(self)
+        measured = data.pop("measured")
+        for name in ("kernels", "unmatched"):
+            measured[name] = sorted(
+                (_rounded(row) for row in measured[name]), key=lambda row: -row["seconds"]
+            )
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            **data.pop("provenance"),
+            **_rounded(data),
+            **_rounded(measured),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, *, where: str) -> "TimeRecord":
+        """The record that `to_json` wrote.
+
+        Raises:
+          DumpError: the data has another form.
+        """
+        try:
+            return _record(typed(_File, data))
+        except ValueError as error:
+            _REFUSAL.fail(f"{where}: {visible_line(str(error))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File(Measured):
+    """The file's content but for `schema_version`."""
+
+    wall_seconds: Seconds
+    profiled_wall_seconds: Seconds
+    device: Annotated[Line, Meta(min_length=1)]
+    driver: Line | None = None
+    versions: Mapping[Line, Line] | None = None
+    command: Text | None = None
+    date: Line | None = None
+
+
+def _record(file: _File) -> TimeRecord:
+    """Raises ValueError for times that contradict each other."""
+    measured = Measured(**{item.name: getattr(file, item.name) for item in fields(Measured)})
+    _check(measured)
+    names = ("device", "driver", "versions", "command", "date")
+    values = {name: getattr(file, name) for name in names}
+    return TimeRecord(
+        wall_seconds=file.wall_seconds,
+        profiled_wall_seconds=file.profiled_wall_seconds,
+        measured=measured,
+        provenance={name: value for name, value in values.items() if value is not None},
+    )
+
+
+def _check(measured: Measured) -> None:
+    """Refuses times that contradict each other: of one kernel twice, or longer than all kernels."""
+    names = [kernel.name for kernel in measured.kernels]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"kernel {twice!r:.60} is listed twice")
+    kernels = sum(kernel.seconds for kernel in (*measured.kernels, *measured.unmatched))
+    joined = measured.by_name_seconds + measured.by_order_seconds
+    if sum(kernel.seconds for kernel in measured.kernels) > joined * _MEDIANS_DIFFER + 1e-9:
+        raise ValueError(f"the kernels take {kernels:.9f} s, more than the {joined:.9f} s joined")
+
+
+def _rounded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds to the nanosecond's tenth, which is finer than the profiler measures."""
+    return {
+        key: round(value, 10) if isinstance(value, float) else value for key, value in data.items()
+    }
+
+
+def write_time_record(folder: Path, record: TimeRecord) -> Path:
+    """Writes the record into a dump's folder; returns its path.
+
+    Raises:
+      XlapipeError: it cannot be written.
+    """
+    path = folder / TIME_RECORD
+    write_files({path: (json.dumps(record.to_json(), indent=1) + "\n").encode()})
+    return path
+
+
+def read_time_record(folder: Path) -> TimeRecord | None:
+    """The record in a dump's folder; None if there is none.
+
+    Raises:
+      DumpError: it is damaged.
+    """
+    path = folder / TIME_RECORD
+    if not os.path.lexists(path):
+        return None
+    file = read_typed(
+        path,
+        _File,
+        limit_bytes=_MAX_BYTES,
+        refusal=_REFUSAL,
+        follow_links=False,
+        schema_version=_SCHEMA_VERSION,
+    )
+    try:
+        return _record(file)
+    except ValueError as error:
+        _REFUSAL.fail(f"{path}: {visible_line(str(error))}")

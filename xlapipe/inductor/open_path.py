@@ -1,0 +1,35 @@
+"""Opens what XLA wrote at a path, and refuses what torch Inductor wrote there."""
+
+from pathlib import Path
+
+from xlapipe.dump.dump import is_dump, open_dump
+from xlapipe.dump.opened import Opened
+from xlapipe.dump.readers import read_path
+from xlapipe.errors import DumpError
+from xlapipe.plans.program import Program
+
+
+def is_inductor_dump(path: Path) -> bool:
+    """Whether torch Inductor wrote what is at `path`."""
+    if is_dump(path):
+        return False
+    from xlapipe.inductor.graph_files import is_inductor  # 12 modules that no dump of XLA needs
+
+    return is_inductor(path)
+
+
+def open_path(path: Path) -> Opened:
+    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
+
+    Raises:
+      DumpError: a file is missing, damaged, made by a newer xlapipe, or by torch Inductor.
+      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
+    """
+    if is_dump(path):
+        return Opened.of_dump(open_dump(path))
+    if is_inductor_dump(path):
+        raise DumpError(
+            f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
+            "show`, `report` or `check`, which read both; `diff` takes one of each"
+        )
+    return Opened(path, Program(read_path(path)))

@@ -1,5 +1,0 @@
-"""Predicted time of a step: a pure function of a plan and a calibration, without jax."""
-
-from xlapipe.predict.predict import PredictedKernel, Prediction, basis_of, predict
-
-__all__ = ["PredictedKernel", "Prediction", "basis_of", "predict"]

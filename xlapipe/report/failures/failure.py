@@ -1,0 +1,122 @@
+"""A memory failure, as a log reports it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from xlapipe.report.failures.allocator_dump import AllocatorDump
+from xlapipe.report.failures.sizes import LoggedSize
+
+
+class FailureKind(StrEnum):
+    """What failed, or why it failed."""
+
+    EXECUTION = "execution"
+    COMPILE = "compile"
+    ARGUMENT = "argument"
+    AUTOTUNING = "autotuning"
+    FRAGMENTATION = "fragmentation"
+    OTHER_PROCESS = "other_process"
+    LIBRARY = "library"
+
+
+class Memory(StrEnum):
+    """Which memory ran out."""
+
+    DEVICE = "device"
+    HOST = "host"
+    ON_CHIP = "on_chip"  # of a kernel: a GPU's shared or tensor memory, a TPU's VMEM or SMEM
+
+
+class Hardware(StrEnum):
+    """What the log is about, as far as its words show it."""
+
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The last line of a traceback that is not of a library.
+
+    Attributes:
+      source: `file:line`.
+      function: what that line calls, e.g. `train_step`; None if it calls several.
+    """
+
+    source: str
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBuffer:
+    """A buffer that XLA lists in its error.
+
+    Attributes:
+      op_name, source, label, shape: None if XLA did not print it.
+      source: `file:line`.
+      label: the HLO instruction.
+    """
+
+    size_bytes: int
+    op_name: str | None = None
+    source: str | None = None
+    label: str | None = None
+    shape: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFailure:
+    """One failure. A figure that the log does not contain is None.
+
+    Attributes:
+      line: line number of the message in the log, from 1.
+      message: the message, on one line.
+      reason: the part of the log that decided `kind`.
+      requested: what was asked for: one allocation, or, if a compile failed, the whole program.
+      executable_name: the module, e.g. `jit_train_step`.
+      device: as the log names it, e.g. `GPU_0`.
+      memory: which memory ran out.
+      hardware: None if the words fit several.
+      limit_bytes: what the allocator or the compiler may use.
+      held_bytes: what was in use in the allocator.
+      free, largest_free: what was free, and its largest piece.
+      call: the user's line in the traceback of the message.
+      parts: names and bytes of parts of the request or of the program.
+      buffers: the largest buffers of the program, as XLA lists them.
+      allocator: the allocator's own dump.
+      raised: whether it is the message of an exception, which can end the run.
+    """
+
+    kind: FailureKind
+    line: int
+    message: str
+    reason: str
+    requested: LoggedSize | None = None
+    executable_name: str | None = None
+    device: str | None = None
+    memory: Memory = Memory.DEVICE
+    hardware: Hardware | None = None
+    limit_bytes: int | None = None
+    held_bytes: int | None = None
+    free: LoggedSize | None = None
+    largest_free: LoggedSize | None = None
+    call: Call | None = None
+    parts: tuple[tuple[str, int], ...] = ()
+    buffers: tuple[LoggedBuffer, ...] = field(default=())
+    allocator: AllocatorDump | None = None
+    raised: bool = False
+
+    @property
+    def requested_bytes(self) -> int | None:
+        """Bytes of `requested`."""
+        return self.requested.size_bytes if self.requested is not None else None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Bytes of `free`."""
+        return self.free.size_bytes if self.free is not None else None
+
+    @property
+    def largest_free_bytes(self) -> int | None:
+        """Bytes of `largest_free`."""
+        return self.largest_free.size_bytes if self.largest_free is not None else None

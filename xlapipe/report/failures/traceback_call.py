@@ -1,0 +1,45 @@
+"""The user's line in a traceback, and what it calls."""
+
+import builtins
+import re
+
+from xlapipe.report.failures.failure import Call
+
+_FRAME = re.compile(
+    r"""^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<function>\S+))?[ \t]*\n"""
+    r"""(?:\s+(?!File ")(?P<code>[^\n]+)(?:\n(?P<marks>[ \t]*[\^~][\^~ ]*)$)?)?""",
+    re.MULTILINE,
+)
+# Files of installed packages, and of the interpreter itself.
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|jax|jaxlib|flax|optax|equinox|haiku|torch_xla)/"
+    r"|/lib/python3\.\d+/|^<(?:frozen|string)"
+)
+# Functions that a step is passed through: `float(step(x))`, `jax.block_until_ready(step(x))`.
+_AROUND = re.compile(rf"(?:jax|jnp|np|numpy|time|tqdm)\.|(?:{'|'.join(dir(builtins))})$")
+_CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
+
+
+def called_by(traceback: str) -> Call | None:
+    """The last frame of `traceback` that is not of a library; None if it has none."""
+    frames = [match for match in _FRAME.finditer(traceback) if not _LIBRARY.search(match["file"])]
+    if not frames:
+        return None
+    frame = frames[-1]
+    return Call(f"{frame['file']}:{frame['line']}", _called(frame))
+
+
+def _called(frame: re.Match[str]) -> str | None:
+    """The name before the bracket that the marks below the line, if any, begin with."""
+    code, marks = frame["code"], frame["marks"]
+    if code is None:
+        return None
+    if marks is not None:
+        column = frame.start("code") - frame.string.rfind("\n", 0, frame.start("code")) - 1
+        code = code[max(0, len(marks) - len(marks.lstrip()) - column) :]
+        match = _CALL.match(code)
+        if match is not None:
+            return match[1]
+    names = _CALL.findall(code)
+    names = [name for name in names if not _AROUND.match(name)] or names
+    return names[0] if len(names) == 1 else None

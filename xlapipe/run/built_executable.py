@@ -1,0 +1,114 @@
+"""A built executable in host memory, and what its kernels need to be loaded. Imports no jax.
+
+The executable is in PJRT's serialised form, never a pickle. Its bytes are compared with the
+manifest's digest when they are read; all that describes it is plain data.
+"""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
+from xlapipe.dump.dump import EXECUTABLE, read_checked_file, read_manifest
+from xlapipe.dump.manifest import Manifest
+from xlapipe.errors import DumpError
+
+_PLUGIN = "jax_cuda13_plugin"
+_MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
+# Field 2 of SerializedXlaExecutableMetadata, a string of 9 bytes.
+_RUNTIME = b"\x12\x09pjrt_ifrt"
+_MOSAIC_VARIABLE = "MOSAIC_GPU_RUNTIME_LIB_PATH"
+
+
+@dataclass(frozen=True)
+class BuiltExecutable:
+    """An executable in a folder that `xlapipe build` made, in host memory.
+
+    Attributes:
+      content: what XLA serialised; its digest is that in the manifest.
+    """
+
+    path: Path
+    manifest: Manifest
+    content: bytes
+
+    @property
+    def has_mosaic_kernels(self) -> bool:
+        """Whether it calls kernels through Mosaic GPU."""
+        return MOSAIC_CALL.encode() in self.content
+
+    @property
+    def pjrt_content(self) -> bytes:
+        """The content without the metadata that jax's runtime (IFRT) writes before PJRT's bytes.
+
+        The metadata is a protobuf message after its length in bytes, a varint; it begins with a
+        version and the runtime's name.
+        """
+        length, start = _varint(self.content)
+        metadata = self.content[start : start + length]
+        return self.content[start + length :] if _RUNTIME in metadata[:16] else self.content
+
+    def not_loaded(self, error: Exception) -> DumpError:
+        """The error that a plugin cannot load it."""
+        return DumpError(
+            f"{self.path / EXECUTABLE}: this jaxlib cannot load it: {error}; fix: build it again"
+        )
+
+
+def read_executable(path: Path) -> BuiltExecutable:
+    """Reads the executable of a folder that `xlapipe build` made; needs no GPU.
+
+    Raises:
+      DumpError: the folder is damaged or holds no executable.
+    """
+    manifest = built_manifest(path)
+    return BuiltExecutable(path, manifest, read_checked_file(path, manifest, EXECUTABLE))
+
+
+def built_manifest(path: Path) -> Manifest:
+    """The manifest of a folder that `xlapipe build` made.
+
+    Checks no digests: the files that a plan is read from may take longer to decompress than the
+    executable to load. Files are checked where they are read.
+
+    Raises:
+      DumpError: the manifest is missing or damaged, or lists no executable.
+    """
+    manifest = read_manifest(path, check_files=False)
+    if (
+        EXECUTABLE not in manifest.files
+        and not platform_named(manifest.platform).builds_executables
+    ):
+        raise DumpError(
+            f"{path}: holds a plan for {manifest.device}, and executables are built for NVIDIA "
+            "GPUs only; fix: run a folder that `xlapipe build` made for a GPU"
+        )
+    if EXECUTABLE not in manifest.files:
+        raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
+    return manifest
+
+
+def locate_mosaic_runtime() -> bool:
+    """Sets the path of the library that Mosaic GPU kernels call, if it is installed.
+
+    Importing `jax.experimental.mosaic.gpu` does the same, but takes half a second.
+    """
+    spec = find_spec(_PLUGIN)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        library = Path(folder) / _MOSAIC_RUNTIME
+        if library.is_file():
+            os.environ[_MOSAIC_VARIABLE] = str(library)
+            return True
+    return False
+
+
+def _varint(content: bytes) -> tuple[int, int]:
+    """The integer at the start of a protobuf message, and the number of its bytes."""
+    value = 0
+    for index, byte in enumerate(content[:10]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, index + 1
+    return 0, 0

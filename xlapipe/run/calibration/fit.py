@@ -1,0 +1,284 @@
+"""Makes a calibration from the profiles of its programs."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from xlapipe.devices.targets.device import Device
+from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.cost.step_cost import step_cost
+from xlapipe.time.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    Constants,
+    TimedKernel,
+    lines_of,
+)
+from xlapipe.time.predict.gpu import gpu_of
+from xlapipe.time.predict.kernel_time import formula_seconds
+from xlapipe.time.predict.kernel_work import work_of
+from xlapipe.time.predict.launches import (
+    Launch,
+    Loop,
+    Step,
+    graphs_of,
+    launches_of,
+    leaves_of,
+    thunks_of,
+)
+from xlapipe.time.predict.pallas_work import UNCOUNTED
+from xlapipe.time.predict.work import KernelWork
+from xlapipe.time.profiles.measured import Measured
+
+# Of the L2 cache, what kernels find again: it is set-associative, and in two halves.
+_L2_SHARE = 0.6
+# The latency of device memory, for a kernel that starts with an empty cache.
+_COLD_SECONDS = 0.45e-6
+_NEEDED = (
+    "launches/chain_256_no_graph",
+    "launches/loop_100_of_3",
+    "launches/loop_100_of_10",
+    "launches/until_100_of_1",
+)
+# A program waits for the host if it takes longer than its kernels by this factor and seconds more.
+_WAITING, _SHORT_WAIT = 1.3, 20e-6
+_WEIGHTED_AGAIN = 30
+# Operations on arrays of a Pallas kernel that mostly reads and writes.
+_SHORT_SEQUENCE = 32
+
+
+@dataclass(frozen=True)
+class ProgramProfile:
+    """A program of the calibration, as it ran.
+
+    Attributes:
+      wall_seconds: of calls without the profiler.
+    """
+
+    name: str
+    plan: Plan
+    measured: Measured
+    wall_seconds: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    program: str
+    work: KernelWork
+    cached_bytes: float
+    in_graph: bool
+    seconds: float
+    launches: float
+
+
+def calibration_of(
+    profiles: Sequence[ProgramProfile], device: Device, provenance: Mapping[str, Any]
+) -> Calibration:
+    """The calibration that follows from the profiles of `probes`.
+
+    Args:
+      device: of the GPU, from its datasheet.
+    """
+    samples = [sample for profile in profiles for sample in _samples(profile, device)]
+    constants = _constants({profile.name: profile for profile in profiles}, samples, device)
+    return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
+
+
+def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
+    return _merged(
+        TimedKernel(
+            kind=sample.work.kind,
+            point=sample.work.point,
+            in_graph=sample.in_graph,
+            ratio=sample.seconds / formula_seconds(sample.work, sample.cached_bytes, constants),
+            microseconds=sample.seconds * 1e6,
+            launches=sample.launches,
+            program=sample.program,
+        )
+        for sample in samples
+        if sample.seconds > 0
+    )
+
+
+def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
+    """One for kernels of the same kind and point: the geometric mean of their times."""
+    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
+    for kernel in kernels:
+        point = tuple(round(number, 1) for number in kernel.point)
+        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
+    return tuple(
+        group[0]._replace(
+            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
+            microseconds=math.exp(
+                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
+            ),
+        )
+        for group in groups.values()
+    )
+
+
+def _samples(profile: ProgramProfile, device: Device) -> Iterator[_Sample]:
+    """Each kernel of a program, with the mean of what its launches find in the cache.
+
+    Pallas kernels that mostly read and write are also as if their code was not counted: dumps of
+    others lack it.
+    """
+    yield from _samples_of(profile, profile.plan, device)
+    codes = profile.plan.kernel_codes
+    if codes and all(code.sequence <= _SHORT_SEQUENCE and not code.flops for code in codes):
+        samples = _samples_of(profile, replace(profile.plan, kernel_codes=()), device)
+        yield from (sample for sample in samples if sample.work.kind == UNCOUNTED)
+
+
+def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator[_Sample]:
+    cost = step_cost(plan, device)
+    if cost is None or plan.module is None:
+        return
+    nodes = schedule_of(plan.module)
+    thunks, graphs = thunks_of(plan, nodes), graphs_of(plan, nodes)
+    link_bytes = {item.instruction: item.wire_bytes or 0 for item in plan.collectives or ()}
+    seconds_of = {kernel.name: kernel for kernel in profile.measured.kernels}
+    launches: dict[str, list[float]] = {}
+    sites = {}
+    for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * device.l2_bytes)), 1):
+        name = launch.site.instruction.name
+        sites[name] = launch.site
+        count = launches.setdefault(name, [0.0, 0.0])
+        count[0] += times
+        count[1] += times * launch.cached_bytes
+    unknown = any(getattr(node, "trips", 0) is None for node in nodes)
+    for name, (runs_seen, cached) in launches.items():
+        kernel = seconds_of.get(name)
+        if kernel is None or not kernel.launches:
+            continue
+        runs = kernel.launches if unknown else runs_seen
+        work = work_of(
+            sites[name],
+            cost.one_launch[name][0],
+            plan.module,
+            thunks.get(name),
+            link_bytes.get(name, 0),
+            gpu=gpu_of(device),
+        )
+        yield _Sample(
+            profile.name,
+            work,
+            cached / runs_seen,
+            name in graphs,
+            kernel.seconds / runs,
+            max(1.0, kernel.launches / runs),
+        )
+
+
+def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[Launch, int]]:
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step, times
+        elif isinstance(step, Loop):
+            trips = 1 if step.trips is None else step.trips
+            yield from _flat(step.first, times)
+            if trips > 1:
+                yield from _flat(step.other, times * (trips - 1))
+        elif step.branches:
+            yield from _flat(step.branches[0], times)
+
+
+def _constants(
+    profiles: Mapping[str, ProgramProfile], samples: Sequence[_Sample], device: Device
+) -> Constants:
+    """Each constant from the programs that isolate it."""
+
+    def one(name: str) -> _Sample:
+        for sample in samples:
+            if sample.program == name:
+                return sample
+        raise CalibrationError(f"{name}, from which a constant follows, was not timed")
+
+    missing = [name for name in _NEEDED if name not in profiles]
+    if missing:
+        raise CalibrationError(
+            f"not timed, and needed for the constants: {', '.join(missing)}; fix: run it on a GPU "
+            "that nothing else uses"
+        )
+
+    launch = one("launches/add_256").seconds
+    largest = one("launches/add_134217728")
+    hot, hotter = one("launches/add_4194304"), one("launches/add_1048576")
+    l2_bandwidth = (hot.work.touched_bytes - hotter.work.touched_bytes) / max(
+        hot.seconds - hotter.seconds, 1e-9
+    )
+    arithmetic = one("launches/arithmetic")
+    threads = one("launches/iota")
+    chain, loop = (
+        profiles["launches/chain_256_no_graph"].measured,
+        profiles["launches/loop_100_of_10"].measured,
+    )
+    host_loop = profiles["launches/loop_100_of_3"].measured
+    until = profiles["launches/until_100_of_1"].measured
+    return Constants(
+        launch_seconds=launch * 0.9,
+        cold_seconds=_COLD_SECONDS,
+        bandwidth=largest.work.touched_bytes / (largest.seconds - launch),
+        l2_bandwidth=max(l2_bandwidth, device.bandwidth),
+        l2_bytes=_L2_SHARE * device.l2_bytes,
+        operation_rate=arithmetic.work.operations / arithmetic.seconds,
+        thread_rate=threads.work.threads / threads.seconds,
+        peak_flops={name: rate for name, rate in device.peak_flops.items() if rate},
+        link_bandwidth=device.link_bandwidth or 1.0,
+        kernel_interval_seconds=chain.span_seconds / 256,
+        loop_interval_seconds=host_loop.span_seconds / 402,
+        graph_interval_seconds=loop.span_seconds / 100,
+        sync_seconds=until.span_seconds / 100 - 3 * host_loop.span_seconds / 402,
+        **_gaps(profiles),
+        **_call(profiles),
+    )
+
+
+def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
+    """Between kernels that are long enough for the host to be ahead of the device."""
+    outside, inside = [], []
+    for profile in profiles.values():
+        measured, plan = profile.measured, profile.plan
+        count = sum(kernel.launches for kernel in measured.kernels)
+        if plan.module is None or count < 2:
+            continue
+        gap = (measured.span_seconds - measured.kernel_seconds) / (count - 1)
+        graphs = graphs_of(plan, schedule_of(plan.module))
+        if len(graphs) == len(measured.kernels):
+            inside.append(gap)
+        elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in measured.kernels):
+            outside.append(gap)
+    return {
+        "gap_seconds": max(1e-8, min([gap for gap in outside if gap > 0.5e-6] or [0.9e-6])),
+        "graph_gap_seconds": max(1e-8, median(inside or [0.2e-6])),
+    }
+
+
+def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
+    """The host's part of a call, of programs that do not wait for the host between kernels.
+
+    The sum of absolute errors is least, by least squares that are weighted again and again
+    (Schlossmacher, An iterative technique for absolute deviations curve fitting, 1973).
+    """
+    rows, rest = [], []
+    for profile in profiles.values():
+        measured, module = profile.measured, profile.plan.module
+        waits = measured.span_seconds > _WAITING * measured.kernel_seconds + _SHORT_WAIT
+        if module is None or not profile.wall_seconds or waits:
+            continue
+        of_graphs = len(graphs_of(profile.plan, schedule_of(module)))
+        rows.append((1.0, float(leaves_of(profile.plan)), float(of_graphs)))
+        rest.append(median(profile.wall_seconds) - measured.span_seconds)
+    counts, seconds = np.array(rows), np.array(rest)
+    weights = np.ones(len(seconds))
+    parts = np.zeros(3)
+    for _ in range(_WEIGHTED_AGAIN):
+        parts = np.linalg.lstsq(counts * weights[:, None], seconds * weights)[0]
+        weights = 1 / np.sqrt(np.maximum(np.abs(seconds - counts @ parts), 1e-6))
+    call, leaf, graph_kernel = (max(1e-7, float(part)) for part in parts)
+    return {"call_seconds": call, "leaf_seconds": leaf, "graph_kernel_seconds": graph_kernel}

@@ -1,0 +1,193 @@
+"""Probes of products, convolutions, attention, solvers and transforms: of libraries or of XLA."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from xlapipe.run.calibration.draws import (
+    BF16,
+    F16,
+    F32,
+    Drawn,
+    Rng,
+    float_type,
+    gradient_of_squares,
+    one_of,
+    size,
+)
+from xlapipe.run.calibration.timed_program import Arg
+
+# Elements of the largest array, and multiply-adds, as powers of two.
+_MOST, _MOST_OPERATIONS = 24.0, 36.0
+_LAYOUTS = ("bmk,bkn", "bmk,bnk", "bkm,bkn", "mbk,kbn")
+
+
+def products(rng: Rng) -> Drawn:
+    """Of one or many matrices, in any layout, with what models do to the result; gradients."""
+    dtype = one_of(rng, (F32, F32, BF16, BF16, BF16, F16, jnp.complex64))
+    batch = 1 if rng.random() < 0.5 else size(rng, 1, 11)
+    m, k, n = (size(rng, 2, 13) for _ in range(3))
+    shape = one_of(rng, ("any", "any", "row", "few terms", "tall"))
+    if shape == "row":
+        batch, m = 1, int(rng.integers(1, 9))
+    elif shape == "few terms":
+        k = int(rng.integers(2, 17))
+    elif shape == "tall":
+        batch, m, k, n = 1, size(rng, 3, 7), size(rng, 15, 18), size(rng, 3, 7)
+    while batch * max(m * k, k * n, m * n) > 2**_MOST or batch * m * k * n > 2**_MOST_OPERATIONS:
+        batch, m, k, n = (max(1, (3 * side) // 4) for side in (batch, m, k, n))
+    layout, after = one_of(rng, _LAYOUTS), one_of(rng, ("", "", "gelu", "softmax", "residual"))
+    exact = "highest" if dtype == F32 and rng.random() < 0.2 else None
+
+    def product(a: Any, b: Any, c: Any) -> Any:
+        y = jnp.einsum(f"{layout}->bmn", a, b, precision=exact)
+        if dtype == jnp.complex64:
+            return y
+        if after == "softmax":
+            return jax.nn.softmax(y.astype(F32) * 0.1, -1).astype(dtype)
+        return jax.nn.gelu(y + c[0, 0]) if after == "gelu" else y + c if after else y
+
+    dims = {"b": batch, "m": m, "k": k, "n": n}
+    left, right = (tuple(dims[letter] for letter in part) for part in layout.split(","))
+    backward = dtype != jnp.complex64 and rng.random() < 0.25
+    return (
+        gradient_of_squares(product, (0, 1)) if backward else product,
+        Arg(left, dtype),
+        Arg(right, dtype, scale=k**-0.5),
+        Arg((batch, m, n) if after == "residual" else (1, 1, n), dtype),
+    )
+
+
+def quantised(rng: Rng) -> Drawn:
+    """Products of numbers of 8 bits, with a scale for each column."""
+    rows, terms, columns = (size(rng, 4, 12) // 16 * 16 for _ in range(3))
+    dtype, sums = one_of(rng, ((jnp.int8, jnp.int32), (jnp.float8_e4m3fn, F32)))
+
+    def fn(x: Any, weights: Any, scales: Any) -> Any:
+        y = lax.dot_general(x, weights, (((1,), (0,)), ((), ())), preferred_element_type=sums)
+        return (y.astype(F32) * scales).astype(BF16)
+
+    arrays = (Arg((rows, terms), dtype, below=127), Arg((terms, columns), dtype, below=127))
+    return fn, *arrays, Arg((columns,))
+
+
+def convolutions(rng: Rng) -> Drawn:
+    """Over one to three axes; in groups, strided, dilated or transposed; with bias and gradient."""
+    axes, dtype = one_of(rng, (1, 2, 2, 2, 3)), float_type(rng)
+    side = size(rng, *{1: (6, 13), 2: (3, 8), 3: (3, 6)}[axes])
+    inputs, outputs = (
+        one_of(rng, (1, 3, 4)) if rng.random() < 0.15 else size(rng, 3, 9.5) for _ in range(2)
+    )
+    way = one_of(rng, ("plain", "plain", "plain", "depthwise", "groups", "dilated", "transposed"))
+    groups = {"depthwise": inputs, "groups": one_of(rng, (2, 4, 8))}.get(way, 1)
+    inputs, outputs = (-(-channels // groups) * groups for channels in (inputs, outputs))
+    window, stride = one_of(rng, (1, 3, 3, 5, 7, *(15, 31)[: axes == 1])), one_of(rng, (1, 1, 2))
+    one = axes * np.log2(side) + np.log2(max(inputs, outputs))
+    operations = one + np.log2(window**axes * min(inputs, outputs) / groups)
+    most = min(rng.uniform(14, _MOST) - one, _MOST_OPERATIONS - operations)
+    batch = size(rng, 0, max(0.0, min(8.0, most)))
+    letters = "DHW"[-axes:]
+    layout = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    dilation, strides = (2,) * axes if way == "dilated" else None, (stride,) * axes
+    biased, backward = rng.random() < 0.3, rng.random() < 0.5
+
+    def convolved(x: Any, w: Any, b: Any) -> Any:
+        if way == "transposed":
+            y = lax.conv_transpose(x, w, strides, "SAME", dimension_numbers=layout)
+        else:
+            y = lax.conv_general_dilated(
+                x, w, strides, "SAME", None, dilation, layout, feature_group_count=groups
+            )
+        return jax.nn.relu(y + b) if biased else y
+
+    return (
+        gradient_of_squares(convolved, (0, 1)) if backward else convolved,
+        Arg((batch, *(side,) * axes, inputs), dtype),
+        Arg((*(window,) * axes, inputs // groups, outputs), dtype, scale=0.05),
+        Arg((outputs,), dtype),
+    )
+
+
+def attention(rng: Rng) -> Drawn:
+    """cuDNN's fused attention, and its gradient."""
+    batch, heads, width = size(rng, 0, 4), size(rng, 2, 4), one_of(rng, (64, 128))
+    length = size(rng, 8, 12) // 64 * 64
+    attend = partial(
+        jax.nn.dot_product_attention, implementation="cudnn", is_causal=rng.random() < 0.5
+    )
+    q = Arg((batch, length, heads, width), BF16)
+    return gradient_of_squares(attend, (0, 1, 2)) if rng.random() < 0.5 else attend, q, q, q
+
+
+def _solved(way: str, dtype: Any, rng: Rng) -> Drawn:
+    """One or several matrices that are factorised, inverted or solved for columns."""
+    batch = 1 if rng.random() < 0.5 or way in ("eig", "tridiagonal") else size(rng, 1, 9)
+    n = size(rng, 2, min(10.5, (20 - np.log2(batch)) / 2))
+    n = min(n, 256) if way in ("eigh", "svd", "eig") else n
+    columns = 1 if rng.random() < 0.5 else size(rng, 1, 8)
+    rows, shape = n + (size(rng, 0, 10) if way == "qr" else 0), (batch,) * (batch > 1)
+
+    def fn(a: Any, b: Any) -> Any:
+        if dtype != "f64":
+            return _SOLVERS[way](a, b)
+        with jax.enable_x64(True):
+            results = _SOLVERS[way](a.astype(jnp.float64), b.astype(jnp.float64))
+            return jax.tree.map(lambda y: y.astype(F32), results)
+
+    kind, unit = F32 if dtype == "f64" else dtype, 4.0 if rows == n else 0.0
+    a = Arg((*shape, rows, n), kind, scale=0.3 * n**-0.5, identity=unit)
+    return fn, a, Arg((*shape, n, columns), kind)
+
+
+def _tridiagonal(a: Any, b: Any) -> Any:
+    low, high = a[0].at[0].set(0), a[-1].at[-1].set(0)
+    return lax.linalg.tridiagonal_solve(low, a[0] + 4, high, b)
+
+
+_SOLVERS: dict[str, Callable[..., Any]] = {
+    "cholesky": lambda a, _: jnp.linalg.cholesky(a + a.conj().mT),
+    "qr": lambda a, _: jnp.linalg.qr(a),
+    "eigh": lambda a, _: jnp.linalg.eigh(a + a.conj().mT),
+    "svd": lambda a, _: jnp.linalg.svd(a),
+    "lu": lambda a, _: jax.scipy.linalg.lu_factor(a)[0],
+    "solve": jnp.linalg.solve,
+    "inverse": lambda a, _: jnp.linalg.inv(a),
+    "triangle": lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+    "transposed": lambda a, b: lax.linalg.triangular_solve(
+        a, b, left_side=True, lower=True, transpose_a=True
+    ),
+    "eig": lambda a, _: jnp.linalg.eigvals(a),
+    "tridiagonal": _tridiagonal,
+}
+SOLVERS = (
+    *(partial(_solved, way, F32) for way in _SOLVERS),
+    *(partial(_solved, way, "f64") for way in list(_SOLVERS)[:5]),
+    *(partial(_solved, way, jnp.complex64) for way in list(_SOLVERS)[:5]),
+)
+"""Draws of each solver, and of factorisations in other types."""
+
+
+def _transformed(axes: int, way: str, rng: Rng) -> Drawn:
+    """A Fourier transform, real or complex, or as a filter, which also has the inverse one."""
+    batch = size(rng, 0, 8)
+    side = size(rng, 4, min(16.0, (22 - np.log2(batch)) / axes))
+    over = tuple(range(1, axes + 1))
+
+    def fn(x: Any, w: Any) -> Any:
+        if way == "complex":
+            return jnp.fft.fftn(x * (1 + 0.5j), axes=over)
+        spectrum = jnp.fft.rfftn(x, axes=over)
+        return spectrum if way == "real" else jnp.fft.irfftn(spectrum * w[0], (side,) * axes, over)
+
+    return fn, Arg((batch, *(side,) * axes)), Arg((1,))
+
+
+TRANSFORMS = tuple(
+    partial(_transformed, axes, way) for axes in (1, 2, 3) for way in ("complex", "real", "filter")
+)
+"""Draws of each kind of transform, over one to three axes."""

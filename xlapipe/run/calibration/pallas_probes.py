@@ -1,0 +1,185 @@
+"""Probes of Pallas kernels, which Triton compiles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from xlapipe.run.calibration.draws import BF16, F16, F32, I32, Drawn, Rng, float_type, one_of
+from xlapipe.run.calibration.timed_program import Arg
+
+
+def _call(
+    kernel: Callable[..., None],
+    grid: tuple[int, ...],
+    inputs: list[pl.BlockSpec],
+    output: pl.BlockSpec,
+    shape: tuple[int, ...],
+    dtype: Any,
+    warps: int = 4,
+    stages: int = 2,
+    aliases: dict[int, int] | None = None,
+) -> Callable[..., Any]:
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(shape, dtype),
+        grid=grid,
+        in_specs=inputs,
+        out_specs=output,
+        input_output_aliases=aliases or {},
+        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
+    )
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return jnp.dot(x, y, preferred_element_type=F32)
+
+
+def pallas_products(rng: Rng) -> Drawn:
+    """Of matrices in tiles, with a loop over the terms."""
+    rows, columns, terms = (one_of(rng, (512, 1024, 2048, 4096)) for _ in range(3))
+    dtype = one_of(rng, (BF16, BF16, F16, F32))
+    tiles = [(128, 128, 32, 4, 3), (64, 64, 32, 4, 4), (64, 128, 64, 4, 2), (16, 64, 128, 4, 3)]
+    own, side, depth, warps, stages = one_of(rng, tiles + [(128, 128, 64, 8, 3)] * (dtype != F32))
+
+    def kernel(x: Any, y: Any, z: Any) -> None:
+        def part(step: Any, total: Any) -> Any:
+            at = pl.ds(step * depth, depth)
+            return total + _dot(x[:, at], y[at, :])
+
+        z[...] = lax.fori_loop(0, terms // depth, part, jnp.zeros((own, side))).astype(dtype)
+
+    specs = [
+        pl.BlockSpec((own, terms), lambda i, j: (i, 0)),
+        pl.BlockSpec((terms, side), lambda i, j: (0, j)),
+    ]
+    out, grid = pl.BlockSpec((own, side), lambda i, j: (i, j)), (rows // own, columns // side)
+    fn = _call(kernel, grid, specs, out, (rows, columns), dtype, warps, stages)
+    return fn, Arg((rows, terms), dtype), Arg((terms, columns), dtype)
+
+
+def pallas_attention(rng: Rng) -> Drawn:
+    """Attention of blocks of queries over blocks of keys, causal or not."""
+    batch, length, heads, width = one_of(rng, (1, 4)), one_of(rng, (512, 2048)), 8, 64
+    dtype, causal = one_of(rng, (BF16, F16)), rng.random() < 0.5
+    own, side, warps = one_of(rng, ((128, 128, 4), (64, 64, 4), (32, 32, 2)))
+
+    def kernel(q: Any, k: Any, v: Any, out: Any) -> None:
+        first = pl.program_id(0) * own
+        query = q[...]
+
+        def part(step: Any, carry: Any) -> Any:
+            total, most, weight = carry
+            at = pl.ds(step * side, side)
+            score = _dot(query, k[at, :].T) * 0.125
+            if causal:
+                rows, columns = first + jnp.arange(own), step * side + jnp.arange(side)
+                score = jnp.where(rows[:, None] >= columns[None], score, -1e30)
+            larger = jnp.maximum(most, score.max(-1))
+            share, past = jnp.exp(score - larger[:, None]), jnp.exp(most - larger)
+            added = _dot(share.astype(v.dtype), v[at, :])
+            return total * past[:, None] + added, larger, weight * past + share.sum(-1)
+
+        zero = jnp.zeros((own, width)), jnp.full((own,), -1e30), jnp.zeros((own,))
+        last = pl.cdiv(first + own, side) if causal else length // side
+        total, _, weight = lax.fori_loop(0, last, part, zero)
+        out[...] = (total / weight[:, None]).astype(out.dtype)
+
+    block = pl.BlockSpec((None, own, None, width), lambda i, b, h: (b, i, h, 0))
+    keys = pl.BlockSpec((None, length, None, width), lambda i, b, h: (b, 0, h, 0))
+    shape, grid = (batch, length, heads, width), (length // own, batch, heads)
+    fn = _call(kernel, grid, [block, keys, keys], block, shape, dtype, warps)
+    return fn, *[Arg(shape, dtype)] * 3
+
+
+def pallas_rows(rng: Rng) -> Drawn:
+    """Norms, softmaxes and running sums of rows that a block holds whole."""
+    columns, own = one_of(rng, (256, 1024, 4096)), one_of(rng, (1, 2, 4))
+    rows, dtype = one_of(rng, (512, 4096, 16384)), float_type(rng)
+
+    def norm(wide: Any) -> Any:
+        return wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6)
+
+    def softmax(wide: Any) -> Any:
+        share = jnp.exp(wide - wide.max(-1, keepdims=True))
+        return share / share.sum(-1, keepdims=True)
+
+    once = one_of(rng, (norm, softmax, lambda wide: jnp.cumsum(wide, axis=1)))
+
+    def kernel(x: Any, y: Any) -> None:
+        y[...] = once(x[...].astype(F32)).astype(y.dtype)
+
+    block, shape = pl.BlockSpec((own, columns), lambda i: (i, 0)), (rows, columns)
+    return _call(kernel, (rows // own,), [block], block, shape, dtype), Arg(shape, dtype)
+
+
+def pallas_elements(rng: Rng) -> Drawn:
+    """Gated activations, and loops of cheap and of expensive operations in registers."""
+    elements, dtype = 1 << int(rng.integers(14, 25)), float_type(rng)
+    own, warps = one_of(rng, ((256, 1), (1024, 4), (4096, 8)))
+    trips = one_of(rng, (1, 1, 32))
+
+    def gated(x: Any, y: Any) -> Any:
+        return x * jax.nn.sigmoid(x) * y
+
+    def squares(x: Any, y: Any) -> Any:
+        return jnp.where(x * x < 4, x * x + y, x)
+
+    once = one_of(rng, (gated, squares, lambda x, y: jnp.sin(x) + jnp.exp(-y * x)))
+
+    def kernel(x: Any, y: Any, z: Any) -> None:
+        wide, other = x[...].astype(F32), y[...].astype(F32)
+        z[...] = lax.fori_loop(0, trips, lambda _, w: once(w, other), wide).astype(z.dtype)
+
+    block, arg = pl.BlockSpec((own,), lambda i: (i,)), Arg((elements,), dtype)
+    fn = _call(kernel, (elements // own,), [block] * 2, block, (elements,), dtype, warps)
+    return fn, arg, arg
+
+
+def pallas_moves(rng: Rng) -> Drawn:
+    """Rows at given indices, states step after step, and sums added to one result."""
+    way, dtype = one_of(rng, ("gather", "over time", "added")), BF16
+    if way == "gather":
+        rows, width, count = 50000, one_of(rng, (128, 1024)), one_of(rng, (1024, 16384))
+
+        def gather(index: Any, table: Any, out: Any) -> None:
+            out[...] = table[index[...], :]
+
+        specs = [
+            pl.BlockSpec((16,), lambda i: (i,)),
+            pl.BlockSpec((rows, width), lambda i: (0, 0)),
+        ]
+        out = pl.BlockSpec((16, width), lambda i: (i, 0))
+        fn = _call(gather, (count // 16,), specs, out, (count, width), dtype)
+        return fn, Arg((count,), I32, below=rows), Arg((rows, width), dtype)
+    if way == "over time":
+        batch, length, width, own = 8, one_of(rng, (256, 1024)), one_of(rng, (512, 1024)), 64
+
+        def over_time(x: Any, a: Any, y: Any) -> None:
+            def one(step: Any, state: Any) -> Any:
+                state = state * jax.nn.sigmoid(a[step, :].astype(F32)) + x[step, :].astype(F32)
+                y[step, :] = state.astype(y.dtype)
+                return state
+
+            lax.fori_loop(0, length, one, jnp.zeros((own,)))
+
+        block = pl.BlockSpec((None, length, own), lambda b, i: (b, 0, i))
+        shape, grid = (batch, length, width), (batch, width // own)
+        fn = _call(over_time, grid, [block] * 2, block, shape, dtype, warps=1)
+        return fn, Arg(shape, dtype), Arg(shape, dtype)
+    rows, columns, own, side = one_of(rng, (4096, 16384)), one_of(rng, (256, 1024)), 64, 64
+
+    def added(x: Any, start: Any, total: Any) -> None:
+        plgpu.atomic_add(total, (slice(None),), x[...].astype(F32).sum(0))
+
+    specs = [
+        pl.BlockSpec((own, side), lambda i, j: (i, j)),
+        pl.BlockSpec((side,), lambda i, j: (j,)),
+    ]
+    grid = (rows // own, columns // side)
+    fn = _call(added, grid, specs, specs[1], (columns,), F32, aliases={1: 0})
+    return lambda x: fn(x, jnp.zeros((columns,))), Arg((rows, columns), dtype)

@@ -1,0 +1,201 @@
+"""Compiles programs on the attached GPU, several at once, and then profiles them alone."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.devices.environment.scratch import scratch_folder
+from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.run.calibration.code_files import write_kernel_codes
+from xlapipe.run.calibration.timed_program import TimedProgram
+
+_ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
+KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
+# Programs of one session of the profiler, at most, and bytes of their arguments.
+_BATCH, _BATCH_BYTES = 24, 8 << 30
+Report = Callable[[str], None]
+Advance = Callable[[], None]
+
+
+def _do_nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """What the profiler saw of some calls of one program.
+
+    Attributes:
+      wall_seconds: of calls without the profiler.
+    """
+
+    events: tuple[KernelEvent, ...]
+    calls: tuple[CallInterval, ...]
+    wall_seconds: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; times in nanoseconds after the first call's start."""
+        first = self.calls[0].start_ns
+        return {
+            "wall_seconds": [round(seconds, 7) for seconds in self.wall_seconds],
+            "calls": [[round(c.start_ns - first), round(c.end_ns - first)] for c in self.calls],
+            "events": [
+                [event.name, event.hlo_op, round(event.start_ns - first), round(event.duration_ns)]
+                for event in self.events
+            ],
+        }
+
+
+def time_programs(
+    programs: Mapping[str, TimedProgram],
+    folder: Path,
+    *,
+    compile_seconds: float,
+    total_seconds: float,
+    threads: int = 16,
+    calls: int = 5,
+    report: Report,
+    advance: Advance = _do_nothing,
+) -> Iterator[tuple[str, TimedCalls]]:
+    """Times programs; each has XLA's files in `folder`/NAME.
+
+    Programs that fail, or are not compiled in time, are reported and left out.
+
+    Args:
+      compile_seconds, total_seconds: limits on the time for compiling, and for everything.
+      report: is told of programs that are left out.
+      advance: is called when a program is compiled, and again when it is timed.
+    """
+    started = time.perf_counter()
+    executables: dict[str, Any] = {}
+    pool = ThreadPoolExecutor(threads)
+    futures = {
+        pool.submit(_compiled, program, folder / name): name for name, program in programs.items()
+    }
+    try:
+        for future in as_completed(futures, timeout=compile_seconds):
+            name = futures[future]
+            try:
+                executables[name] = future.result()
+                advance()
+            except Exception as error:  # noqa: BLE001  # the other programs are timed nevertheless
+                report(f"{name}: not compiled: {error!s:.300}")
+    except TimeoutError:
+        missing = [name for name in programs if name not in executables]
+        report(f"not compiled in time: {', '.join(missing)}")
+    # What still compiles would disturb what is timed. It may take longer than the limit, and leaves
+    # as much time for the programs that are compiled as there would be otherwise.
+    pool.shutdown(wait=True, cancel_futures=True)
+    end = max(started + total_seconds, time.perf_counter() + total_seconds - compile_seconds)
+    names = [name for name in programs if name in executables]
+    while names:
+        if time.perf_counter() > end:
+            report(f"not timed for lack of time: {', '.join(names)}")
+            return
+        batch: dict[str, tuple[TimedProgram, Any]] = {}
+        size_bytes = 0
+        while names and len(batch) < _BATCH:
+            size_bytes += _bytes_of_args(programs[names[0]])
+            if batch and size_bytes > _BATCH_BYTES:
+                break
+            name = names.pop(0)
+            batch[name] = programs[name], executables[name]
+        for timed in _profiled(batch, calls, report):
+            advance()
+            yield timed
+
+
+def _bytes_of_args(program: TimedProgram) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.structs()))
+
+
+def _compiled(program: TimedProgram, folder: Path) -> Any:
+    """The executable. Keeps XLA's files of the plan."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch_folder() as scratch:
+        options = {
+            "xla_dump_to": str(scratch),
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": False,
+            "xla_gpu_dump_autotune_logs_to": str(folder / "tuning_logs.textproto"),
+            **program.options,
+        }
+        donated = (0,) if program.carried else ()
+        traced = jax.jit(program.fn, donate_argnums=donated).trace(*program.structs())
+        executable = traced.lower().compile(compiler_options=options)
+        if codes := kernel_codes(traced.jaxpr):
+            write_kernel_codes(folder, codes)
+        for path in scratch.iterdir():
+            if KEPT_FILES.search(path.name):
+                (folder / path.name).write_bytes(path.read_bytes())
+    return executable
+
+
+def _profiled(
+    batch: Mapping[str, tuple[TimedProgram, Any]], calls: int, report: Report
+) -> Iterator[tuple[str, TimedCalls]]:
+    """Profiles some programs in one session of the profiler."""
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level = _ANNOTATIONS
+    options.python_tracer_level = 0
+    walls: dict[str, tuple[float, ...]] = {}
+    with scratch_folder() as folder:
+        args_of: dict[str, list[Any]] = {}
+        for name, (program, executable) in batch.items():
+            try:
+                args = args_of[name] = program.make_args()
+                seconds = [_call(program, executable, args) for _ in range(3 + calls)]
+            except Exception as error:  # noqa: BLE001  # the others are timed nevertheless
+                report(f"{name}: failed: {error!s:.300}")
+                args_of.pop(name, None)
+                continue
+            walls[name] = tuple(seconds[3:])
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            for name, args in args_of.items():
+                program, executable = batch[name]
+                for _ in range(2):
+                    _call(program, executable, args)
+                for _ in range(calls):
+                    with jax.profiler.TraceAnnotation(f"call of {name}"):
+                        _call(program, executable, args)
+        finally:
+            jax.profiler.stop_trace()
+        content = next(Path(folder).rglob("*.xplane.pb")).read_bytes()
+    events = kernel_events(content)
+    for name in args_of:
+        intervals = call_intervals(content, f"call of {name}")
+        if not intervals:
+            report(f"{name}: the profile has no calls")
+            continue
+        within = _within(events, intervals[0].start_ns, intervals[-1].end_ns)
+        yield name, TimedCalls(tuple(within), tuple(intervals), walls[name])
+
+
+def _within(events: Sequence[KernelEvent], start_ns: float, end_ns: float) -> list[KernelEvent]:
+    return [event for event in events if start_ns <= event.start_ns and event.end_ns <= end_ns]
+
+
+def _call(program: TimedProgram, executable: Any, args: list[Any]) -> float:
+    """Seconds of one call, until its outputs are ready."""
+    started = time.perf_counter()
+    results = jax.block_until_ready(executable(*args))
+    seconds = time.perf_counter() - started
+    if program.carried:
+        args[0] = results[0]
+    return seconds
+
+
+def write_calls(folder: Path, timed: TimedCalls) -> None:
+    """Writes `calls.json` beside XLA's files."""
+    text = json.dumps(timed.to_json(), separators=(",", ":"))
+    (folder / "calls.json").write_text(text, encoding="utf-8")

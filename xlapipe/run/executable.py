@@ -1,0 +1,156 @@
+"""Loads a built executable onto the attached GPUs, through jax."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, SingleDeviceSharding
+
+from xlapipe.compile.lowering.specs import mesh_over, named
+from xlapipe.dump.manifest import Manifest
+from xlapipe.errors import DumpError
+from xlapipe.jax_private import DeviceList
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.run.built_executable import (
+    BuiltExecutable,
+    locate_mosaic_runtime,
+    read_executable,
+)
+from xlapipe.run.select_devices import select_devices
+from xlapipe.run.stored_arrays import stored_array
+
+
+@dataclass(frozen=True)
+class LoadedExecutable:
+    """An executable on its devices.
+
+    Attributes:
+      path: the folder that it was built into.
+      manifest: the folder's manifest, with the leaves of arguments and outputs.
+      devices: jax devices of all processes, in the order of the mesh.
+    """
+
+    path: Path
+    manifest: Manifest
+    devices: tuple[Any, ...]
+    _executable: Any
+
+    @property
+    def device(self) -> Any:
+        """The first device of this process."""
+        return self.local_devices[0]
+
+    @property
+    def local_devices(self) -> tuple[Any, ...]:
+        """The devices of this process."""
+        index = jax.process_index()
+        return tuple(device for device in self.devices if device.process_index == index)
+
+    def place(self, leaf: ArgumentLeaf, value: Any) -> Any:
+        """Places a value in the memory and with the sharding that the program expects.
+
+        Args:
+          value: the whole array, on the host, or an output of a program on these devices.
+
+        Raises:
+          DumpError: the manifest does not hold the leaf's sharding.
+        """
+        if len(self.devices) == 1:
+            place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
+            return jax.device_put(value, place)
+        sharding = self._sharding(leaf)
+        if isinstance(value, jax.Array) and value.sharding == sharding:
+            return value
+        return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
+
+    def call(self, leaves: Sequence[Any]) -> list[Any]:
+        """Runs the program; does not wait for the outputs.
+
+        Args:
+          leaves: arrays on the devices, one for each of `manifest.arguments`. Donated ones are
+            deleted.
+
+        Returns:
+          The outputs, in the order of `manifest.outputs`.
+        """
+        numbered = zip(self.manifest.arguments, leaves, strict=True)
+        used = {leaf.parameter_number: value for leaf, value in numbered}
+        used.pop(None, None)
+        return self.call_numbered(used)
+
+    def call_numbered(self, parameters: Mapping[Any, Any]) -> list[Any]:
+        """Runs the program as `call` does.
+
+        Args:
+          parameters: arrays on the devices by parameter number, without unused arguments.
+        """
+        return self.execute([parameters[number] for number in sorted(parameters)])
+
+    def execute(self, arguments: Sequence[Any]) -> list[Any]:
+        """Runs the program as `call` does.
+
+        Args:
+          arguments: arrays on the devices in the order of parameter numbers.
+        """
+        results = self._executable.execute_sharded([*arguments])
+        shards = results.disassemble_into_single_device_arrays()
+        if len(self.devices) == 1:
+            return [shard[0] for shard in shards]
+        return [
+            jax.make_array_from_single_device_arrays(
+                stored_array(leaf.shape, leaf.dtype)[0], self._sharding(leaf), pieces
+            )
+            for leaf, pieces in zip(self.manifest.outputs, shards, strict=True)
+        ]
+
+    @cached_property
+    def _shardings(self) -> dict[ArgumentLeaf | OutputLeaf, NamedSharding | SingleDeviceSharding]:
+        mesh = mesh_over(self.manifest.mesh or {}, self.devices)
+        leaves: tuple[ArgumentLeaf | OutputLeaf, ...]
+        leaves = (*self.manifest.arguments, *self.manifest.outputs)
+        return {
+            leaf: named(mesh, leaf.spec, leaf.memory_kind)
+            for leaf in leaves
+            if leaf.spec is not None
+        }
+
+    def _sharding(self, leaf: ArgumentLeaf | OutputLeaf) -> Any:
+        try:
+            return self._shardings[leaf]
+        except (KeyError, ValueError) as error:
+            raise DumpError(
+                f"{self.path}: the manifest does not hold the sharding of {leaf.path} over the "
+                f"mesh {dict(self.manifest.mesh or {})}: {error}; fix: build it again"
+            ) from None
+
+
+def load_executable(
+    built: Path | BuiltExecutable, devices: Sequence[Any] | None = None
+) -> LoadedExecutable:
+    """Loads an executable. Several threads may load different ones at once.
+
+    Args:
+      built: the executable, or the folder that `xlapipe build` made.
+      devices: the result of `select_devices`, which is called by default.
+
+    Raises:
+      DumpError: the folder is damaged or holds no executable, or this jaxlib cannot load it.
+      TargetError: as `select_devices`.
+    """
+    if isinstance(built, Path):
+        built = read_executable(built)
+    path, manifest = built.path, built.manifest
+    devices = tuple(select_devices(path, manifest) if devices is None else devices)
+    if built.has_mosaic_kernels and not locate_mosaic_runtime():
+        import_module("jax.experimental.mosaic.gpu")  # finds it in jax's other places
+    try:
+        executable = devices[0].client.deserialize_executable(
+            built.content, executable_devices=DeviceList(devices)
+        )
+    except RuntimeError as error:
+        raise built.not_loaded(error) from None
+    return LoadedExecutable(path, manifest, devices, executable)

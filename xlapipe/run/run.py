@@ -1,0 +1,266 @@
+"""Runs a built executable on the attached GPUs: loads it, places inputs, times calls."""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from xlapipe.dump.dump import EXECUTABLE, open_dump
+from xlapipe.errors import TargetError
+from xlapipe.files.typed_data import typed
+from xlapipe.plans import Plan
+from xlapipe.plans.verify_collectives import OWN_KERNEL
+from xlapipe.run.built_executable import built_manifest
+from xlapipe.run.driver_memory import outside_allocator_bytes
+from xlapipe.run.executable import LoadedExecutable, load_executable
+from xlapipe.run.inputs import read_inputs
+from xlapipe.run.jax_distributed import exchange, host_count, joined
+from xlapipe.run.memory_account import reconcile
+from xlapipe.run.profile import annotated_call, profile_calls
+from xlapipe.run.rendezvous import SEVERAL_GPUS, Member
+from xlapipe.run.run_result import (
+    DeviceRun,
+    OutputDigest,
+    ProfiledRun,
+    RunResult,
+)
+from xlapipe.run.select_devices import select_devices
+from xlapipe.time.profiles.measured import join_profile
+
+
+def run(
+    folder: Path,
+    *,
+    inputs: str,
+    repeat: int,
+    member: Member | None = None,
+    profiled: int = 0,
+) -> RunResult:
+    """Loads the executable of a dump directory and calls it 1 + `repeat` times.
+
+    Args:
+      inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
+      member: this process, if several run the executable together.
+      profiled: number of further calls that are profiled.
+
+    Raises:
+      TargetError: the attached GPUs are too few, or not those that the executable was built for; a
+        process is missing; or a call failed.
+      DumpError: the folder holds no executable, a damaged one, or one of other versions.
+      WorkloadError: the inputs do not fit the arguments.
+    """
+    manifest = built_manifest(folder)
+    plan = open_dump(folder).plan
+    if prod((manifest.mesh or {}).values()) > 1:
+        # CUDA reads these when it starts.
+        os.environ.update({**SEVERAL_GPUS, **os.environ})
+    if member is not None and any(thunk.kind == OWN_KERNEL for thunk in plan.thunks or ()):
+        raise TargetError(
+            f"{folder}: {member.name}: the executable has a collective that XLA computes with its "
+            "own kernel, which works within one process only; fix: run it without `xlapipe "
+            "launch`, or build it with the Workload's option "
+            "xla_gpu_experimental_use_collective_kernels=''"
+        )
+    program = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
+    with joined(member, program):
+        devices = select_devices(folder, manifest, host_count(member))
+        return _run(
+            folder, devices, plan, inputs=inputs, repeat=repeat, member=member, profiled=profiled
+        )
+
+
+def _run(
+    folder: Path,
+    devices: Sequence[Any],
+    plan: Plan,
+    *,
+    inputs: str,
+    repeat: int,
+    member: Member | None,
+    profiled: int,
+) -> RunResult:
+    local = [device for device in devices if device.process_index == jax.process_index()]
+    before = _memory_stats(local)
+    started = time.perf_counter()
+    executable = load_executable(folder, devices)
+    load_seconds = time.perf_counter() - started
+    manifest = executable.manifest
+    host_values = read_inputs(inputs, manifest.arguments)
+    loaded = _memory_stats(local)
+    arguments = _PlacedArguments(executable, host_values)
+    del host_values
+    with_inputs = _memory_stats(local)
+    outside_before = _outside_allocator(local, with_inputs)
+    exchange(member, "ready", None)
+
+    with _time_limit(member):
+        first_call_seconds, results = _call(executable, arguments.arrays)
+    after = _memory_stats(local)
+    outside_after = _outside_allocator(local, after)
+    device_runs = [
+        DeviceRun(
+            process=jax.process_index(),
+            device=devices.index(device),
+            memory=reconcile(
+                plan,
+                before=before[index],
+                loaded=loaded[index],
+                with_inputs=with_inputs[index],
+                after=after[index],
+            ),
+            outside_before_bytes=outside_before[index],
+            outside_after_bytes=outside_after[index],
+        )
+        for index, device in enumerate(local)
+    ]
+    outputs = _outputs(executable, results)
+    del results
+    call_seconds = []
+    for number in range(repeat):
+        arguments.place_donated()
+        exchange(member, f"call {number}", None)
+        call_seconds.append(_call(executable, arguments.arrays)[0])
+    profile = _profile(executable, arguments, plan, profiled) if profiled else None
+    runs_by_process = exchange(member, "memory", [asdict(run) for run in device_runs])
+    all_runs = [typed(DeviceRun, data) for runs in runs_by_process for data in runs]
+    return RunResult(
+        device=local[0].device_kind,
+        autotuning=manifest.autotuning,
+        load_seconds=load_seconds,
+        first_call_seconds=first_call_seconds,
+        call_seconds=tuple(call_seconds),
+        outputs=outputs,
+        devices=tuple(sorted(all_runs, key=lambda run: run.device)),
+        processes=jax.process_count(),
+        profile=profile,
+    )
+
+
+def _profile(
+    executable: LoadedExecutable,
+    arguments: "_PlacedArguments",
+    plan: Plan,
+    count: int,
+) -> ProfiledRun:
+    """Profiles calls, and joins the kernels of this process's first device with the plan."""
+    seconds: list[float] = []
+
+    def call() -> None:
+        arguments.place_donated()
+        with annotated_call():
+            elapsed, _ = _call(executable, arguments.arrays)
+        seconds.append(elapsed)
+
+    call()  # the profiler's own start does not count
+    seconds.clear()
+    device = jax.local_devices().index(executable.device)
+    profile = profile_calls(call, count, device=device)
+    measured = join_profile(plan, profile.events, count, profile.calls)
+    return ProfiledRun(tuple(seconds), measured)
+
+
+class _PlacedArguments:
+    """The program's arguments on the devices.
+
+    Attributes:
+      arrays: by parameter number. A call deletes those of donated parameters.
+    """
+
+    def __init__(
+        self, executable: LoadedExecutable, host_values: Mapping[int, np.ndarray[Any, Any]]
+    ) -> None:
+        """Places the values, and waits until they are on the devices."""
+        self._executable = executable
+        self._leaves = {leaf.parameter_number: leaf for leaf in executable.manifest.arguments}
+        # Only these are kept on the host.
+        self._donated = {n: value for n, value in host_values.items() if self._leaves[n].donated}
+        self.arrays: dict[int, Any] = {}
+        self._place(host_values)
+
+    def place_donated(self) -> None:
+        """Places the donated values again, for the next call."""
+        self._place(self._donated)
+
+    def _place(self, host_values: Mapping[int, np.ndarray[Any, Any]]) -> None:
+        for number, value in host_values.items():
+            self.arrays[number] = self._executable.place(self._leaves[number], value)
+        jax.block_until_ready(list(self.arrays.values()))
+
+
+@contextmanager
+def _time_limit(member: Member | None) -> Iterator[None]:
+    """Ends this process by SIGALRM if the block takes longer than `member.wait_seconds`.
+
+    NCCL waits for a peer that hangs in C++, where no Python code runs. The launcher reports it.
+    """
+    if member is None:
+        yield
+        return
+    former = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, member.wait_seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def _call(executable: LoadedExecutable, arguments: Mapping[int, Any]) -> tuple[float, list[Any]]:
+    """Seconds of one call, and its outputs on the devices."""
+    started = time.perf_counter()
+    try:
+        results = executable.call_numbered(arguments)
+        jax.block_until_ready(results)
+    except RuntimeError as error:
+        fix = "; fix: set NCCL_DEBUG=INFO for details" if "NCCL" in str(error) else ""
+        raise TargetError(
+            f"{executable.path}: the call failed on {executable.device.device_kind}, process "
+            f"{jax.process_index()} of {jax.process_count()}: {error!s:.600}{fix}"
+        ) from None
+    return time.perf_counter() - started, results
+
+
+def _outputs(executable: LoadedExecutable, results: Sequence[Any]) -> tuple[OutputDigest, ...]:
+    with ThreadPoolExecutor() as pool:
+        # Arrays are gathered one after another, because all processes take part in each gather;
+        # only the digests are computed in parallel.
+        digests = list(pool.map(_digest, map(_whole_on_host, results)))
+    return tuple(
+        OutputDigest(leaf.path, leaf.shape, leaf.dtype, digest)
+        for leaf, digest in zip(executable.manifest.outputs, digests, strict=True)
+    )
+
+
+def _whole_on_host(array: Any) -> np.ndarray[Any, Any]:
+    """The whole array, including the parts on other processes' devices."""
+    if not array.is_fully_addressable:
+        array = multihost_utils.process_allgather(array, tiled=True)
+    return np.ascontiguousarray(np.asarray(array))
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8)).hexdigest()
+
+
+def _memory_stats(devices: Sequence[Any]) -> list[Mapping[str, int]]:
+    return [dict(device.memory_stats() or {}) for device in devices]
+
+
+def _outside_allocator(
+    devices: Sequence[Any], stats: Sequence[Mapping[str, int]]
+) -> list[int | None]:
+    return [
+        outside_allocator_bytes(device, device_stats)
+        for device, device_stats in zip(devices, stats, strict=True)
+    ]

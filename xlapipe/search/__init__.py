@@ -1,0 +1,1 @@
+"""Forms of a step that are compiled and compared: sizes that fit, the fastest form."""

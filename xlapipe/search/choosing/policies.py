@@ -1,0 +1,357 @@
+"""Policies of `jax.checkpoint` as code: what a user writes is what is compiled."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xlapipe.compile.lowering.forward_graph import (
+    ForwardGraph,
+    ForwardValue,
+    PolicyKey,
+    SideEffect,
+    Site,
+)
+from xlapipe.errors import XlapipeError
+from xlapipe.report.units import rounded
+from xlapipe.search.choosing.candidate import Change
+from xlapipe.search.choosing.search import Group, Kept
+
+GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
+WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
+_PRESETS = {
+    "nothing_saveable": "recompute everything",
+    "dots_saveable": "keep matrix products",
+    "dots_with_no_batch_dims_saveable": "keep matrix products without batch dimensions",
+}
+# A place whose values are a smaller share of what is saved is not searched.
+_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a step is given a policy.
+
+    Attributes:
+      kind: `gradient`, `scan` or `checkpoint`; see `xlapipe.compile.lowering.chosen_policy`.
+      sites: the calls.
+      values: those that the policy decides about.
+    """
+
+    kind: str
+    sites: tuple[Site, ...]
+    values: tuple[ForwardValue, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(value.size_bytes for value in self.values if value.needed)
+
+    def computes_again(self, effect: SideEffect) -> bool:
+        """Whether a policy here makes a side effect happen once more than in the step as written.
+
+        Under a `jax.checkpoint` of the step itself it may happen twice already.
+        """
+        if self.kind == SCAN:
+            return effect.loop in {site.source for site in self.sites}
+        return self.kind == GRADIENT
+
+
+def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
+    """The places that hold most of what is saved, those with most bytes first.
+
+    A policy around a gradient does not help the values of a scan, which computes all iterations
+    again before the first one is used; the scan's body is the place for them. Where the step calls
+    `jax.checkpoint` already, its policy is the place, unless most of what is saved is outside.
+    """
+    own = tuple(value for value in graph.values if value.differentiated)
+    looped = tuple(value for value in own if value.loop is not None)
+    calls = {kind: [s for s in graph.sites if s.kind == kind] for kind in (GRADIENT, CHECKPOINT)}
+    whole = sum(value.size_bytes for value in own if value.needed)
+    places = []
+    if calls[CHECKPOINT]:
+        inside = looped if sum(v.size_bytes for v in looped if v.needed) > whole / 2 else own
+        if graph.decided:
+            decided = frozenset(graph.decided)
+            inside = tuple(value for value in own if value.key in decided)
+        place = Place(CHECKPOINT, tuple(calls[CHECKPOINT]), inside)
+        if not graph.decided or place.saved_bytes > whole / 2:
+            return (place,)
+        places.append(place)
+        own = tuple(value for value in own if value.key not in decided)
+        looped = tuple(value for value in own if value.loop is not None)
+    lines = {value.loop for value in looped if value.needed}
+    scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
+    outside = tuple(value for value in own if value.loop is None)
+    places += [
+        Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
+        Place(GRADIENT, tuple(calls[GRADIENT]), outside),
+    ]
+    kept = [p for p in places if p.sites and p.saved_bytes > _LEAST_SHARE * whole]
+    return tuple(sorted(kept, key=lambda place: -place.saved_bytes))
+
+
+def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeError:
+    """The reason why a step has no place for a policy."""
+    if any(site.kind == GRADIENT for graph in graphs for site in graph.sites):
+        return XlapipeError(
+            f"{workload}: its gradient keeps no value that a policy decides "
+            "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
+            "--remat, --offload and --free out, or give residuals names with checkpoint_name "
+            "in the custom_vjp's forward function"
+        )
+    if kept_bytes := sum(v.size_bytes for graph in graphs for v in graph.values if v.needed):
+        return XlapipeError(
+            f"{workload}: keeps {kept_bytes:,} B for a backward pass, and calls neither "
+            "jax.grad nor jax.value_and_grad, so there is no place for a policy; fix: call "
+            "them in place of jax.vjp, jax.linearize or jax.jacrev, or write jax.checkpoint "
+            "around the differentiated function"
+        )
+    return XlapipeError(
+        f"{workload}: the step has no gradient, so nothing is kept for a "
+        "backward pass; fix: leave --remat, --offload and --free out, or name a step that calls "
+        "jax.grad or jax.value_and_grad"
+    )
+
+
+def applicable(
+    workload: str, graph: ForwardGraph, places: Sequence[Place]
+) -> tuple[tuple[Place, ...], list[str]]:
+    """The places where a policy is possible, and a message on each other.
+
+    A policy must make no side effect happen twice, and `jax.checkpoint` returns arrays alone.
+
+    Raises:
+      XlapipeError: none is possible.
+    """
+    kept, messages = [], []
+    for place in places:
+        effect = next((e for e in graph.effects if place.computes_again(e)), None)
+        others = (site for site in place.sites if site.other_output is not None)
+        other = next(others, None) if place.kind == GRADIENT else None
+        if effect is not None:
+            where = f" at {relative(effect.source)}" if effect.source is not None else ""
+            messages.append(
+                f"{workload}: {effect.primitive}{where} would happen twice under a "
+                f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
+                "function, or leave --remat, --offload and --free out"
+            )
+        elif other is not None:
+            messages.append(
+                f"{workload}: the function that {other.function} differentiates at "
+                f"{relative(other.source)} returns {other.other_output}, and under a policy for "
+                f"the {WHERE[place.kind]} it can return arrays alone; fix: return arrays alone in "
+                "its auxiliary output, or write jax.checkpoint around its layers"
+            )
+        else:
+            kept.append(place)
+    if messages and not kept:
+        raise XlapipeError(messages[0])
+    return tuple(kept), messages
+
+
+def presets(place: Place) -> Iterator[Change]:
+    """jax's own policies, and one by all names of `checkpoint_name`."""
+    for name, text in _PRESETS.items():
+        yield change(text, place, f"policy = jax.checkpoint_policies.{name}\n")
+    if place.kind == CHECKPOINT:
+        source = "policy = jax.checkpoint_policies.everything_saveable\n"
+        yield change("keep everything", place, source)
+    names = names_in(place.values)
+    if names:
+        text = f"keep only {', '.join(names)}"
+        yield change(text, place, _by_names(names))
+
+
+def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
+    """The names that the step gives with `checkpoint_name`."""
+    names = (value.key.name for value in values if value.key is not None)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def chosen_values(kept: Kept, place: Place) -> Change:
+    """The policy that keeps some groups, on the device or the host, and computes others again."""
+    texts = [_listed("keep", kept.groups)] if kept.groups else []
+    if kept.offloaded:
+        texts.append(f"{_listed('offload', kept.offloaded)} to the host")
+    text = ", ".join(texts) if texts else "keep no value"
+    names = [group.key.name for group in kept.groups if group.key.name is not None]
+    if kept.offloaded or len(names) < len(kept.groups):
+        return change(text, place, _by_keys(kept.groups, kept.offloaded))
+    return change(text, place, _by_names(names))
+
+
+def offloaded(groups: Sequence[Group], place: Place) -> Change:
+    """The policy that keeps some groups in the host's memory, and everything else on the device."""
+    text = f"offload {', '.join(map(_short, groups))} to the host"
+    return change(text, place, _by_keys(None, groups))
+
+
+def _listed(verb: str, groups: Sequence[Group]) -> str:
+    named_first = sorted(groups, key=lambda group: group.key.name is None)
+    more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
+    return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
+
+
+def change(text: str, place: Place, policy: str) -> Change:
+    """A change of the step, whose printed code is what is compiled."""
+    code = f"import jax\n\n{policy}\n\n{_usage(place)}"
+    return Change(
+        f"{text} ({WHERE[place.kind]})",
+        code,
+        {"place": place.kind, "source": code, "lines": tuple(s.source for s in place.sites)},
+    )
+
+
+def _usage(place: Place) -> str:
+    """Where the user writes the policy, as code and comments."""
+    lines = []
+    plain = [site for site in place.sites if site.function.startswith("jax.")]
+    positions = tuple(dict.fromkeys(site.positions for site in plain))
+    if place.kind == GRADIENT and plain:
+        lines += _wrapper(positions).splitlines()
+    for site in place.sites:
+        own = f", {site.positions}" if len(positions) > 1 else ""
+        result = ", whose result is called here" if site.made_before else ""
+        both = f", in all {site.calls} such calls of this line" if site.calls > 1 else ""
+        lines.append(f"# {relative(site.source)}: {_call(site, own)}{result}{both}")
+    return "\n".join(lines) + "\n"
+
+
+def _call(site: Site, positions: str) -> str:
+    """The call to write at a site; libraries' functions need their own form of jax.checkpoint.
+
+    Args:
+      positions: argument of `rematerialised`, if the sites differ in it.
+    """
+    library = site.function.partition(".")[0]
+    wrapper = {"jax": "jax.checkpoint", "eqx": "eqx.filter_checkpoint"}.get(library)
+    wrapper = wrapper or f"{library}.remat"
+    if site.kind == SCAN:
+        loop = site.function.rpartition(".")[2]
+        return f"{loop} over the body {wrapper}(body, policy=policy, prevent_cse=False)"
+    if site.kind == CHECKPOINT:
+        return f"{site.function if library == 'jax' else wrapper}(…, policy=policy)"
+    if library == "jax":
+        return f"{site.function}(rematerialised(…{positions}), …)"
+    return f"{site.function}({wrapper}(…, policy=policy), …)"
+
+
+def _wrapper(positions: Sequence[tuple[int, ...]]) -> str:
+    """The function `rematerialised`, for the differentiated arguments of all sites."""
+    if positions == ((0,),):
+        return '''def rematerialised(function):
+    """`function`, which is differentiated in its first argument, under `policy`."""
+
+    def with_policy(first, *others, **named):
+        inner = jax.checkpoint(lambda first: function(first, *others, **named), policy=policy)
+        return inner(first)
+
+    return with_policy
+
+'''
+    default = f"={positions[0]!r}" if len(positions) == 1 else ""
+    return f'''def rematerialised(function, positions{default}):
+    """`function`, which is differentiated in the arguments at `positions`, under `policy`."""
+
+    def with_policy(*arguments, **named):
+        def inner(*differentiated):
+            values = dict(zip(positions, differentiated, strict=True))
+            return function(*(values.get(i, a) for i, a in enumerate(arguments)), **named)
+
+        return jax.checkpoint(inner, policy=policy)(*(arguments[i] for i in positions))
+
+    return with_policy
+
+'''
+
+
+def _by_names(names: Sequence[str]) -> str:
+    if not names:
+        return "policy = jax.checkpoint_policies.nothing_saveable\n"
+    return (
+        f"policy = jax.checkpoint_policies.save_only_these_names({', '.join(map(repr, names))})\n"
+    )
+
+
+def _by_keys(kept: Sequence[Group] | None, moved: Sequence[Group]) -> str:
+    """The source of a policy.
+
+    Args:
+      kept: on the device; None for all that are not moved.
+      moved: to the host.
+    """
+    tables, rules = [], []
+    if moved:
+        tables.append(_table("OFFLOADED", "move to the host", moved))
+        rules.append(
+            "    if is_in(OFFLOADED, primitive, inputs, parameters):\n        return HOST\n"
+        )
+    if kept is None:
+        rules.append("    return True\n")
+    else:
+        tables.append(_table("KEPT", "keep", kept))
+        rules.append("    return is_in(KEPT, primitive, inputs, parameters)\n")
+    return f"""{_OFFLOADABLE if moved else ""}{"".join(tables)}{_IS_IN}
+
+def policy(primitive, *inputs, **parameters):
+{"".join(rules)}"""
+
+
+_OFFLOADABLE = """from jax.ad_checkpoint import Offloadable
+
+HOST = Offloadable(src="device", dst="pinned_host")
+"""
+_ABOUT = """# Values to {verb}: a name, or primitive, type of the first input, dimension numbers of
+# products, shapes of inputs, where None is any size, as of batches and sequences.
+"""
+_IS_IN = """
+
+def is_in(values, primitive, inputs, parameters):
+    if primitive.name == "name":
+        return parameters["name"] in values
+    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
+    dimensions = parameters["dimension_numbers"] if primitive.name == "dot_general" else None
+    shapes = [getattr(value, "shape", ()) for value in inputs]
+
+    def same(shape, own):
+        return len(shape) == len(own) and all(a in (b, None) for a, b in zip(shape, own))
+
+    return any(
+        value[:3] == (primitive.name, dtype, dimensions) and all(map(same, value[3], shapes))
+        for value in values
+        if len(value[3]) == len(shapes)
+    )
+"""
+
+
+def _table(name: str, verb: str, groups: Sequence[Group]) -> str:
+    about = _ABOUT.format(verb=verb)
+    if not groups:
+        return f"{about}{name} = []\n"
+    lines = "".join(f"    {_key_text(group.key)},  # {_about(group)}\n" for group in groups)
+    return f"{about}{name} = [\n{lines}]\n"
+
+
+def _key_text(key: PolicyKey) -> str:
+    return repr(key.name or (key.primitive, key.dtype, key.dimensions, key.input_shapes))
+
+
+def _about(group: Group) -> str:
+    largest_first = sorted(group.values, key=lambda value: -value.size_bytes)
+    sources = list(dict.fromkeys(relative(v.source) for v in largest_first if v.source is not None))
+    more = f" and {len(sources) - 1} more lines" if len(sources) > 1 else ""
+    size = rounded(group.size_bytes)
+    return f"{sources[0] if sources else 'unknown line'}{more}, {size}".replace("\n", " ")
+
+
+def _short(group: Group) -> str:
+    value, key = max(group.values, key=lambda value: value.size_bytes), group.key
+    if key.name is not None:
+        return key.name
+    shape = ",".join(map(str, value.shape))
+    line = f" at {relative(value.source)}" if value.source is not None else ""
+    return f"{key.primitive} {value.dtype}[{shape}]{line}"
+
+
+def relative(source: str) -> str:
+    """A source line, relative to the current folder."""
+    return source.removeprefix(f"{Path.cwd()}/")

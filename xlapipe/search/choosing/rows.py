@@ -1,0 +1,134 @@
+"""Rows of compiled candidates, and which of them is chosen."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xlapipe.report.records import named
+from xlapipe.search.choosing.candidate import Candidate
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+
+
+@dataclass(frozen=True)
+class ChoiceRow:
+    """A candidate that was compiled.
+
+    Attributes:
+      items: the value of the argument to maximise; None without one.
+      limit_bytes: that the total is compared with.
+      number: in the order in which candidates were given.
+      chosen: whether it is the fastest row of its target that fits, by predicted time.
+    """
+
+    candidate: Candidate
+    memory: PlannedMemory
+    items: float | None
+    limit_bytes: int
+    number: int = 0
+    chosen: bool = False
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.total_bytes <= self.limit_bytes and not self.memory.refused
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Negative if it does not fit."""
+        return self.limit_bytes - self.memory.total_bytes
+
+    @property
+    def fits_within_error(self) -> bool:
+        """Whether the margin, if any, is larger than the error of the total."""
+        return self.memory.refused or abs(self.headroom_bytes) >= self.memory.error_bytes
+
+    @property
+    def seconds_per_item(self) -> float | None:
+        """Predicted seconds of a step, per item if an argument is maximised.
+
+        None if unknown, also where a lower bound is known: it says nothing about which is faster.
+        """
+        predicted = self.memory.predicted
+        if predicted is None or predicted.seconds is None:
+            return None
+        return predicted.seconds / (self.items or 1.0)
+
+    @property
+    def rank(self) -> tuple[float, float, bool, int, int]:
+        """Sort key: the fastest row first; of equal ones the step as written, then the smaller."""
+        seconds = self.seconds_per_item
+        unknown = float("inf") if seconds is None else seconds
+        changed = self.candidate.change is not None
+        return unknown, -(self.items or 0.0), changed, self.memory.total_bytes, self.number
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as `--json` prints it and `xlapipe.choose` returns it."""
+        memory, change = self.memory, self.candidate.change
+        return {
+            "target": self.candidate.target,
+            "arguments": dict(self.candidate.arguments),
+            "change": change.text if change is not None else None,
+            "code": change.code if change is not None else None,
+            **named(memory, "total_bytes", "temp_bytes", "host_bytes", "error_bytes", "basis"),
+            "limit_bytes": self.limit_bytes,
+            "headroom_bytes": self.headroom_bytes,
+            **{
+                f"predicted_{name}": value
+                for name, value in named(
+                    memory.predicted, "seconds", "at_least_seconds", "low_seconds", "high_seconds"
+                ).items()
+            },
+            "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
+            "rematerialised_by_xla": memory.rematerialised,
+            "fits": self.fits,
+            "chosen": self.chosen,
+        }
+
+
+def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
+    """The rows of each target, the fastest first; the first one that fits is chosen.
+
+    Targets are in the order in which they were given.
+    """
+    ordered: list[ChoiceRow] = []
+    as_given = sorted(rows, key=lambda row: row.number)
+    for target in dict.fromkeys(row.candidate.target for row in as_given):
+        own = sorted(
+            (row for row in rows if row.candidate.target == target), key=lambda row: row.rank
+        )
+        best = next((row for row in own if row.fits), None)
+        ordered += [replace(row, chosen=row is best) for row in own]
+    return tuple(ordered)
+
+
+def lower_bound_notes(rows: Sequence[ChoiceRow]) -> Iterator[str]:
+    """For each target which rows have only a lower bound of their time, and what that means."""
+    for target in dict.fromkeys(row.candidate.target for row in rows):
+        own = [row for row in rows if row.candidate.target == target]
+        bounds = [row for row in own if row.memory.predicted and row.memory.predicted.uncounted]
+        if not bounds:
+            continue
+        reasons = (row.memory.predicted.uncounted for row in bounds if row.memory.predicted)
+        why = "; ".join(dict.fromkeys(reason for own_reasons in reasons for reason in own_reasons))
+        text = (
+            f"{target}: of {len(bounds)} of {len(own)} forms only the least time is known, so they "
+            f"are not ranked by time: {why}."
+        )
+        if any(row.chosen for row in bounds):
+            text += (
+                " The chosen form is the first that fits, as written or with the fewest bytes; "
+                "whether it is the fastest is unknown."
+            )
+        yield text
+
+
+def front(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
+    """The rows that no other row of their target beats in memory and in time, fastest first."""
+    kept: list[ChoiceRow] = []
+    for target in dict.fromkeys(row.candidate.target for row in rows):
+        least: int | None = None
+        own = (row for row in rows if row.candidate.target == target)
+        for row in sorted(own, key=lambda row: row.rank):
+            if least is None or row.memory.total_bytes < least:
+                kept.append(row)
+                least = row.memory.total_bytes
+    return tuple(kept)

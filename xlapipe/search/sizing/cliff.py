@@ -1,0 +1,153 @@
+"""The size from which on XLA rematerialises: a step gets slower there although it still fits.
+
+Above its memory limit XLA computes values a second time instead of keeping them. The two sizes on
+both sides are compiled, and the larger one also without the limit, which shows what the program as
+written would need.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from xlapipe.compile.job import XlaOption
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.errors import XlapipeError
+from xlapipe.search.sizing.fit import Row
+from xlapipe.search.sizing.fit import fit as fit_rows
+from xlapipe.search.sizing.largest_value import Probe, largest_size
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.sweep import Axis, combinations
+
+# HloRematerialization's limit, in percent of what the process may use: as if the device had a
+# hundred times its memory.
+_NO_LIMIT: Mapping[str, XlaOption] = {"xla_gpu_memory_limit_slop_factor": 10_000}
+# XLA's default of that option, where the search expects the limit. XLA's own estimate of the memory
+# is at most the plan's total.
+EXPECTED_SHARE = 0.95
+# A plan of this share of the usable memory without rematerialisation has nothing to rematerialise.
+_MOST_SHARE = 1.5
+# The search ends when the two sizes differ by at most this share.
+_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cliff:
+    """Where XLA begins to rematerialise.
+
+    Attributes:
+      vary: name of the argument.
+      below: the largest size whose plan computes nothing a second time; None if the smallest size
+        already does.
+      above: the smallest size that was compiled whose plan does, at most 1 % larger; None if no
+        size up to the upper bound does.
+      as_written: the plan of `above` without the memory limit.
+      compiled: every size that was compiled with the limit, in order.
+    """
+
+    vary: str
+    below: tuple[int, PlannedMemory] | None
+    above: tuple[int, PlannedMemory] | None
+    as_written: PlannedMemory | None
+    compiled: tuple[tuple[int, Row], ...]
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """What rematerialising saves at `above`; None without it."""
+        if self.above is None or self.as_written is None:
+            return None
+        return self.as_written.total_bytes - self.above[1].total_bytes
+
+    @property
+    def added_seconds(self) -> float | None:
+        """Floor of what is computed a second time at `above`; None if unknown."""
+        if self.above is None:
+            return None
+        floors = [kernel.floor_seconds for kernel in self.above[1].recomputed]
+        known = [seconds for seconds in floors if seconds is not None]
+        return sum(known) if known and len(known) == len(floors) else None
+
+    def bytes_to_cliff(self, memory: PlannedMemory) -> int | None:
+        """By how much a plan may grow before XLA rematerialises, at least.
+
+        0 if it does already, None if no size does.
+        """
+        if memory.rematerialised:
+            return 0
+        if self.above is None or self.below is None:
+            return None
+        return self.below[1].total_bytes - memory.total_bytes
+
+
+def find_cliff(
+    workload: str,
+    vary: str,
+    *,
+    lower: int = 1,
+    upper: int | None = None,
+    multiple_of: int = 1,
+    options: CompileOptions,
+    memory_fraction: float | None = None,
+    on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
+) -> Cliff:
+    """Finds two sizes close to each other between which XLA begins to rematerialise.
+
+    Args:
+      workload: a registered name, or `module:function`; arguments may follow.
+      vary: name of the argument.
+      lower: the least size.
+      upper: the largest size; without it sizes grow until XLA rematerialises.
+      multiple_of: sizes are multiples of it.
+      options: the target, topology and XLA options of the compiles.
+      memory_fraction: the share of the device's memory that the process may use.
+      on_done: called with each size when its compile has ended.
+
+    Raises:
+      XlapipeError: an invalid argument, or a compile failed.
+    """
+    rows: dict[int, Row] = {}
+    plans: dict[int, PlannedMemory] = {}
+
+    def probe(size: int) -> Probe:
+        rows[size], plans[size] = _compiled(workload, vary, size, options, memory_fraction)
+        on_done(size, plans[size])
+        usable_bytes, total_bytes = plans[size].usable_bytes, plans[size].total_bytes
+        headroom_bytes = int(EXPECTED_SHARE * usable_bytes) - total_bytes
+        reached = plans[size].rematerialised or total_bytes > _MOST_SHARE * usable_bytes
+        return Probe(size, headroom_bytes, not reached)
+
+    probes = largest_size(
+        probe,
+        lower=lower,
+        upper=upper,
+        multiple_of=multiple_of,
+        tolerance=_TOLERANCE,
+        affine_above=False,
+    )
+    below = max((probe.size for probe in probes if probe.fits), default=None)
+    above = min((size for size, memory in plans.items() if memory.rematerialised), default=None)
+    as_written = None
+    if above is not None:
+        unlimited = replace(options, options={**options.options, **_NO_LIMIT})
+        _, as_written = _compiled(workload, vary, above, unlimited, memory_fraction)
+    return Cliff(
+        vary=vary,
+        below=(below, plans[below]) if below is not None else None,
+        above=(above, plans[above]) if above is not None else None,
+        as_written=as_written,
+        compiled=tuple(rows.items()),
+    )
+
+
+def _compiled(
+    workload: str, vary: str, size: int, options: CompileOptions, memory_fraction: float | None
+) -> tuple[Row, PlannedMemory]:
+    (point,) = combinations(workload, [Axis(vary, (size,))])
+    (row,) = fit_rows(
+        [point],
+        jobs_of([point.reference], options),
+        at_once=1,
+        memory_fraction=memory_fraction,
+        with_floors=True,
+    )
+    if isinstance(row.outcome, XlapipeError):
+        raise row.outcome
+    return row, row.outcome

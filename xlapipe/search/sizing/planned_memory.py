@@ -1,0 +1,248 @@
+"""Memory that the plan of one job needs on a device, beside what a process may use.
+
+Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan,
+and on TPUs the program's code. Memory outside the plan (the CUDA context, libraries) is stated
+beside them as far as it was measured. Other live arrays are what the caller reserves for them.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.job import Job
+from xlapipe.compile.pipeline import CompiledDump, compile_dump
+from xlapipe.devices.targets.device import device_of_config
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.dump import check_memory_analysis
+from xlapipe.dump.readers import read_path
+from xlapipe.plans import Plan
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.plans.outside_plan import OutsidePlan
+from xlapipe.plans.temp_order.instruction_order import order_share
+from xlapipe.plans.usable_memory import usable_memory
+from xlapipe.report.units import has_error
+from xlapipe.search.sizing.recomputed import (
+    RecomputedKernel,
+    recomputed_kernels,
+    rematerialised_names,
+)
+from xlapipe.time.predict import Prediction
+from xlapipe.time.predict.study import Study
+from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
+from xlapipe.time.predicted_locks.predict import shares_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedMemory:
+    """Memory that a plan needs on one device: arguments + outputs + temp + code = total.
+
+    Attributes:
+      argument_bytes: parameters of the program, including those that are updated in place.
+      output_bytes: constants, and outputs that do not alias an argument.
+      host_bytes: allocations in host memory, which are not in the total.
+      device_memory_bytes: the device's whole memory.
+      code_bytes: the program's code, on a TPU. 0 on GPUs, and if XLA refused the plan before it
+        generated code.
+      refused: whether XLA itself refused the plan because the device has too little memory.
+      usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
+        device's memory that the process may use, of the memory that CUDA reports if it was
+        measured. Without what is reserved.
+      outside: memory outside the plan; None on a TPU.
+      reserved_bytes: what must stay free for other live arrays and programs.
+      missing: instructions that may need more memory on the device; it is not in the total.
+      rematerialised: number of instructions that XLA computes again to save memory, because its
+        estimate exceeded its limit: the share of the device's memory that the process may use.
+        Without them the plan would be larger and faster.
+      recomputed: the kernels among them, the longest floor first.
+      floor_seconds: the least time of a step; None if it was not computed, because nothing is
+        rematerialised, or if the device's speeds are unknown.
+      order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
+        if it was not computed.
+      predicted: the predicted time of a step, without its kernels; None if it was not asked for,
+        or without a calibration.
+      error_bytes: how far the total may be from the device's, by what its autotune results rest
+        on; see `plan_error_bytes`.
+      basis: what they rest on, in words; None for the device's own, or without autotuning.
+      predicted_lock: number of tuned instructions by the basis of their results; None if no
+        results were predicted.
+      seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
+    """
+
+    workload: str
+    topology: str | None
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    host_bytes: int = 0
+    device_memory_bytes: int
+    usable_bytes: int
+    rematerialised: int
+    seconds: Mapping[str, float]
+    code_bytes: int = 0
+    refused: bool = False
+    missing: tuple[MissingMemory, ...] = ()
+    recomputed: tuple[RecomputedKernel, ...] = ()
+    floor_seconds: float | None = None
+    order_bytes: int | None = None
+    predicted: Prediction | None = None
+    outside: OutsidePlan | None = None
+    reserved_bytes: int = 0
+    error_bytes: int = 0
+    basis: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """All allocations except thread-local ones, which are kept in registers, and code."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.code_bytes
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Usable bytes minus the total; negative if it does not fit."""
+        return self.usable_bytes - self.total_bytes
+
+    @property
+    def fits_within_error(self) -> bool:
+        """Whether the margin, if any, is larger than the error of the total."""
+        return self.refused or abs(self.headroom_bytes) >= self.error_bytes
+
+    @property
+    def fits(self) -> bool:
+        return self.headroom_bytes >= 0 and not self.refused
+
+
+def planned_memory(
+    job: Job,
+    memory_fraction: float | None,
+    *,
+    whole: bool,
+    with_floors: bool,
+    with_times: bool = False,
+) -> tuple[PlannedMemory, CompiledDump | None]:
+    """Compiles a job, and reads the memory of its plan.
+
+    Args:
+      memory_fraction: the share of the device's memory that counts as usable; None for jax's on
+        GPUs, and for all that XLA's compiler leaves to a program on TPUs.
+      whole: also return the dump; otherwise XLA writes only what the plan needs.
+      with_floors: compute the least time of a step also if nothing is rematerialised.
+      with_times: predict the time of a step.
+
+    Raises:
+      XlapipeError: the compile failed.
+    """
+    started = time.monotonic()
+    dump = compile_dump(job, None, allow_refused=True) if whole else None
+    compiled = _compile_plan(job) if dump is None else _of_dump(dump)
+    totals = compiled.plan.totals
+    target = job.target or target_attached(compiled.config_text)
+    usable = usable_memory(
+        target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=memory_fraction
+    )
+    rematerialised = rematerialised_names(compiled.plan)
+    study = Study(compiled.plan, device_of_config(compiled.config_text))
+    cost = study.cost if rematerialised or with_floors or with_times else None
+    prediction = study.prediction if with_times else None
+    order = order_share(compiled.plan)
+    tuned = job.lock is not None or job.target is None
+    depends = job.platform.has_autotuning and not tuned
+    lock = compiled.predicted_lock
+    all_seconds = time.monotonic() - started
+    read_seconds = all_seconds - sum(compiled.stage_seconds.values())
+    seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
+    memory = PlannedMemory(
+        workload=compiled.workload,
+        topology=compiled.topology,
+        argument_bytes=totals.parameter_bytes,
+        output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
+        temp_bytes=totals.temp_bytes,
+        host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
+        device_memory_bytes=target.device_memory_bytes,
+        usable_bytes=usable.usable_bytes,
+        missing=compiled.plan.missing_memory,
+        rematerialised=len(rematerialised),
+        seconds={name: round(value, 2) for name, value in seconds.items()},
+        code_bytes=compiled.memory_analysis.get("code_bytes", 0),
+        refused=compiled.refused,
+        recomputed=recomputed_kernels(compiled.plan, cost),
+        floor_seconds=cost.floor_seconds if cost is not None else None,
+        order_bytes=order.held_bytes if order is not None else None,
+        predicted=replace(prediction, kernels=()) if prediction is not None else None,
+        outside=usable.outside,
+        error_bytes=plan_error_bytes(
+            compiled.plan, tuned=False if depends else None, predicted_lock=lock
+        ),
+        basis=("untuned" if lock is None else f"predicted lock, {shares_text(lock)}")
+        if depends
+        else None,
+        predicted_lock=lock,
+    )
+    return memory, dump
+
+
+SMALL_MARGIN = (
+    "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … --target "
+    "attached --tune`) makes the plan the device's"
+)
+
+
+def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
+    """That plans have a predicted lock, and what an error beside their headroom means."""
+    unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
+    if any(plan.predicted_lock is not None for plan in plans):
+        yield "Predicted lock: results that the device's tuner would probably give."
+    if unsure:
+        untuned = all(plan.predicted_lock is None for plan in unsure)
+        yield (
+            f"±: {'untuned. ' if untuned else ''}9 of 10 recorded programs differ from the "
+            "device's plan by less."
+        )
+
+
+class _CompiledPlan(NamedTuple):
+    plan: Plan
+    workload: str
+    topology: str | None
+    config_text: str
+    stage_seconds: Mapping[str, float]
+    memory_analysis: Mapping[str, int]
+    refused: bool
+    libtpu: str | None
+    predicted_lock: Mapping[str, int] | None
+
+
+def _compile_plan(job: Job) -> _CompiledPlan:
+    with compile_workload(replace(job, plan_only=True)) as compiled:
+        record = compiled.record
+        plan = record.in_plan(read_path(compiled.dump_folder))
+    check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
+    return _CompiledPlan(
+        plan,
+        record.workload,
+        record.topology,
+        record.target_config,
+        record.seconds,
+        record.memory_analysis,
+        record.refused is not None,
+        record.versions.get("libtpu"),
+        record.predicted_lock,
+    )
+
+
+def _of_dump(dump: CompiledDump) -> _CompiledPlan:
+    manifest = dump.dump.manifest
+    config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
+    return _CompiledPlan(
+        dump.dump.plan,
+        manifest.workload,
+        manifest.topology,
+        config.decode(),
+        dump.stage_seconds,
+        manifest.memory_analysis,
+        manifest.refused is not None,
+        manifest.versions.get("libtpu"),
+        manifest.predicted_lock,
+    )

@@ -1,0 +1,152 @@
+"""`xlapipe.fit` and `xlapipe.largest`: which sizes fit a device, from Python.
+
+A training script can choose its batch with them when it starts. Compiles run in child processes, so
+neither the GPU nor the memory of the caller is used.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.errors import XlapipeError
+from xlapipe.search.sizing.fit import Row
+from xlapipe.search.sizing.fit import fit as fit_rows
+from xlapipe.search.sizing.largest_value import Probe, largest_size
+from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.sizing.sweep import Axis, Combination, combinations
+
+
+@dataclass(frozen=True)
+class LargestFit:
+    """The largest size that fits.
+
+    Attributes:
+      vary: name of the argument.
+      value: None if the smallest size does not fit.
+      memory: the plan of `value`.
+      too_large: the smallest size that was compiled and does not fit; None if `upper` fits.
+      compiled: every size that was compiled, in order, with its plan.
+    """
+
+    vary: str
+    value: int | None
+    memory: PlannedMemory | None
+    too_large: int | None
+    compiled: tuple[tuple[int, PlannedMemory], ...]
+
+
+def fit(
+    workload: str,
+    vary: Mapping[str, Sequence[Any]],
+    *,
+    target: str | None = None,
+    topology: str | None = None,
+    memory_fraction: float | None = None,
+    reserve_bytes: int = 0,
+    scheduler: str | None = None,
+    jobs: int | None = None,
+    on_done: Callable[[Row], None] = lambda row: None,
+) -> tuple[Row, ...]:
+    """Compiles every combination of sizes, and compares its plan with the device's memory.
+
+    Args:
+      workload: a registered name, or `module:function`; arguments may follow.
+      vary: values of arguments of the workload's function.
+      target: a name of `xlapipe targets`, or `attached`.
+      topology: `HOSTSxGPUS`.
+      memory_fraction: the share of the device's memory that the process may use.
+      reserve_bytes: what must stay free for other live arrays and programs.
+      scheduler: address of a Dask scheduler whose workers compile; None for this machine.
+      jobs: number of compiles that run at the same time; by default the number of cores.
+      on_done: called with each row when its compile has ended.
+
+    Returns:
+      One row per combination, the last axis varying fastest; a failed compile is a row too.
+
+    Raises:
+      XlapipeError: an invalid argument.
+    """
+    axes = [Axis(name, tuple(values)) for name, values in vary.items()]
+    points = combinations(workload, axes)
+    return fit_rows(
+        points,
+        jobs_of([point.reference for point in points], _options(target, topology)),
+        at_once=jobs or os.cpu_count() or 1,
+        memory_fraction=memory_fraction,
+        reserve_bytes=reserve_bytes,
+        scheduler=scheduler,
+        on_done=on_done,
+    )
+
+
+def largest(
+    workload: str,
+    vary: str = "batch",
+    *,
+    lower: int = 1,
+    upper: int | None = None,
+    multiple_of: int = 1,
+    target: str | None = None,
+    topology: str | None = None,
+    memory_fraction: float | None = None,
+    reserve_bytes: int = 0,
+    on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
+) -> LargestFit:
+    """The largest value of an integer argument with which the plan fits the device's memory.
+
+    Compiles few sizes: most plans are affine in the batch, so four or five are usual.
+
+    Args:
+      workload: as for `fit`.
+      target: as for `fit`.
+      topology: as for `fit`.
+      memory_fraction: as for `fit`.
+      vary: name of the argument.
+      lower: the least size.
+      upper: the largest size; without it sizes grow until one does not fit.
+      multiple_of: sizes are multiples of it, e.g. of the devices that the batch is split over.
+      reserve_bytes: memory that must stay free, e.g. for other live arrays.
+      on_done: called with each size when its compile has ended.
+
+    Raises:
+      XlapipeError: an invalid argument, or a compile failed for a reason other than memory.
+    """
+    options = _options(target, topology)
+    memories: dict[int, PlannedMemory] = {}
+
+    def probe(size: int) -> Probe:
+        (point,) = combinations(workload, [Axis(vary, (size,))])
+        memory = memories[size] = _memory(point, options, memory_fraction)
+        on_done(size, memory)
+        headroom_bytes = memory.headroom_bytes - reserve_bytes
+        return Probe(size, headroom_bytes, headroom_bytes >= 0 and not memory.refused)
+
+    probes = largest_size(probe, lower=lower, upper=upper, multiple_of=multiple_of)
+    value = max((probe.size for probe in probes if probe.fits), default=None)
+    return LargestFit(
+        vary=vary,
+        value=value,
+        memory=memories[value] if value is not None else None,
+        too_large=min((probe.size for probe in probes if not probe.fits), default=None),
+        compiled=tuple(memories.items()),
+    )
+
+
+def _options(target: str | None, topology: str | None) -> CompileOptions:
+    return CompileOptions(target=target, topology=topology)
+
+
+def _memory(
+    point: Combination, options: CompileOptions, memory_fraction: float | None
+) -> PlannedMemory:
+    (row,) = fit_rows(
+        [point],
+        jobs_of([point.reference], options),
+        at_once=1,
+        memory_fraction=memory_fraction,
+    )
+    if isinstance(row.outcome, XlapipeError):
+        raise row.outcome
+    return row.outcome

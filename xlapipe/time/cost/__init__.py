@@ -1,0 +1,16 @@
+"""What a step must cost: bytes that its kernels touch, multiply-adds, and the time they need.
+
+Pure functions of a Plan and a Device:
+
+- `elements`: how many elements of its operands an instruction reads;
+- `touched`: bytes that a kernel reads and writes, with in-place updates;
+- `flops`: floating-point operations of matrix products and convolutions, by type;
+- `schedule`: kernels in the order of execution, with trip counts and branches;
+- `residency`: which reads the L2 cache can serve;
+- `estimate`: XLA's own estimates, if the dump has them;
+- `step_cost`: all of it for one plan.
+"""
+
+from xlapipe.time.cost.step_cost import KernelCost, StepCost, step_cost
+
+__all__ = ["KernelCost", "StepCost", "step_cost"]

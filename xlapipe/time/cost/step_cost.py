@@ -1,0 +1,486 @@
+"""The cost of one step: bytes, operations and floor of every kernel and of the whole.
+
+The floor of a kernel is the time that a GPU needs at least: its bytes in device memory at full
+bandwidth, its operations at the peak, or its bytes on the wire at the link's bandwidth, whichever
+takes longest. Launches, latencies and imperfect access patterns come on top.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.device import Device
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, Instruction, SourceLine
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.elements import array_of
+from xlapipe.time.cost.estimate import estimate_of, estimates_of
+from xlapipe.time.cost.flops import VECTOR, Flops
+from xlapipe.time.cost.hosts import spans_hosts
+from xlapipe.time.cost.residency import Residency
+from xlapipe.time.cost.schedule import (
+    SEPARATE_FIRST_TRIPS,
+    BranchNode,
+    LoopNode,
+    Node,
+    Site,
+    schedule_of,
+)
+from xlapipe.time.cost.touched import Access, Touched, TouchedBytes
+
+_TRITON = "__gpu$xla.gpu.triton"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCost:
+    """One kernel; every figure is of all its launches in a step.
+
+    Attributes:
+      name: of the HLO instruction.
+      kind: opcode, kind of fusion, or target of a custom call.
+      launches: in a branch of a conditional, the number if that branch is taken; in a loop of
+        unknown trip count, those of one trip.
+      read_bytes, written_bytes: as touched.
+      cached_bytes: the part of `read_bytes` that the L2 cache may serve.
+      stated: whether bytes and operations are the author's statement.
+      code: of a Pallas kernel, counted; None if it is unknown or stated.
+      unknown_bytes: the most that it may touch beyond them.
+      flops: by type; None if unknown.
+      memory_seconds, compute_seconds, link_seconds: the three bounds; None without speeds.
+      estimates: XLA's, in seconds, by model.
+      asynchronous: whether other kernels run at the same time.
+    """
+
+    name: str
+    kind: str
+    op_name: str | None
+    source: SourceLine | None
+    launches: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    cached_bytes: int = 0
+    unknown_bytes: int = 0
+    flops: Mapping[str, int] | None = None
+    memory_seconds: float | None = None
+    compute_seconds: float | None = None
+    link_seconds: float | None = None
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    asynchronous: bool = False
+    stated: bool = False
+    code: KernelCode | None = None
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def total_flops(self) -> int | None:
+        """Operations of all types; None if unknown."""
+        return None if self.flops is None else sum(self.flops.values())
+
+    @property
+    def floor_seconds(self) -> float | None:
+        """The largest of the three bounds; None without speeds."""
+        if self.memory_seconds is None:
+            return None
+        return max(self.memory_seconds, self.compute_seconds or 0.0, self.link_seconds or 0.0)
+
+    @property
+    def bound(self) -> str | None:
+        """What bounds it: `memory`, `compute` or `link`; None without speeds."""
+        floor = self.floor_seconds
+        if floor is None:
+            return None
+        if floor == self.memory_seconds:
+            return "memory"
+        return "compute" if floor == self.compute_seconds else "link"
+
+    @property
+    def estimate_seconds(self) -> float | None:
+        """XLA's estimate; None if the dump has none."""
+        return estimate_of(self.estimates)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most of a figure; the most is None if a trip count is unknown."""
+
+    low: float
+    high: float | None
+
+    def __add__(self, other: "Range") -> "Range":
+        known = self.high is not None and other.high is not None
+        return Range(self.low + other.low, self.high + other.high if known else None)  # type: ignore[operator]
+
+    def either(self, other: "Range") -> "Range":
+        """The range if either of two branches runs."""
+        known = self.high is not None and other.high is not None
+        high = max(self.high, other.high) if known else None  # type: ignore[type-var]
+        return Range(min(self.low, other.low), high)
+
+
+_ZERO = Range(0, 0)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """The cost of one step.
+
+    Attributes:
+      kernels: in the order of their first launch.
+      traffic: bytes read and written; the least with the cheapest branches, the most with the
+        most expensive ones and everything that kernels may touch in addition.
+      floors: seconds that kernels need one after another, and asynchronous ones beside them.
+      read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
+      one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
+        and what it touches.
+      device: that runs the step; None if unknown.
+    """
+
+    kernels: tuple[KernelCost, ...]
+    traffic: Range
+    floors: tuple[Range, Range] | None
+    read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
+    one_launch: Mapping[str, tuple[KernelCost, Touched]] = field(default_factory=dict)
+    device: Device | None = None
+
+    @property
+    def traffic_bytes(self) -> int:
+        """Bytes that a step must read and write."""
+        return int(self.traffic.low)
+
+    @property
+    def traffic_at_most_bytes(self) -> int | None:
+        """Bytes that a step may read and write; None if a loop's trip count is unknown."""
+        return None if self.traffic.high is None else int(self.traffic.high)
+
+    @property
+    def floor_seconds(self) -> float | None:
+        """The least time of a step; asynchronous kernels may be hidden beside the others."""
+        return None if self.floors is None else max(self.floors[0].low, self.floors[1].low)
+
+    @cached_property
+    def estimate_seconds(self) -> float | None:
+        """Sum of XLA's estimates; None if the dump has none. See `estimated_share`."""
+        known = [kernel.estimate_seconds for kernel in self.kernels]
+        seconds = [estimate for estimate in known if estimate is not None]
+        return sum(seconds) if seconds else None
+
+    @cached_property
+    def estimated_share(self) -> float:
+        """The share of the bytes whose kernels have an estimate."""
+        total = sum(kernel.touched_bytes for kernel in self.kernels)
+        covered = [k.touched_bytes for k in self.kernels if k.estimate_seconds is not None]
+        return sum(covered) / total if total else 0.0
+
+    @property
+    def launches(self) -> int:
+        """Kernels that a step launches."""
+        return sum(kernel.launches for kernel in self.kernels)
+
+    def bound_seconds(self) -> Mapping[str, float]:
+        """Floor of the kernels that each bound determines."""
+        seconds: dict[str, float] = {}
+        for kernel in self.kernels:
+            if kernel.bound is not None and kernel.floor_seconds is not None:
+                seconds[kernel.bound] = seconds.get(kernel.bound, 0.0) + kernel.floor_seconds
+        return seconds
+
+
+def step_cost(plan: Plan, device: Device | None = None) -> StepCost | None:
+    """The cost of one step of a plan.
+
+    Args:
+      device: that runs it; None if unknown, which leaves out floors and cached bytes.
+
+    Returns:
+      None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
+      the chip's own memory instead of HBM.
+    """
+    if (
+        plan.module is None
+        or not plan.module.complete
+        or platform_named(plan.platform).kernels_use_chip_memory
+    ):
+        return None
+    return _Walk(plan, device).cost()
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    traffic: Range = _ZERO
+    floor: Range = _ZERO
+    asynchronous: Range = _ZERO
+
+    def __add__(self, other: "_Totals") -> "_Totals":
+        return _Totals(
+            self.traffic + other.traffic,
+            self.floor + other.floor,
+            self.asynchronous + other.asynchronous,
+        )
+
+    def either(self, other: "_Totals") -> "_Totals":
+        return _Totals(
+            self.traffic.either(other.traffic),
+            self.floor.either(other.floor),
+            self.asynchronous.either(other.asynchronous),
+        )
+
+    def unbounded(self) -> "_Totals":
+        """The same without an upper end, for a loop of unknown trip count."""
+        ranges = (self.traffic, self.floor, self.asynchronous)
+        return _Totals(*(replace(item, high=None) if item.high else item for item in ranges))
+
+
+class _Walk:
+    """Visits the kernels in order, and twice those of loops, but for loops deep inside others."""
+
+    def __init__(self, plan: Plan, device: Device | None) -> None:
+        assert plan.module is not None
+        self._plan = plan
+        self._device = device
+        self._nodes = schedule_of(plan.module)
+        self._cache = Residency(device.l2_bytes if device is not None else 0)
+        self._depth = 0
+        self._touched = TouchedBytes(plan, plan.module)
+        self._flops = Flops(plan, plan.module)
+        self._collectives: Mapping[str, Collective] = {
+            collective.instruction: collective for collective in plan.collectives or ()
+        }
+        self._kernels: dict[str, KernelCost] = {}
+        self._read_bytes_of: Counter[Hashable] = Counter()
+        self._one_launch: dict[str, tuple[KernelCost, Touched]] = {}
+
+    def cost(self) -> StepCost:
+        totals = self._run(self._nodes, 1)
+        floors = (totals.floor, totals.asynchronous) if self._device is not None else None
+        return StepCost(
+            tuple(self._kernels.values()),
+            totals.traffic,
+            floors,
+            dict(self._read_bytes_of),
+            self._one_launch,
+            self._device,
+        )
+
+    def _run(self, nodes: tuple[Node, ...], times: int) -> _Totals:
+        totals = _Totals()
+        for node in nodes:
+            if isinstance(node, Site):
+                totals += self._launch(node, times)
+            elif isinstance(node, LoopNode):
+                self._depth += 1
+                totals += self._loop(node, times)
+                self._depth -= 1
+            else:
+                totals += self._branches(node, times)
+        return totals
+
+    def _loop(self, loop: LoopNode, times: int) -> _Totals:
+        """The first trip separately: later ones find in the cache what it touched."""
+        if loop.trips is None:
+            totals = self._run(loop.condition, 2 * times)
+            return (totals + self._run(loop.body, times)).unbounded()
+        # With a known trip count XLA does not compute the condition.
+        first = min(loop.trips, 1) if self._depth <= SEPARATE_FIRST_TRIPS else loop.trips
+        totals = self._run(loop.body, times * first) if first else _Totals()
+        if loop.trips > first:
+            totals += self._run(loop.body, times * (loop.trips - first))
+        return totals
+
+    def _branches(self, node: BranchNode, times: int) -> _Totals:
+        before = self._cache.mark()
+        combined: _Totals | None = None
+        for branch in node.branches:
+            totals = self._run(branch, times)
+            self._cache.restore(before)
+            combined = totals if combined is None else combined.either(totals)
+        return combined or _Totals()
+
+    def _launch(self, site: Site, times: int) -> _Totals:
+        name = site.instruction.name
+        if name not in self._one_launch:
+            self._one_launch[name] = self._measure(site)
+        one, touched = self._one_launch[name]
+        reads: Iterable[Access] = touched.reads
+        if name in self._collectives:
+            # Their accesses are not tracked in the L2 cache, but they are reads.
+            reads = self._touched.of_collective(site.inner, site.scope)
+        for read in reads:
+            self._read_bytes_of[read.memory] += times * read.size_bytes
+        cached = self._cache.launch(touched) if self._device is not None else 0
+        launched = self._with_floor(replace(one, cached_bytes=cached))
+        launched = _multiplied(launched, times)
+        self._kernels[name] = _sum(self._kernels.get(name), launched)
+        low, most = launched.touched_bytes, launched.touched_bytes + launched.unknown_bytes
+        seconds = launched.floor_seconds or 0.0
+        floor = Range(seconds, seconds)
+        if launched.asynchronous:
+            return _Totals(Range(low, most), _ZERO, floor)
+        return _Totals(Range(low, most), floor, _ZERO)
+
+    def _measure(self, site: Site) -> tuple[KernelCost, Touched]:
+        """One launch of a kernel, without its floor."""
+        instruction, inner = site.instruction, site.inner
+        collective = self._collectives.get(instruction.name)
+        flops: Mapping[str, int] | None
+        code = None
+        if collective is not None:
+            touched, flops = _touched_by(collective), {}
+        elif (code := self._code_of(inner, site.scope)) is not None:
+            touched = self._touched.of_code(inner, site.scope, code)
+            # Of loops and branches that data decide, the least is unknown.
+            flops = None if code.undecided else code.flops
+        else:
+            touched = self._touched.of(inner, site.scope)
+            flops = self._flops.of(inner, site.scope)
+        kernel = KernelCost(
+            name=instruction.name,
+            kind=inner.fusion_backend_kind
+            or inner.fusion_kind
+            or inner.kernel_name
+            or inner.custom_call_target
+            or inner.opcode,
+            op_name=instruction.op_name or inner.op_name,
+            source=instruction.source or self._plan.nearest_source(instruction.name),
+            launches=1,
+            read_bytes=touched.read_bytes,
+            written_bytes=touched.written_bytes,
+            unknown_bytes=touched.unknown_bytes,
+            flops=flops,
+            estimates=estimates_of(inner) or estimates_of(instruction),
+            asynchronous=(
+                instruction.opcode.endswith("-start")
+                if collective is None
+                else collective.asynchronous
+            ),
+            code=code,
+        )
+        return self._as_stated(kernel, touched, inner)
+
+    def _code_of(self, call: Instruction, scope: Computation) -> KernelCode | None:
+        """The code of a Pallas kernel for Triton; None of other instructions."""
+        if call.custom_call_target != _TRITON or not self._plan.kernel_codes:
+            return None
+        operands = tuple(
+            array_of(operand.shape.at(operand_index(call, position))).size_bytes
+            for position, name in enumerate(call.operands)
+            if (operand := scope.by_name.get(name)) is not None
+        )
+        codes = self._plan.kernel_codes
+        size_bytes = sum(array_of(shape).size_bytes for shape in call.shape.arrays)
+        return next((c for c in codes if c.is_of(call.kernel_name, operands, size_bytes)), None)
+
+    def _as_stated(
+        self, kernel: KernelCost, touched: Touched, call: Instruction
+    ) -> tuple[KernelCost, Touched]:
+        """A Pallas kernel with what its author states: XLA does not have its code."""
+        for cost in self._plan.stated_costs:
+            if cost.kernel != call.kernel_name:
+                continue
+            if cost.result_bytes not in (None, call.shape.size_bytes):
+                continue
+            touched = touched.of_total(cost.accessed_bytes)
+            element = call.shape.arrays[0].element if call.shape.arrays else ""
+            kernel = replace(
+                kernel,
+                read_bytes=touched.read_bytes,
+                written_bytes=touched.written_bytes,
+                unknown_bytes=0,
+                flops={element: cost.flops} if cost.flops else kernel.flops,
+                stated=True,
+                code=None,
+            )
+            break
+        return kernel, touched
+
+    def _with_floor(self, kernel: KernelCost) -> KernelCost:
+        """One launch with its bounds in seconds."""
+        device = self._device
+        if device is None:
+            return kernel
+        compute = 0.0
+        for element_type, flops in (kernel.flops or {}).items():
+            peak = device.vector_flops if element_type == VECTOR else device.peak_of(element_type)
+            compute += flops / peak if peak else 0.0
+        collective = self._collectives.get(kernel.name)
+        link = 0.0
+        # Between hosts it is not the link within a host that bounds it.
+        inside = collective is not None and not spans_hosts(collective, self._plan.topology)
+        if inside and collective is not None and device.link_bandwidth:
+            link = _link_bytes(collective) / device.link_bandwidth
+        return replace(
+            kernel,
+            memory_seconds=(kernel.touched_bytes - kernel.cached_bytes) / device.bandwidth,
+            compute_seconds=compute,
+            link_seconds=link,
+        )
+
+
+def _touched_by(collective: Collective) -> Touched:
+    """A collective reads its operands and writes its results; their memory is not followed."""
+    read, written = collective.operand_bytes or 0, collective.output_bytes or 0
+    name = collective.instruction
+    return Touched((Access((name, "in"), read, read),), (Access((name, "out"), written, written),))
+
+
+def _link_bytes(collective: Collective) -> int:
+    """Bytes that a device must send; of an all-reduce, half if the network reduces."""
+    wire = collective.wire_bytes or 0
+    return wire // 2 if collective.kind == "all-reduce" else wire
+
+
+def _multiplied(kernel: KernelCost, times: int) -> KernelCost:
+    if times == 1:
+        return kernel
+    return replace(
+        kernel,
+        launches=kernel.launches * times,
+        read_bytes=kernel.read_bytes * times,
+        written_bytes=kernel.written_bytes * times,
+        cached_bytes=kernel.cached_bytes * times,
+        unknown_bytes=kernel.unknown_bytes * times,
+        flops=None
+        if kernel.flops is None
+        else {key: flops * times for key, flops in kernel.flops.items()},
+        memory_seconds=_times(kernel.memory_seconds, times),
+        compute_seconds=_times(kernel.compute_seconds, times),
+        link_seconds=_times(kernel.link_seconds, times),
+        estimates={model: seconds * times for model, seconds in kernel.estimates.items()},
+    )
+
+
+def _sum(first: KernelCost | None, second: KernelCost) -> KernelCost:
+    """Launches of one kernel together, which have the same types and models."""
+    if first is None:
+        return second
+    return replace(
+        first,
+        launches=first.launches + second.launches,
+        read_bytes=first.read_bytes + second.read_bytes,
+        written_bytes=first.written_bytes + second.written_bytes,
+        cached_bytes=first.cached_bytes + second.cached_bytes,
+        unknown_bytes=first.unknown_bytes + second.unknown_bytes,
+        flops=None
+        if first.flops is None or second.flops is None
+        else {key: flops + second.flops[key] for key, flops in first.flops.items()},
+        memory_seconds=_plus(first.memory_seconds, second.memory_seconds),
+        compute_seconds=_plus(first.compute_seconds, second.compute_seconds),
+        link_seconds=_plus(first.link_seconds, second.link_seconds),
+        estimates={
+            model: seconds + second.estimates[model] for model, seconds in first.estimates.items()
+        },
+    )
+
+
+def _times(seconds: float | None, times: int) -> float | None:
+    return None if seconds is None else seconds * times
+
+
+def _plus(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second

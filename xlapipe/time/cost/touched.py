@@ -1,0 +1,260 @@
+"""Bytes that one kernel reads and writes in device memory.
+
+Bytes as touched, not as shaped: see `elements`. An update whose result has the same memory as the
+updated operand is done in place: it writes only the update. What a Pallas kernel addresses in an
+operand that it updates in place is unknown.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.shapes import Shape
+from xlapipe.time.cost.elements import ElementCounts, array_of
+from xlapipe.time.cost.library_calls import library_call
+from xlapipe.time.cost.memory_of import MemoryOf
+
+# Values of an update that have the same elements as the updated operand.
+_SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A read of an operand, or a write of a result.
+
+    Attributes:
+      memory: of the array; see `MemoryOf`.
+      size_bytes: bytes that are read or written.
+      whole_bytes: bytes of the array.
+    """
+
+    memory: Hashable
+    size_bytes: int
+    whole_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a kernel touches in one launch.
+
+    Attributes:
+      unknown_bytes: the most that it may touch beyond `reads` and `writes`.
+    """
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    unknown_bytes: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of all reads."""
+        return sum(read.size_bytes for read in self.reads)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of all writes."""
+        return sum(write.size_bytes for write in self.writes)
+
+    def of_total(self, total_bytes: int) -> "Touched":
+        """The same with this number of bytes in total.
+
+        Writes are kept whole if the bytes are enough for them. The rest are reads of each operand
+        in proportion to its size; bytes beyond all operands are repeated reads.
+        """
+        writes = _scaled(self.writes, total_bytes)
+        rest_bytes = total_bytes - sum(write.size_bytes for write in writes)
+        reads = _scaled(self.reads, rest_bytes)
+        again_bytes = rest_bytes - sum(read.size_bytes for read in reads)
+        return Touched((*reads, Access("again", again_bytes, again_bytes)), writes)
+
+
+def _scaled(accesses: tuple[Access, ...], most_bytes: int) -> tuple[Access, ...]:
+    """The same in proportion, of at most so many bytes in total."""
+    whole_bytes = sum(access.size_bytes for access in accesses)
+    if whole_bytes <= most_bytes:
+        return accesses
+    return tuple(
+        replace(access, size_bytes=access.size_bytes * most_bytes // whole_bytes)
+        for access in accesses
+    )
+
+
+class TouchedBytes:
+    """Computes `Touched` for the instructions of one plan."""
+
+    def __init__(self, plan: Plan, module: HloModule) -> None:
+        self._module = module
+        self._counts = ElementCounts(module)
+        self._memory = MemoryOf(plan, module)
+
+    def of_collective(self, instruction: Instruction, scope: Computation) -> Iterator[Access]:
+        """The operands of a collective, which it reads whole."""
+        for position, name in enumerate(instruction.operands):
+            operand = scope.by_name.get(name)
+            size_bytes = array_of(operand.shape).size_bytes if operand is not None else 0
+            yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
+
+    def of(self, instruction: Instruction, scope: Computation) -> Touched:
+        """What the kernel of `instruction` touches.
+
+        Args:
+          scope: the computation that contains it.
+        """
+        if instruction.opcode == "custom-call":
+            return self._custom_call(instruction, scope)
+        updates = dict(self._updates(instruction, scope))
+        in_place = frozenset(update.name for update, _ in updates.values())
+        sizes = self._counts.of_operands(instruction, scope, in_place)
+        reads = self._reads(instruction, scope, sizes)
+        writes = []
+        for path, shape in self._written(instruction, scope):
+            whole_bytes = array_of(shape).size_bytes
+            written = updates[path][1] if path in updates else whole_bytes
+            memory = self._memory.result(instruction, path)
+            writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
+        return Touched(reads, tuple(writes))
+
+    def _reads(
+        self, instruction: Instruction, scope: Computation, sizes: tuple[int, ...]
+    ) -> tuple[Access, ...]:
+        """The reads; one for operands in the same memory, of which the whole is counted once."""
+        reads: dict[Hashable, Access] = {}
+        for position, read_bytes in enumerate(sizes):
+            operand = scope.by_name.get(instruction.operands[position])
+            if operand is None or not read_bytes:
+                continue
+            shape = operand.shape.at(operand_index(instruction, position))
+            memory = self._memory.operand(scope, instruction, position)
+            whole_bytes = array_of(shape).size_bytes
+            earlier = reads.get(memory, Access(memory, 0, 0))
+            whole_bytes = max(whole_bytes, earlier.whole_bytes)
+            together = min(read_bytes + earlier.size_bytes, whole_bytes)
+            reads[memory] = Access(memory, together, whole_bytes)
+        return tuple(reads.values())
+
+    def _custom_call(self, instruction: Instruction, scope: Computation) -> Touched:
+        sizes = self._counts.of_operands(instruction, scope)
+        reads = self._reads(instruction, scope, sizes)
+        library = library_call(instruction, scope, self._module) is not None
+        writes = [
+            Access(self._memory.result(instruction, path), size_bytes, size_bytes)
+            for path, shape in self._written(instruction, scope)
+            if (size_bytes := array_of(shape).size_bytes)
+        ]
+        if library:
+            return Touched(reads, tuple(writes))
+        in_place = {write.memory for write in writes} & {read.memory for read in reads}
+        unknown = [item.size_bytes for item in (*reads, *writes) if item.memory in in_place]
+        return Touched(
+            tuple(read for read in reads if read.memory not in in_place),
+            tuple(write for write in writes if write.memory not in in_place),
+            sum(unknown),
+        )
+
+    def _written(
+        self, instruction: Instruction, scope: Computation
+    ) -> list[tuple[tuple[int, ...], Shape]]:
+        """The results, without the scratch memory that libraries get as the last one."""
+        results = list(_results(instruction))
+        if len(results) > 1 and library_call(instruction, scope, self._module) is not None:
+            results.pop()
+        return results
+
+    def of_code(self, instruction: Instruction, scope: Computation, code: KernelCode) -> Touched:
+        """What a Pallas kernel touches by its own code: of each array at most what it loads or
+        stores. Where data decide on that, the whole counts, unless it is updated in place.
+        """
+        results = [self._memory.result(instruction, path) for path, _ in _results(instruction)]
+        given = range(len(code.operand_bytes))
+        operands = [self._memory.operand(scope, instruction, position) for position in given]
+        in_place = set(results) & set(operands)
+        sizes = [
+            tuple(
+                whole_bytes
+                if code.undecided and part and memory not in in_place
+                else min(whole_bytes, part)
+                for part in parts
+            )
+            for memory, parts, whole_bytes in zip(
+                (*operands, *results),
+                zip(code.loaded_bytes, code.stored_bytes, strict=True),
+                (*code.operand_bytes, *code.result_bytes),
+                strict=True,
+            )
+        ]
+        reads = self._reads(instruction, scope, tuple(sizes[position][0] for position in given))
+        again, writes = [], []
+        for memory, (loaded, stored), whole_bytes in zip(
+            results, sizes[len(operands) :], code.result_bytes, strict=True
+        ):
+            again += [Access(memory, loaded, whole_bytes)] if loaded else []
+            writes += [Access(memory, stored, whole_bytes)] if stored else []
+        return Touched((*reads, *again), tuple(writes))
+
+    def _updates(
+        self, instruction: Instruction, scope: Computation
+    ) -> Iterator[tuple[tuple[int, ...], tuple[Instruction, int]]]:
+        """By path of the result: the update that makes it in place, and the bytes it writes."""
+        if instruction.opcode in opcodes.UPDATES:
+            for path, _ in _results(instruction):
+                position = path[0] if path else 0
+                if self._memory.result(instruction, path) == self._memory.operand(
+                    scope, instruction, position
+                ):
+                    yield path, (instruction, _update_bytes(instruction, scope, position))
+            return
+        body = self._counts.body_of(instruction)
+        if body is None or body.opcodes.isdisjoint(opcodes.UPDATES):
+            return
+        root = body.by_name[body.root]
+        makers = root.operands if root.opcode == "tuple" else (root.name,)
+        paths = [path for path, _ in _results(instruction)]
+        for path, maker in zip(paths, makers, strict=False):
+            update = _renamed(body, maker)
+            if update.opcode not in opcodes.UPDATES:
+                continue
+            updated = _renamed(body, update.operands[0])
+            number = updated.parameter_number
+            if number is None or number >= len(instruction.operands):
+                continue
+            if self._memory.result(instruction, path) == self._memory.operand(
+                scope, instruction, number
+            ):
+                yield path, (update, _update_bytes(update, body, 0))
+
+
+def _renamed(body: Computation, name: str) -> Instruction:
+    """The instruction that makes a value, skipping those that only rename it."""
+    instruction = body.by_name[name]
+    while instruction.opcode in _SAME_ELEMENTS and instruction.operands:
+        instruction = body.by_name[instruction.operands[0]]
+    return instruction
+
+
+def _update_bytes(update: Instruction, scope: Computation, position: int) -> int:
+    """Bytes that an update writes."""
+    is_slice = update.opcode == "dynamic-update-slice"
+    number = 1 if is_slice else len(update.operands) // 2 + 1 + position
+    return array_of(scope.by_name[update.operands[number]].shape).size_bytes
+
+
+def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], Shape]]:
+    """Path and shape of each array of the result."""
+    shape = instruction.shape
+    if not shape.is_tuple:
+        yield (), shape
+        return
+    arrays = shape.arrays
+    if instruction.opcode == "copy-start":
+        arrays = arrays[:1]  # the others are its operand and a handle
+    nested = any(part.is_tuple for part in shape.parts)
+    # Nested tuples are results of async starts only, whose kernels are those that they wrap.
+    yield from (
+        ((index,), array)
+        for index, array in enumerate(arrays)
+        if not nested or array.size_bytes is not None
+    )

@@ -1,0 +1,409 @@
+"""Calibrations: how long kernels take on one GPU. Text files, one JSON value per line.
+
+The first line states the device and where the figures are from, the second the constants of the
+formulas, and each further line one kernel that was timed.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property
+from importlib import resources
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Meta
+
+from xlapipe.devices.targets.catalogue import row_of_device
+from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
+from xlapipe.files.visible_text import visible_line
+from xlapipe.plans.opcodes import COLLECTIVES
+
+if TYPE_CHECKING:
+    from xlapipe.time.predict.index_values import Array
+
+SCHEMA_VERSION = 1
+_FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
+# GPUs of the calibrations that do not state how many their collectives were among.
+_GPUS = 2
+_MAX_BYTES = 16 * 1024 * 1024
+_Stated: TypeAlias = Annotated[Line, Meta(min_length=1)]
+# Coordinates are logarithms and shares. The squares of larger numbers may have no float.
+_Coordinate: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
+# Of something that takes no time worth a launch; per second, of any processor; of any cache.
+_Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=0.1)]
+_Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
+_CacheBytes: TypeAlias = Annotated[float, Meta(ge=1, le=1e12)]
+# Of the attributes of `TimedKernel`.
+_KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
+_REQUIRED = itemgetter(*_KEYS[:-1])
+# As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
+_LINE = re.compile(r'\{"kind": "([^"\\]+)", "at": (\[[^\]]*)\], "graph": (t?)')
+# How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
+# buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
+# others (docs/lab/time.md).
+_SCALES = {
+    "triton row reduction": (1.6, 1.0, 4.0, 3.4, 0.7, 3.2, 2.0, 3.2, 2.0, 3.2, 3.2, 1.0, 2.0, 1.5),
+    "input transpose": (0.35, 0.6, 9.0, 1.6, 1.0, 1.6, 1.6),
+    "loop column reduction": (6.4, 0.6, 1.0, 0.2, 0.1, 0.5, 0.8, 1.0, 1.0, 2.0),
+    "cublas bf16": (4.0, 1.0, 1.2, 0.3, 0.6, 0.6, 0.6),
+    "triton column reduction": (2.6, 0.6, 1.0, 1.0, 1.0, 2.6, 1.0, 1.0, 1.0, 2.0, 1.6),
+    "triton transpose": (1.0, 0.36, 2.6, 0.6, 4.1, 2.0, 2.0, 1.0),
+    "__cudnn$convForward bf16": (0.36, 1.6, 0.6, 0.36, 1.6, 1.0, 1.6, 1.0, 1.0),
+    "__cudnn$convForward f32": (1.6, 0.36, 1.0, 1.6, 1.6, 0.96, 0.96, 6.6, 1.0),
+    "__cudnn$convBackwardFilter bf16": (1.6, 1.6, 0.6, 0.58, 0.6, 1.0, 1.0, 1.6, 1.0),
+    "loop gather": (1.6, 1.0, 1.0, 1.0, 0.6, 1.0, 2.6, 1.6, 4.1, 2.6),
+    "input joining": (1.0, 1.0, 1.6, 1.0, 1.6, 1.0, 1.6),
+    "triton bf16": (0.6, 0.6, 1.0, 1.0, 1.6, 1.0, 1.0, 1.6, 2.6, 1.0),
+    "loop transpose": (1.0, 0.6, 1.6, 1.0, 2.6, 1.0, 1.0),
+    "custom sort": (0.96, 4.1, 2.6, 0.96, 1.0),
+    "__cublas$triangularSolve f32": (1.6, 1.6, 1.0, 1.0, 1.0),
+}
+# The catalogue's names of the GPUs whose calibrations are in this package.
+_SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
+
+
+class CalibrationError(XlapipeError):
+    """A calibration file is damaged, or is not one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of the formulas; seconds, bytes per second and operations per second.
+
+    Attributes:
+      launch_seconds: of a kernel that does nothing.
+      cold_seconds: more, if it reads what is not in the L2 cache.
+      bandwidth, l2_bandwidth: of device memory and of the L2 cache, as kernels reach them.
+      l2_bytes: that the L2 cache holds from one kernel to the next.
+      operation_rate: of simple float32 operations on elements.
+      thread_rate: threads per second that start and end.
+      peak_flops: of matrix products by type, as the datasheet states them.
+      link_bandwidth: in each direction to other GPUs.
+      kernel_interval_seconds, loop_interval_seconds, graph_interval_seconds: between two launches
+        by the host, while the profiler runs: of a kernel, of one in a loop, of a command buffer.
+      sync_seconds: of a copy to the host that decides whether a loop goes on.
+      gap_seconds, graph_gap_seconds: between two kernels outside and inside a command buffer.
+      call_seconds: of a call on the host that runs nothing, without the profiler, and for each
+        leaf of its arguments and results `leaf_seconds` more, for each kernel in a command buffer
+        `graph_kernel_seconds`.
+    """
+
+    launch_seconds: _Overhead
+    cold_seconds: _Overhead
+    bandwidth: _Rate
+    l2_bandwidth: _Rate
+    l2_bytes: _CacheBytes
+    operation_rate: _Rate
+    thread_rate: _Rate
+    peak_flops: Mapping[Line, _Rate]
+    link_bandwidth: _Rate
+    kernel_interval_seconds: _Overhead
+    loop_interval_seconds: _Overhead
+    graph_interval_seconds: _Overhead
+    sync_seconds: _Overhead
+    gap_seconds: _Overhead
+    graph_gap_seconds: _Overhead
+    call_seconds: _Overhead
+    leaf_seconds: _Overhead
+    graph_kernel_seconds: _Overhead
+
+
+class TimedKernel(NamedTuple):
+    """A kernel that was timed.
+
+    Attributes:
+      kind, point: see `KernelWork`.
+      in_graph: whether a command buffer launched it.
+      microseconds: its time.
+      ratio: its time as a multiple of the formula's.
+      launches: kernels that the library ran for it.
+      program: that ran it.
+      device: that ran it, if not the calibration's own: one of the same generation.
+    """
+
+    kind: str
+    point: Sequence[float]
+    in_graph: bool
+    microseconds: float
+    ratio: float
+    launches: float
+    program: str
+    device: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class TimedKind:
+    """All timed kernels of a kind.
+
+    Attributes:
+      lines: of the calibration. Only coordinates are read of all: kernels take longer than most
+        predictions.
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+
+    def kernels(self, numbers: Iterable[int]) -> tuple[TimedKernel, ...]:
+        """The kernels of some lines."""
+        return _kernels([self.lines[number] for number in numbers])
+
+    @cached_property
+    def coordinates(self) -> int:
+        """How many a kernel's point has; 0 without kernels."""
+        return max((len(kernel.point) for kernel in _kernels(self.lines[:1])), default=0)
+
+    def placed(self, points: Sequence[Sequence[float]]) -> "Array":
+        """Places of kernels among those of the kind.
+
+        Args:
+          points: `KernelWork.point` of each kernel, and then whether it is in a command buffer,
+            where kernels start less abruptly.
+
+        Returns:
+          Scaled coordinates, float64[kernels, coordinates].
+        """
+        # numpy takes longer to start than most commands that predict no time.
+        import numpy as np
+
+        places = np.array(points, np.float64)
+        scales = _SCALES.get(self.kind, ())
+        return places * scales if len(scales) == places.shape[1] else places
+
+    @cached_property
+    def places(self) -> "Array":
+        """Those of the timed kernels."""
+        return self.placed(json.loads(f"[{','.join(map(_point_text, self.lines))}]"))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A calibration of one GPU.
+
+    Attributes:
+      provenance: device, driver, date, versions and command.
+      lines: of the file, one for each timed kernel.
+      scaled_from: name of the device that was timed, if this one was not.
+    """
+
+    provenance: Mapping[str, Any]
+    constants: Constants
+    lines: tuple[str, ...]
+    scaled_from: str | None = None
+
+    @property
+    def device(self) -> str:
+        """The device's name, e.g. `NVIDIA H200`."""
+        return str(self.provenance["device"])
+
+    @property
+    def collective_gpus(self) -> int:
+        """GPUs that each timed collective was among."""
+        return int(self.provenance.get("gpus", _GPUS))
+
+    @property
+    def times_collectives(self) -> bool:
+        """Whether collectives were timed on this very GPU."""
+        own = (self.of_kind(kind).kernels((0,)) for kind in COLLECTIVES if self.of_kind(kind).lines)
+        return self.scaled_from is None and any(not kernel.device for (kernel,) in own)
+
+    @property
+    def kernels(self) -> tuple[TimedKernel, ...]:
+        """All timed kernels."""
+        return _kernels(self.lines)
+
+    def of_kind(self, kind: str) -> TimedKind:
+        """The timed kernels of a kind, of which there may be none."""
+        if kind not in self._kinds:
+            self._kinds[kind] = TimedKind(kind, tuple(self._lines_of_kinds.get(kind, ())))
+        return self._kinds[kind]
+
+    @cached_property
+    def _kinds(self) -> dict[str, TimedKind]:
+        return {}
+
+    @cached_property
+    def _lines_of_kinds(self) -> Mapping[str, Sequence[str]]:
+        lines_of_kinds: dict[str, list[str]] = {}
+        for line in self.lines:
+            match = _LINE.match(line)
+            kind = match[1] if match else json.loads(line)["kind"]
+            lines_of_kinds.setdefault(kind, []).append(line)
+        return lines_of_kinds
+
+    def scaled(
+        self, device: str, *, bandwidth: float, peak_flops: float, vector: float, l2_bytes: float
+    ) -> "Calibration":
+        """The calibration of another GPU, from the ratios of the two datasheets.
+
+        Args:
+          device: its name.
+          bandwidth, peak_flops, vector, l2_bytes: its figures as multiples of this GPU's.
+        """
+        own = self.constants
+        constants = replace(
+            own,
+            bandwidth=own.bandwidth * bandwidth,
+            l2_bandwidth=own.l2_bandwidth * vector,
+            l2_bytes=own.l2_bytes * l2_bytes,
+            operation_rate=own.operation_rate * vector,
+            thread_rate=own.thread_rate * vector,
+            peak_flops={name: rate * peak_flops for name, rate in own.peak_flops.items()},
+        )
+        provenance = {**self.provenance, "device": device}
+        return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)
+
+    def to_text(self) -> str:
+        """The content of the file."""
+        header = {"xlapipe_calibration": SCHEMA_VERSION, **self.provenance}
+        constants = {
+            name: _rounded(value) if isinstance(value, float) else value
+            for name, value in asdict(self.constants).items()
+        }
+        lines = (json.dumps(header), json.dumps({"constants": constants}), *self.lines)
+        return "".join(f"{line}\n" for line in lines)
+
+
+def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
+    """A line of a calibration's file for each timed kernel."""
+    for kernel in kernels:
+        rounded = kernel._replace(
+            point=[round(number, 2) for number in kernel.point],
+            microseconds=round(kernel.microseconds, 2),
+            ratio=round(kernel.ratio, 3),
+            launches=round(kernel.launches, 2),
+        )
+        pairs = zip(_KEYS, rounded, strict=True)
+        yield json.dumps({key: value for key, value in pairs if value != ""})
+
+
+def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
+    rows = json.loads(f"[{','.join(lines)}]")
+    return tuple([TimedKernel._make((*_REQUIRED(row), row.get("device", ""))) for row in rows])
+
+
+def _point_text(line: str) -> str:
+    """JSON of a timed kernel's coordinates."""
+    match = _LINE.match(line)
+    if match is not None:
+        return f"{match[2]}, {1 if match[3] else 0}]"
+    row = json.loads(line)
+    return json.dumps([*row["at"], row["graph"]])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Reads a calibration file.
+
+    Raises:
+      CalibrationError: it cannot be read, or a line is not what it must be.
+    """
+    refusal = Refusal(CalibrationError, _FIX.removeprefix("fix: "))
+    content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"calibration {path}: cannot be read as text: {error}") from None
+    return parse_calibration(text, where=str(path))
+
+
+def parse_calibration(text: str, *, where: str) -> Calibration:
+    """The calibration in the content of a file.
+
+    Raises:
+      CalibrationError: a line is not what it must be.
+    """
+    lines = text.splitlines()
+    if len(lines) < 3:
+        raise _error(where, len(lines), "expected a header, constants and timed kernels")
+    header = _typed(where, 1, lines[0], _Header)
+    _ = _typed(where, 2, lines[1], _ConstantsLine)
+    # As they are, so that they are written as they were.
+    figures = parse_json(lines[1])["constants"]
+    constants = Constants(**{item.name: figures[item.name] for item in fields(Constants)})
+    row = row_of_device(header.device)
+    missing = sorted((row.peak_flops if row is not None else {}).keys() - constants.peak_flops)
+    if missing:
+        raise _error(
+            where,
+            2,
+            f"constants.peak_flops: expected those of {header.device}, found none of "
+            f"{', '.join(missing)}",
+        )
+    lengths: dict[str, int] = {}
+    for number, line in enumerate(lines[2:], 3):
+        kernel = _typed(where, number, line, _KernelLine)
+        expected = lengths.setdefault(kernel.kind, len(kernel.at))
+        if len(kernel.at) != expected:
+            raise _error(
+                where,
+                number,
+                f"at: expected {expected} numbers, as of the other kernels {kernel.kind!r:.60}, "
+                f"found {len(kernel.at)}",
+            )
+    provenance = parse_json(lines[0])
+    del provenance["xlapipe_calibration"]
+    return Calibration(provenance, constants, tuple(lines[2:]))
+
+
+@dataclass(frozen=True)
+class _Header:
+    xlapipe_calibration: Literal[1]
+    device: _Stated
+    driver: _Stated
+    date: _Stated
+    versions: Annotated[Mapping[Line, Line], Meta(min_length=1)]
+    command: _Stated
+    gpus: Count = _GPUS
+
+
+@dataclass(frozen=True)
+class _ConstantsLine:
+    constants: Constants
+
+
+@dataclass(frozen=True)
+class _KernelLine:
+    kind: _Stated
+    at: tuple[_Coordinate, ...]
+    graph: bool
+    us: Annotated[float, Meta(gt=0, le=86_400e6)]
+    ratio: Annotated[float, Meta(gt=0, le=1e9)]
+    launches: Annotated[float, Meta(gt=0, le=1e9)]
+    program: Line
+    device: Line = ""
+
+
+def _typed(where: str, number: int, line: str, kind: type[Typed]) -> Typed:
+    try:
+        return typed(kind, parse_json(line))
+    except MisfitError as error:
+        raise _error(where, number, visible_line(str(error))) from None
+    except ValueError as error:
+        message = f"expected a JSON object, found {line[:60]!r} ({visible_line(str(error))})"
+        raise _error(where, number, message) from None
+
+
+def _error(where: str, line: int, message: str) -> CalibrationError:
+    return CalibrationError(f"calibration {where}, line {line}: {message}; {_FIX}")
+
+
+@cache
+def shipped_calibration(target: str) -> Calibration | None:
+    """The calibration of a GPU of the catalogue that is in this package; None if there is none."""
+    name = _SHIPPED.get(target)
+    file = resources.files("xlapipe.time.predict").joinpath("calibrations").joinpath(name or "none")
+    if name is None or not file.is_file():
+        return None
+    header, constants, *lines = file.read_text(encoding="utf-8").splitlines()
+    # A test checks each line, which takes longer than most predictions.
+    provenance = json.loads(header)
+    del provenance["xlapipe_calibration"]
+    return Calibration(provenance, Constants(**json.loads(constants)["constants"]), tuple(lines))

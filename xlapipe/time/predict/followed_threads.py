@@ -1,0 +1,452 @@
+"""What the threads of a fusion do, from a few blocks of them that are followed through its body.
+
+XLA's emitters compute an element's operands in the thread that needs them, wherever they are in
+memory. Threads of a warp that take different branches wait for each other. Which lines and sectors
+of the caches neighbouring threads read follows from the indices, which a plan states; only what is
+read at indices that the program computes from its data is as if those were random.
+"""
+
+from collections.abc import Sequence
+from math import gcd
+
+import numpy as np
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.shapes import Shape
+from xlapipe.time.predict.arrays import minor_to_major, updated_in_place
+from xlapipe.time.predict.element_operations import FREE, ThreadWork, operations_of
+from xlapipe.time.predict.gpu import HOPPER, THREADS_OF_A_WARP, Gpu
+from xlapipe.time.predict.index_values import Array
+from xlapipe.time.predict.operand_places import (
+    Index,
+    element_bytes,
+    has_interior,
+    have_elements,
+    joined_dimension,
+    number_of_terms,
+    raveled,
+    same_terms,
+    terms_of,
+    unravelled,
+)
+from xlapipe.time.predict.thread_places import THREADS_OF_A_BLOCK, Frame, Places, ThreadPlaces
+
+# What a multiprocessor reads at once from its L1 cache, and what the L2 cache moves at least.
+_LINE_BYTES, _SECTOR_BYTES = 128, 32
+# A warp reads so many lines at least.
+_LEAST_LINES = 2
+_L1_BYTES = 192 << 10
+# What several blocks read, they often find in the L1 cache; not of sectors with 32 elements, since
+# too many blocks read one each.
+_SHARE_AGAIN = 0.5
+# Until as many bytes of sectors were moved, the L2 cache holds a sector for blocks that read the
+# rest of it.
+_HELD_SHARE = 0.5
+# A read in a branch of a loop begins when the one before it has ended: from an array that the L1
+# cache does not hold, it takes as long as so many others; and terms that one of a few stands for.
+_READ_APART, _LONG_SUM = 40.0, 32.0
+# Blocks that are followed; more of those that take different branches.
+_BLOCKS, _BLOCKS_IN_BRANCHES = 3, 12
+_GOLDEN = (5**0.5 - 1) / 2
+# Sums of fewer elements are no reductions for XLA's emitters.
+_LEAST_SUM = 16
+# Instructions that are followed at most: what is nested deeper counts less than it should.
+_MOST_INSTRUCTIONS = 15000
+# Elements of a row that a thread adds at most.
+_MOST_OF_A_ROW = 4
+# Operations: of a pad between elements, and of a bfloat16 that becomes a float32.
+_INTERIOR, _SHIFTED = 16.0, 1.0
+_WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
+# Of an array, by its parameter, and how often threads read the same.
+_Read = tuple[str, float]
+
+
+def followed(
+    inner: Instruction,
+    body: Computation,
+    scope: Computation,
+    module: HloModule,
+    *,
+    tiled: bool,
+    elements_of_a_thread: int,
+    elements_of_a_row: float = 1.0,
+    gpu: Gpu = HOPPER,
+) -> ThreadWork:
+    """The work of all threads of a fusion.
+
+    Args:
+      inner: the fusion, in `scope`; `body` is what it computes.
+      tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
+        `kInput` fusions do.
+      elements_of_a_row: that a thread adds up, one after another: LLVM computes what is the same
+        for all of them before.
+    """
+    each = max(1, elements_of_a_thread)
+    return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row, gpu).run()
+
+
+class _Threads:
+    def __init__(
+        self,
+        inner: Instruction,
+        body: Computation,
+        scope: Computation,
+        module: HloModule,
+        tiled: bool,
+        elements_of_a_thread: int,
+        elements_of_a_row: float,
+        gpu: Gpu,
+    ) -> None:
+        own = (inner, body, scope, module, tiled, elements_of_a_thread, elements_of_a_row, gpu)
+        self._fusion = own
+        self._gpu = gpu
+        self._of_row = elements_of_a_row
+        self._module = module
+        self._tiled = tiled
+        self._unrolled = elements_of_a_thread
+        # Threads that are followed beside those of blocks: one further along this dimension.
+        self._beside: int | None = None
+        self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
+        self._in_place = updated_in_place(body)
+        self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
+        self._seen: set[tuple[int, str, int, int]] = set()
+        self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
+        self._roots: set[str] = set()
+        # Threads that compute the same index of a scatter, by what computes it.
+        self._same: dict[str, float] = {}
+        # Of the domain that is being followed.
+        self._scale = 1.0
+        self._operations = self._reads_of_sums = self._all_reads = np.zeros(0)
+        self._reads_in_branches = False
+        self._lines = 0.0
+        self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
+        self._pending: list[str] = []
+        self._left_to_follow: list[tuple[Frame, str, Places, float, float, bool]] = []
+
+    def run(self) -> ThreadWork:
+        body = self._at.body.computation
+        root = body.by_name[body.root]
+        names = list(root.operands) if root.opcode == "tuple" else [root.name]
+        for name in names:
+            self._pending += self._updates_of(body.by_name[name]) or [name]
+        self._roots = set(self._pending)
+        total = ThreadWork()
+        done: set[str] = set()
+        while self._pending:
+            name = self._pending.pop(0)
+            if name not in done:
+                done.add(name)
+                total = self._domain(name, total)
+        return total._replace(elements=self._elements)
+
+    def _domain(self, name: str, total: ThreadWork) -> ThreadWork:
+        """Follows threads of which each has elements of an instruction, in the order of memory."""
+        arrays = self._at.body.computation.by_name[name].shape.arrays
+        if not arrays or not arrays[0].elements:
+            return total
+        shape = arrays[0]
+        of_block = THREADS_OF_A_BLOCK * self._unrolled
+        blocks = -(-shape.elements // of_block)
+        followed = _BLOCKS_IN_BRANCHES if self._branches else _BLOCKS
+        # Their places have no period.
+        chosen = sorted({int((n * _GOLDEN + 0.3) % 1 * blocks) for n in range(followed)})
+        # Of each block and each of a thread's elements, warps of threads.
+        starts = np.asarray(chosen, dtype=np.int64)[:, None, None] * of_block
+        element = np.arange(self._unrolled, dtype=np.int64)[None, :, None]
+        thread = np.arange(THREADS_OF_A_BLOCK, dtype=np.int64)[None, None, :]
+        if self._tiled and self._unrolled == 1:
+            place = (starts + element * THREADS_OF_A_BLOCK + thread).ravel()
+        else:
+            place = (starts + thread * self._unrolled + element).ravel()
+        active = place < shape.elements
+        self._at.blocks = len(chosen)
+        self._scale = shape.elements / max(1, int(active.sum()))
+        warps = len(place) // THREADS_OF_A_WARP
+        self._operations, self._reads_of_sums = np.zeros(warps), np.zeros(warps)
+        self._all_reads, self._reads_in_branches = np.zeros(warps), False
+        self._lines, self._reads = 0.0, {}
+        self._elements = max(self._elements, float(shape.elements))
+        index = unravelled(np.minimum(place, shape.elements - 1), shape)
+        if self._beside is not None:
+            index = _beside(index, shape, self._beside)
+        at_root = name in self._roots
+        at = self._at.places(index, active)
+        self._left_to_follow = [(self._at.body, name, at, 1.0, 0.0, at_root)]
+        while self._left_to_follow:
+            self._follow(*self._left_to_follow.pop())
+        scale = self._scale * THREADS_OF_A_WARP * self._same.get(name, 1.0)
+        near, far = (0.0, 0.0) if self._beside is not None else self._moved(name, shape)
+        return ThreadWork(
+            total.operations + scale * float(self._operations.sum()),
+            total.longest_operations + self._longest(self._operations),
+            0.0,
+            total.longest_reads + self._longest(self._reads_of_sums),
+            total.lines + self._scale * self._lines,
+            total.sector_bytes + near,
+            total.far_sector_bytes + far,
+            total.reads_apart + self._reads_in_branches * self._longest(self._all_reads),
+        )
+
+    def _longest(self, of_warps: Array) -> float:
+        """The most of a thread, over its elements."""
+        return float(of_warps.reshape(self._at.blocks, self._unrolled, -1).sum(1).max(initial=0.0))
+
+    def _moved(self, root: str, shape: Shape) -> tuple[float, float]:
+        """Bytes of sectors that blocks read beyond what they need once, near and far."""
+        moved: dict[_Read, float] = {}
+        needed: dict[_Read, float] = {}
+        for read, parts in self._reads.items():
+            size_bytes = element_bytes(self._shape_of(read).arrays[0])
+            of_all = read[1] * self._scale
+            places, active = (
+                np.hstack([part.reshape(self._at.blocks, -1) for part in parts_of_all])
+                for parts_of_all in zip(*parts, strict=True)
+            )
+            for of_block, in_block in zip(places, active, strict=True):
+                offsets = np.sort(of_block[in_block])
+                sectors = _distinct(offsets // _SECTOR_BYTES)
+                moved[read] = moved.get(read, 0.0) + of_all * sectors * _SECTOR_BYTES
+                needed[read] = needed.get(read, 0.0) + of_all * _distinct(offsets) * size_bytes
+        missed = {read: self._missed(read) for read in moved}
+        if any(missed[read] * moved[read] > needed[read] for read in moved):
+            of_element = sum(moved.values()) / max(1, shape.elements)
+            missed |= dict.fromkeys(self._joined(root, shape, of_element), 0.0)
+        near = far = 0.0
+        for read, total in moved.items():
+            size = self._shape_of(read).size_bytes or 1
+            again = max(0.0, 1 - _L1_BYTES / size)
+            if element_bytes(self._shape_of(read).arrays[0]) > 1:
+                again *= _SHARE_AGAIN
+            # When others need the rest of a sector, the L2 cache may have it no more.
+            lost = missed[read]
+            far += lost * max(0.0, total - needed[read])
+            near += lost * again * max(0.0, needed[read] - size)
+            kept = max(0.0, min(size, total) - needed[read]) + again * max(0.0, total - size)
+            near += (1 - lost) * kept
+        return near, far
+
+    def _shape_of(self, read: _Read) -> Shape:
+        return self._at.body.computation.by_name[read[0]].shape
+
+    def _missed(self, read: _Read) -> float:
+        """Share of an array that the L2 cache holds no more after all of it was read."""
+        return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / self._gpu.l2_bytes - 1))
+
+    def _joined(self, root: str, shape: Shape, of_element: float) -> set[_Read]:
+        """Reads of sectors of which other blocks read the rest while the L2 cache holds them.
+
+        Args:
+          shape: of the domain `root`, of which blocks have elements in the order of memory.
+          of_element: bytes of sectors that are moved for each of those.
+        """
+        joined: set[_Read] = set()
+        step = 1
+        for dim in minor_to_major(shape):
+            size = shape.dims[dim]
+            if size > 1 and step * of_element < _HELD_SHARE * self._gpu.l2_bytes:
+                probe = _Threads(*self._fusion)
+                probe._roots, probe._beside = self._roots, dim
+                probe._domain(root, ThreadWork())
+                for read, parts in self._reads.items():
+                    others = probe._reads.get(read, ())
+                    if len(others) == len(parts) and _are_beside(parts, others):
+                        joined.add(read)
+            step *= size
+        return joined
+
+    def _follow(
+        self, frame: Frame, name: str, at: Places, times: float, in_sum: float, at_root: bool
+    ) -> None:
+        """Follows threads that need elements of an instruction.
+
+        Args:
+          times: how often they do the same.
+          in_sum: 0 if not for a term of a sum, otherwise how many of a block's are the same one.
+          at_root: whether only element-wise instructions use the result.
+        """
+        key = (frame.number, name, at.key, at.branch)
+        if key in self._seen or self._left <= 0:
+            return
+        self._seen.add(key)
+        self._left -= 1
+        instruction = frame.computation.by_name[name]
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            argument = frame.arguments.get(instruction.parameter_number or 0)
+            if argument is not None:
+                self._left_to_follow.append((*argument, at, times, in_sum, at_root))
+            elif frame.number == self._at.body.number and instruction.shape.arrays:
+                self._read(name, instruction.shape.arrays[0], at, times, in_sum)
+            return
+        if opcode == "constant":
+            return
+        if opcode not in FREE:
+            weight = self._weight(frame, instruction, at)
+            if self._of_row > 1 and _is_of_warps(at.index):
+                weight /= self._of_row
+            self._operations += at.warps * (weight * times)
+        needed = at.threads * times * self._scale
+        if instruction.shape.arrays:
+            needed = min(needed, float(instruction.shape.arrays[0].elements))
+            self._elements = max(self._elements, needed)
+        if opcode in opcodes.HAS_BODY:
+            inside = self._at.frame_of(frame, instruction)
+            if inside is not None:
+                root = inside.computation.root
+                self._left_to_follow.append((inside, root, at, times, in_sum, at_root))
+            return
+        if at_root and opcode in _OWN_DOMAINS and self._own_domain(frame, instruction, at, times):
+            return
+        if opcode in opcodes.REDUCES:
+            self._sum(frame, instruction, at, times, max(1.0, in_sum))
+            return
+        goes_on = at_root and opcode not in opcodes.READS_OTHER_INDICES
+        for operand, places, _ in self._at.operands(frame, instruction, at):
+            if places.threads:
+                task = (frame, operand, places, times, in_sum, goes_on)
+                self._left_to_follow.append(task)
+
+    def _weight(self, frame: Frame, instruction: Instruction, at: Places) -> float:
+        """Operations for one element."""
+        opcode, by_name = instruction.opcode, frame.computation.by_name
+        weight = operations_of(instruction)
+        if opcode == "reduce":
+            return 0.0
+        if opcode == "pad" and has_interior(instruction):
+            return _INTERIOR
+        if opcode in _WEIGHED_BY_OPERANDS:
+            shapes = [a for name in instruction.operands for a in by_name[name].shape.arrays[:1]]
+            if opcode == "convert":
+                return _SHIFTED if shapes and shapes[0].element == "bf16" else weight
+            if have_elements(shapes):
+                # Where all threads have the same index, the compiler chose the branch.
+                part = at.index[joined_dimension(instruction.shape.arrays[0], shapes)]
+                return weight if (part != part[0]).any() else 0.0
+        return weight
+
+    def _updates_of(self, instruction: Instruction) -> list[str]:
+        """What threads have elements of for an update in place: the update, and indices."""
+        operands = instruction.operands
+        if len(operands) < 2 or instruction.opcode not in opcodes.UPDATES:
+            return []
+        if instruction.opcode == "scatter":
+            update, index = operands[-1], operands[len(operands) // 2]
+            self._same[index] = self._threads_of_an_index(update, index)
+            return [update, index]
+        return [operands[1]] if instruction.name in self._in_place else []
+
+    def _threads_of_an_index(self, update: str, index: str) -> float:
+        """Of a scatter: a thread has up to four elements of a row."""
+        by_name = self._at.body.computation.by_name
+        arrays = (by_name[update].shape.arrays, by_name[index].shape.arrays)
+        if not all(arrays):
+            return 1.0
+        row = arrays[0][0].elements // max((1, *arrays[1][0].dims[:1]))
+        return max(1.0, row / gcd(row, _MOST_OF_A_ROW))
+
+    def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
+        """Whether blocks work on its operands together, or threads have elements of an update."""
+        if frame.number != self._at.body.number:
+            return False
+        body, operands = frame.computation, instruction.operands
+        if instruction.opcode in opcodes.UPDATES:
+            updates = self._updates_of(instruction)
+            self._pending += updates
+            return bool(updates)
+        arrays = body.by_name[operands[0]].shape.arrays
+        if not self._tiled or not arrays:
+            return False
+        if instruction.opcode == "reduce":
+            if arrays[0].elements < _LEAST_SUM * instruction.shape.arrays[0].elements:
+                return False
+            terms = arrays[0].elements / max(1, instruction.shape.arrays[0].elements)
+            self._operations += at.warps * (self._weight_of_sum(instruction) * terms * times)
+        for operand in operands:
+            shapes = body.by_name[operand].shape.arrays
+            if shapes and shapes[0].elements > 1:
+                self._pending.append(operand)
+                if instruction.opcode == "reduce":
+                    self._roots.add(operand)
+        return True
+
+    def _weight_of_sum(self, instruction: Instruction) -> float:
+        """Operations that add one term."""
+        name = next(iter(instruction.called_computations), "")
+        adder = self._module.computations.get(name)
+        of_adder = adder.instructions if adder is not None else ()
+        weights = (operations_of(i) for i in of_adder if i.opcode not in FREE)
+        return max(1.0, sum(weights))
+
+    def _sum(
+        self, frame: Frame, instruction: Instruction, at: Places, times: float, same: float
+    ) -> None:
+        """Follows some terms of a sum that each thread adds up."""
+        body = frame.computation
+        names = instruction.operands[: max(1, len(instruction.operands) // 2)]
+        arrays = body.by_name[names[0]].shape.arrays
+        if not have_elements(arrays[:1]):
+            return
+        terms = list(terms_of(instruction, arrays[0], at.index, len(at.active)))
+        number = number_of_terms(instruction, arrays[0])
+        each = times * number / max(1, len(terms))
+        weight = self._weight_of_sum(instruction)
+        if len(terms) < number:
+            same *= same_terms(instruction, arrays[0], THREADS_OF_A_BLOCK * self._unrolled)
+        for index, inside in terms:
+            places = self._at.places(index, at.active & inside)
+            if not places.threads:
+                continue
+            self._operations += places.warps * (weight * each)
+            self._left_to_follow += [(frame, name, places, each, same, False) for name in names]
+
+    def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: float) -> None:
+        if in_sum:
+            apart = at.branch and times >= _LONG_SUM and (shape.size_bytes or 0) > _L1_BYTES
+            self._reads_of_sums += at.warps * (times * (_READ_APART if apart else 1.0))
+        else:
+            self._all_reads += at.warps * times
+            self._reads_in_branches |= at.branch != 0
+        offset = raveled(at.index, shape) * element_bytes(shape)
+        lines = np.where(at.active, offset // _LINE_BYTES, -1).reshape(-1, THREADS_OF_A_WARP)
+        lines = np.sort(lines, 1)
+        distinct = 1 + (lines[:, 1:] != lines[:, :-1]).sum(1) - (lines[:, 0] < 0)
+        self._lines += times * float((np.maximum(distinct, _LEAST_LINES) * at.warps).sum())
+        if (shape.size_bytes or 0) > _L1_BYTES:
+            read = (name, times / max(1.0, in_sum))
+            self._reads.setdefault(read, []).append((offset, at.active))
+
+
+def _is_of_warps(index: Index) -> bool:
+    """Whether all threads of each warp are at one place."""
+    warps = (part.reshape(-1, THREADS_OF_A_WARP) for part in index)
+    return all(bool((part == part[:, :1]).all()) for part in warps)
+
+
+def _beside(index: Index, shape: Shape, dim: int) -> Index:
+    """Places one further along a dimension; one before at its end."""
+    part = index[dim]
+    moved = np.where(part + 1 < shape.dims[dim], part + 1, part - 1)
+    return (*index[:dim], moved, *index[dim + 1 :])
+
+
+def _are_beside(
+    reads: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
+) -> bool:
+    """Whether most threads read another element of the same sector."""
+    same = number = 0
+    for (offsets, active), (beside, there) in zip(reads, others, strict=True):
+        both = active & there
+        sectors = offsets // _SECTOR_BYTES == beside // _SECTOR_BYTES
+        same += int(np.count_nonzero(both & sectors & (offsets != beside)))
+        number += int(np.count_nonzero(both))
+    return 2 * same > number
+
+
+def _distinct(ordered: Array) -> int:
+    """Number of different values of an array in order. `np.unique` first imports `numpy.ma`."""
+    return min(1, len(ordered)) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
+
+
+# Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.
+_OWN_DOMAINS = frozenset({"dynamic-update-slice", "reduce", "scatter", "transpose"})

@@ -1,0 +1,179 @@
+"""Where threads read an instruction's operands, from where they are in its result.
+
+Indices are arrays with a number for each thread, one array for each dimension.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Instruction
+from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.time.predict.arrays import minor_to_major
+from xlapipe.time.predict.index_values import Array
+
+Index = tuple[Array, ...]
+# Terms of a thread's sum that are followed: all, or some of many.
+_ALL_TERMS, _TERMS = 24, 8
+
+
+def have_elements(shapes: Iterable[Shape]) -> bool:
+    """Whether no array is empty: nothing is read of one that is."""
+    return not any(0 in shape.dims for shape in shapes)
+
+
+def element_bytes(shape: Shape) -> int:
+    return max(1, (element_bits(shape.element) or 8) // 8)
+
+
+def unravelled(place: Array, shape: Shape) -> Index:
+    """The index of each place in the order of memory."""
+    index: list[Array] = [place] * len(shape.dims)
+    for dim in minor_to_major(shape):
+        size = max(1, shape.dims[dim])
+        index[dim] = place % size if size > 1 else np.zeros_like(place)
+        place = place // size
+    return tuple(index)
+
+
+def raveled(index: Sequence[Array], shape: Shape) -> Array:
+    """The place in memory of each index, in elements."""
+    place: Any = np.zeros(len(index[0]), np.int64) if index else np.zeros(1, np.int64)
+    stride = 1
+    for dim in minor_to_major(shape):
+        if shape.dims[dim] > 1:
+            place = place + index[dim] * stride
+            stride *= shape.dims[dim]
+    return np.asarray(place)
+
+
+def joined_dimension(result: Shape, shapes: Sequence[Shape]) -> int:
+    return next((d for d, n in enumerate(result.dims) if any(s.dims[d] != n for s in shapes)), 0)
+
+
+def index_of_operand(
+    instruction: Instruction, position: int, operand: Shape, index: Index
+) -> tuple[Index | None, Array | None]:
+    """Index of an operand, and which threads read it if not all do; None if none of them does."""
+    opcode = instruction.opcode
+    contraction = instruction.contraction
+    dims = contraction.dims if contraction is not None else ()
+    if not operand.dims:
+        return (), None
+    if opcode in opcodes.RESHAPES:
+        result = instruction.shape.arrays[0]
+        if result.dims == operand.dims and minor_to_major(result) == minor_to_major(operand):
+            return index, None
+        if result.elements != operand.elements:
+            return None, None
+        return unravelled(raveled(index, result), operand), None
+    if opcode == "broadcast":
+        return tuple(index[dim] for dim in dims), None
+    if opcode == "transpose":
+        places: list[Array] = [index[0]] * len(dims)
+        for dim, part in zip(dims, index, strict=True):
+            places[dim] = part
+        return tuple(places), None
+    if opcode == "slice" and contraction is not None and contraction.starts:
+        moved = zip(index, dims, contraction.starts, strict=True)
+        return tuple(part * stride + start for part, stride, start in moved), None
+    if opcode == "dynamic-slice" and position == 0:
+        sizes = instruction.shape.arrays[0].dims
+        moved_by = ((n - size) // 2 for n, size in zip(operand.dims, sizes, strict=True))
+        return tuple(part + by for part, by in zip(index, moved_by, strict=True)), None
+    if opcode == "pad" and contraction is not None and contraction.starts and position == 0:
+        return _within_padding(operand, dims, contraction.starts, index)
+    if opcode in ("dot", "sort", "scatter") or len(operand.dims) != len(index):
+        return (index, None) if len(operand.dims) == len(index) else (None, None)
+    return index, None
+
+
+def has_interior(pad: Instruction) -> bool:
+    return pad.contraction is not None and any(pad.contraction.dims)
+
+
+def _within_padding(
+    operand: Shape, interior: Sequence[int], starts: Sequence[int], index: Index
+) -> tuple[Index, Array]:
+    inside = np.ones(len(index[0]), bool)
+    places = []
+    for part, between, low, size in zip(index, interior, starts, operand.dims, strict=True):
+        if between == 0 and low == 0 and part.max(initial=0) < size:
+            places.append(part)
+            continue
+        place = part - low
+        if between:
+            inside &= place % (1 + between) == 0
+            place = place // (1 + between)
+        inside &= (place >= 0) & (place < size)
+        places.append(np.clip(place, 0, size - 1))
+    return tuple(places), inside
+
+
+def number_of_terms(instruction: Instruction, operand: Shape) -> int:
+    dims = instruction.contraction.dims if instruction.contraction is not None else ()
+    if instruction.opcode == "reduce-window":
+        return max(1, prod(dims))
+    return max(1, prod(operand.dims[dim] for dim in dims))
+
+
+def terms_of(
+    instruction: Instruction, operand: Shape, index: Index, count: int
+) -> Iterator[tuple[Index, Array]]:
+    """Where each thread reads some terms of its sum, and which threads have them."""
+    contraction = instruction.contraction
+    assert contraction is not None
+    everywhere = np.ones(count, bool)
+    number = number_of_terms(instruction, operand)
+    if instruction.opcode == "reduce":
+        summed = contraction.dims
+        kept = [dim for dim in range(len(operand.dims)) if dim not in summed]
+        for term in range(number if number <= _ALL_TERMS else _TERMS):
+            places: list[Any] = [None] * len(operand.dims)
+            for dim, part in zip(kept, index, strict=True):
+                places[dim] = part
+            rest = term
+            for dim in reversed(summed):
+                places[dim] = np.full(count, rest % operand.dims[dim], np.int64)
+                rest //= operand.dims[dim]
+            yield tuple(places), everywhere
+        return
+    result = instruction.shape.arrays[0]
+    starts = contraction.starts or (0,) * len(contraction.dims)
+    followed = number if number <= _ALL_TERMS else _TERMS
+    first = np.linspace(0, number - 1, followed).astype(int)
+    for term in first:
+        rest, inside, places = int(term), everywhere.copy(), []
+        steps = []
+        for window in reversed(contraction.dims):
+            steps.append(rest % window)
+            rest //= window
+        for part, step, low, size, of_result in zip(
+            index, reversed(steps), starts, operand.dims, result.dims, strict=True
+        ):
+            stride = max(1, round(size / max(1, of_result)))
+            place = part * stride - low + step
+            inside &= (place >= 0) & (place < size)
+            places.append(np.clip(place, 0, size - 1))
+        yield tuple(places), inside
+
+
+def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:
+    """How many terms of a block's sums are the same element: windows of neighbours overlap.
+
+    Args:
+      elements: of the result, that a block has, in the order of memory.
+    """
+    if instruction.opcode != "reduce-window" or instruction.contraction is None:
+        return 1.0
+    result, same, before = instruction.shape.arrays[0], 1.0, 1
+    for dim in minor_to_major(result):
+        window, size = instruction.contraction.dims[dim], result.dims[dim]
+        if round(operand.dims[dim] / max(1, size)) <= 1:
+            beside = min(max(1, elements // before), max(1, size))
+            same *= window * beside / (window + beside - 1)
+        before *= max(1, size)
+    return same

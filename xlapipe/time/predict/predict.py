@@ -1,0 +1,554 @@
+"""The predicted time of a step: a pure function of a plan and a calibration."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from xlapipe.plans.hlo import Computation
+from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.fingerprint import fingerprint
+from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.cost.step_cost import KernelCost, StepCost
+from xlapipe.time.predict.calibration import Calibration
+from xlapipe.time.predict.gpu import gpu_of
+from xlapipe.time.predict.kernel_time import (
+    ASSUMED,
+    CALIBRATED,
+    SCALED,
+    TIMED,
+    KernelTime,
+    least_time,
+    measured_time,
+    time_of,
+)
+from xlapipe.time.predict.kernel_work import touches_host, work_of
+from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
+from xlapipe.time.predict.product_work import is_untuned
+from xlapipe.time.predict.unmodelled import sentences, unmodelled
+from xlapipe.time.predict.work import KernelWork
+
+# Kernels of the command buffer that `graph_interval_seconds` is of.
+_TIMED_GRAPH = 11
+# The host needs as long for a convolution of cuDNN as for this number of kernels.
+_CONVOLUTION_INTERVALS = 3
+# Of the time that the host needs for launches while the profiler runs, what it needs without: 0.45
+# to 0.85 in programs of the calibration that wait for the host.
+_UNPROFILED = 0.7
+# Of the time of a program that no part of the calibration was fitted to: nine of ten are within
+# e ** ±(this + the kernels' own spread); see docs/time.md.
+_PROGRAM_SPREAD = 0.3
+# Further, for a GPU that was not measured: nine of ten of 4,000 products of bfloat16 of 50 µs or
+# more on an A100, a B200, a GB200 and an RTX PRO 6000 are within e ** ±this of what is predicted
+# from an H200's and datasheets (0.41, 0.35, 0.36, 0.34; of an H200's own 0.26). Times by NVIDIA:
+# ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0. It is added, not combined as squares: a GPU
+# that is slower than its datasheet is so in all kernels of a program.
+_SCALED_SPREAD = 0.36
+# Of the time; what is less is not worth a line.
+_SHOWN_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class PredictedKernel:
+    """All launches of one kernel in a step.
+
+    Attributes:
+      seconds: of all launches; at least the floor.
+      launch: of one launch, for an explanation.
+      at_floor: whether the prediction was below the floor, and is the floor.
+    """
+
+    name: str
+    launches: int
+    seconds: float
+    launch: KernelTime
+    work: KernelWork
+    at_floor: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The predicted time of a step, or a lower bound of it.
+
+    Attributes:
+      kernels: each with the time of what is counted of it.
+      seconds: from the first kernel's start to the last one's end on the device; None if only a
+        lower bound is known, which is no prediction: it is neither ranked nor compared.
+      at_least_seconds: the lower bound, where `seconds` is None; else None.
+      low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
+        lower bound.
+      call_seconds: of a call without the profiler, with the host's part; None of a lower bound.
+      device: that the prediction is for; `scaled_from` the one that was timed, if another.
+      assumptions: in words, what is not known.
+      uncounted: those of them by which the step may take many times as long.
+    """
+
+    kernels: tuple[PredictedKernel, ...]
+    seconds: float | None
+    at_least_seconds: float | None
+    low_seconds: float | None
+    high_seconds: float | None
+    call_seconds: float | None
+    device: str
+    scaled_from: str | None
+    assumptions: tuple[str, ...]
+    uncounted: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The time in microseconds, or what it is at least."""
+        if self.seconds is None:
+            return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
+        return f"{self.seconds * 1e6:,.1f} µs"
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Sum over the kernels."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+
+def predict(
+    plan: Plan,
+    cost: StepCost,
+    calibration: Calibration,
+    *,
+    unknown_trips: int | None = None,
+    timed: Mapping[str, float] | None = None,
+) -> Prediction:
+    """Predicts the time of a step that follows an equal one.
+
+    Args:
+      cost: of the plan, with the speeds of the calibration's GPU.
+      unknown_trips: trips of each loop whose number the plan does not state; by default those
+        that the workload states.
+      timed: seconds of a launch of kernels that ran before, by `fingerprint`.
+    """
+    return _Predictor(plan, cost, calibration, unknown_trips, timed or {}).run()
+
+
+@dataclass
+class _Sum:
+    launches: int = 0
+    seconds: float = 0.0
+    longest: KernelTime | None = None
+
+    def add(self, time: KernelTime, times: int) -> None:
+        self.launches += times
+        self.seconds += time.seconds * times
+        if self.longest is None or time.seconds > self.longest.seconds:
+            self.longest = time
+
+
+# Name of a kernel, its time, and how often; or what a branch launches.
+_Launched = list["tuple[str, KernelTime, int] | _Launched"]
+
+
+@dataclass
+class _Clock:
+    """How far a step has come; times are in seconds after the first launch.
+
+    Attributes:
+      device, host: the two clocks.
+      busy: what the device needs if it never waits for the host.
+      beside: when the last asynchronous kernel ends.
+      pending: (scope, position of its done instruction, end) of those that nothing waited for.
+      graph: number of the command buffer of the last launch.
+      graph_kernels: launched in command buffers.
+      launched: all launches, of conditionals those of the dearest branch.
+    """
+
+    device: float = 0.0
+    host: float = 0.0
+    busy: float = 0.0
+    beside: float = 0.0
+    pending: list[tuple[str, int, float]] = field(default_factory=list)
+    graph: int | None = None
+    graph_kernels: int = 0
+    launched: _Launched = field(default_factory=list)
+
+    def at_branch(self) -> "_Clock":
+        """The clock when a branch of a conditional begins."""
+        return replace(self, pending=[*self.pending], graph=None, launched=[])
+
+
+class _Predictor:
+    def __init__(
+        self,
+        plan: Plan,
+        cost: StepCost,
+        calibration: Calibration,
+        unknown_trips: int | None,
+        timed: Mapping[str, float],
+    ) -> None:
+        assert plan.module is not None
+        self._plan = plan
+        self._module = plan.module
+        self._cost = cost
+        self._calibration = calibration
+        self._unknown_trips = unknown_trips or plan.stated_trips
+        self._timed = timed
+        self._thunks = thunks_of(plan, schedule_of(plan.module))
+        self._untuned = is_untuned(plan.module)
+        self._gpu = gpu_of(cost.device)
+        self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
+        self._link_bytes = {
+            collective.instruction: collective.wire_bytes or 0
+            for collective in plan.collectives or ()
+        }
+        # Of an async-start, a site has what it wraps.
+        self._scope_of_start = {
+            instruction.name: computation
+            for computation in plan.module.computations.values()
+            if any(opcode.endswith("-start") for opcode in computation.opcodes)
+            for instruction in computation.instructions
+            if instruction.opcode.endswith("-start")
+        }
+        self._unmodelled = unmodelled(plan, calibration)
+        self._work: dict[str, KernelWork] = {}
+        self._times: dict[tuple[int, float, bool], KernelTime] = {}
+        self._assumptions: dict[str, None] = {}
+        self._uncounted: dict[str, None] = {}
+        if plan.thunks and not self._thunks:
+            self._assumptions[
+                "the thunks do not correspond to the kernels, so the number of their threads and "
+                "which of them are in command buffers is assumed"
+            ] = None
+        self._in_loop = False
+        self._clock = _Clock()
+        self._position_of: dict[str, Mapping[str, int]] = {}
+
+    def run(self) -> Prediction:
+        l2_bytes = int(self._calibration.constants.l2_bytes)
+        self._steps(launches_of(self._plan, self._cost, l2_bytes), 1)
+        sums: dict[str, _Sum] = {}
+        for name, time, launches in _flat(self._clock.launched):
+            sums.setdefault(name, _Sum()).add(time, launches)
+        kernels = tuple(self._predicted(name, total) for name, total in sums.items())
+        total = sum(kernel.seconds for kernel in kernels)
+        floor = self._cost.floor_seconds or 0.0
+        ends = [end for _, _, end in self._clock.pending]
+        seconds = max(self._clock.device, floor, *ends)
+        spread = _PROGRAM_SPREAD
+        if self._calibration.scaled_from is not None:
+            spread += _SCALED_SPREAD
+            self._assumptions[
+                "nothing was measured on this GPU: the interval is wider by a factor of "
+                f"{math.exp(_SCALED_SPREAD):.2f} on both sides, the error of nine of ten products "
+                "of bfloat16 on four GPUs that datasheets predicted; no other kernels were compared"
+            ] = None
+        if total:
+            spread += (
+                math.sqrt(sum((kernel.seconds * kernel.launch.spread) ** 2 for kernel in kernels))
+                / total
+            )
+        assumed = [k for k in kernels if k.launch.basis == ASSUMED]
+        calls = [k for k in assumed if k.work.is_library_call]
+        if calls:
+            names = ", ".join(sorted({k.work.kind for k in calls})[:4])
+            count = sum(k.launches for k in calls)
+            times = "once" if count == 1 else f"{count:,} times"
+            self._uncounted[
+                f"a library is called {times}, in ways that were not timed ({names}): the least "
+                "that this needs is counted"
+            ] = None
+        self._uncounted |= dict.fromkeys(sentences(self._plan, self._unmodelled))
+        others = [k for k in assumed if k not in calls and k.name not in self._unmodelled]
+        unknown = sum(k.seconds for k in others)
+        if unknown:
+            kinds = sorted({k.work.kind for k in others})
+            self._assumptions[
+                f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
+                f"of Pallas kernels whose code is partly unknown: {', '.join(kinds[:4])}"
+            ] = None
+        self._state_meeting_rows(kernels, total)
+        untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
+        if untuned > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{untuned / total:.0%} of the time is of products with XLA's default tiles or "
+                "another GPU's, or of convolutions without an engine: they are predicted as a "
+                "tuner would choose them, and take longer if nothing tunes them"
+            ] = None
+        constants = self._calibration.constants
+        call = (
+            max(floor, self._clock.busy, seconds * _UNPROFILED)
+            + constants.call_seconds
+            + leaves_of(self._plan) * constants.leaf_seconds
+            + self._clock.graph_kernels * constants.graph_kernel_seconds
+        )
+        whole = not self._uncounted
+        return Prediction(
+            kernels=kernels,
+            seconds=seconds if whole else None,
+            at_least_seconds=None if whole else seconds,
+            low_seconds=max(floor, seconds * math.exp(-spread)) if whole else None,
+            high_seconds=seconds * math.exp(spread) if whole else None,
+            call_seconds=call if whole else None,
+            device=self._calibration.device,
+            scaled_from=self._calibration.scaled_from,
+            assumptions=(*self._uncounted, *self._assumptions),
+            uncounted=tuple(self._uncounted),
+        )
+
+    def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
+        """States how much longer scatters take if rows meet, which depends on the data."""
+        added = [(kernel, kernel.work.updates) for kernel in kernels if kernel.work.updates]
+        chosen = [(kernel, updates) for kernel, updates in added if updates.rows_of_a_constant]
+        seconds = sum(kernel.seconds for kernel, _ in chosen)
+        if seconds > _SHOWN_SHARE * total:
+            largest = max((u for _, u in chosen), key=lambda updates: updates.rows_of_a_constant)
+            rows = largest.rows_of_a_constant
+            share = f"{rows / largest.rows:.0%} of the rows, {rows:,.0f}"
+            self._assumptions[
+                f"{seconds / total:.0%} of the time is of scatters of which a select chooses the "
+                f"indices, a constant or another: {share}, are assumed to have the constant, so "
+                "that they wait for each other; twice as many take up to four times as long"
+                + _fix(negated=False)
+                * any(updates.tried for _, updates in chosen)
+            ] = None
+        added = [(k, updates) for k, updates in added if not updates.rows_of_a_constant]
+        one = [(k, u) for k, u in added if u.several_of_a_place and not u.tried]
+        longest = sum(k.launches * u.rows * u.meeting_seconds for k, u in one)
+        if longest > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{sum(k.seconds for k, _ in one) / total:.0%} of the time is of scatters with "
+                "several updates for each place: they are assumed to be spread evenly; if all of "
+                f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
+            ] = None
+        negated = sum(kernel.seconds for kernel, updates in added if updates.negated)
+        if negated > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{negated / total:.0%} of the time is of scatters whose updates are negated, so "
+                f"that threads try until no other update came between{_fix(negated=True)}"
+            ] = None
+        short = sum(k.seconds for k, u in added if u.tried and u.several_of_a_place)
+        if short - negated > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{short / total:.0%} of the time is of scatters with several updates for each "
+                "place, which threads try until no other update came between, less often where "
+                f"updates are 0 or change nothing{_fix(negated=False)}"
+            ] = None
+        tried = [updates for _, updates in added if updates.tried]
+        most = max(tried, key=lambda u: u.meeting_rows * u.meeting_seconds, default=None)
+        met = most.meeting_rows * most.meeting_seconds if most else 0.0
+        if most and met > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{most.rows:,.0f} rows are added by threads that try until no other update came "
+                f"between, and are assumed to be spread evenly; if {most.meeting_rows:,.0f} of "
+                f"them met, {met * 1e6:,.0f} µs more{_fix(negated=most.negated)}"
+            ] = None
+
+    def _predicted(self, name: str, total: _Sum) -> PredictedKernel:
+        assert total.longest is not None
+        floor = self._floors.get(name, 0.0) * total.launches
+        return PredictedKernel(
+            name,
+            total.launches,
+            max(total.seconds, floor),
+            total.longest,
+            self._work[name],
+            total.seconds < floor,
+        )
+
+    def _steps(
+        self, steps: Sequence[Step], times: int, sync: float = 0.0, *, outer: int = 1
+    ) -> None:
+        """Advances the clocks over some steps, which run this number of times.
+
+        Args:
+          sync: seconds that the host waits after each time.
+          outer: how often all of that happens, for which the caller advances the clocks.
+        """
+        clock = self._clock
+        device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)
+        for step in steps:
+            if isinstance(step, Launch):
+                self._launch(step, times * outer)
+            elif isinstance(step, Loop):
+                self._loop(step, times * outer)
+            else:
+                self._branches(step.branches, times * outer)
+        clock = self._clock
+        # An iteration, or a whole program, ends with its asynchronous kernels.
+        for *_, end in clock.pending[pending:]:
+            clock.busy += max(0.0, end - clock.device)
+            clock.device = max(clock.device, end)
+        del clock.pending[pending:]
+        if sync:
+            clock.device = clock.host = max(clock.device, clock.host) + sync
+        if times > 1 and sync:
+            passed = (clock.device - device) * (times - 1)
+            clock.device = clock.host = clock.device + passed
+        elif times > 1:
+            # The slower of the device and the host decides in the long run.
+            clock.host += (clock.host - host) * (times - 1)
+            clock.device += (clock.busy - busy) * (times - 1)
+            clock.device = max(clock.device, clock.host)
+            clock.busy += (clock.busy - busy) * (times - 1)
+
+    def _loop(self, loop: Loop, times: int) -> None:
+        outer, self._in_loop = self._in_loop, True
+        trips = loop.trips
+        if trips is None:
+            trips = self._unknown_trips
+            text = "a loop whose number of trips is unknown: "
+            if trips is None:
+                self._uncounted[f"{text}one is counted"] = None
+            else:
+                self._assumptions[f"{text}{trips:,} are counted, as stated"] = None
+            trips = 1 if trips is None else trips
+        sync = self._calibration.constants.sync_seconds if loop.trips is None else 0.0
+        first = trips if loop.first is loop.other else min(trips, 1)
+        for steps, count in ((loop.first, first), (loop.other, trips - first)):
+            if count > 0:
+                self._clock.graph = None
+                self._steps(steps, count, sync, outer=times)
+        self._in_loop, self._clock.graph = outer, None
+
+    def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
+        """The dearest branch counts."""
+        before, dearest = self._clock, None
+        for branch in branches:
+            self._clock = before.at_branch()
+            self._steps(branch, 1, outer=times)
+            if dearest is None or self._clock.device > dearest.device:
+                dearest = self._clock
+        if len(branches) > 1:
+            self._assumptions["of each conditional, the dearest branch is counted"] = None
+        self._clock = before
+        before.graph = None
+        if dearest is not None:
+            before.launched.append(dearest.launched)
+            self._clock = replace(dearest, launched=before.launched)
+
+    def _launch(self, launch: Launch, times: int) -> None:
+        name = launch.site.instruction.name
+        constants = self._calibration.constants
+        time = self._time(launch)
+        clock = self._clock
+        clock.launched.append((name, time, times))
+        at_once = self._work[name].at_once
+        duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
+        self._wait(launch)
+        opcode = launch.site.instruction.opcode
+        if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):
+            self._start(launch, duration)
+            return
+        first = clock.device == 0.0
+        if launch.graph is not None and launch.graph == clock.graph:
+            clock.device += constants.graph_gap_seconds + duration
+            clock.busy += constants.graph_gap_seconds + duration
+            clock.graph_kernels += 1
+            return
+        if launch.graph is not None:
+            clock.graph_kernels += 1
+        clock.graph = launch.graph
+        if not first:
+            interval = constants.kernel_interval_seconds
+            if self._in_loop:
+                interval = constants.loop_interval_seconds
+            if launch.graph is not None:
+                interval = constants.graph_interval_seconds * launch.graph_size / _TIMED_GRAPH
+            elif self._work[name].kind.startswith("__cudnn$conv"):
+                interval *= _CONVOLUTION_INTERVALS
+            clock.host += interval
+        launches = max(0.0, time.launches - 1)
+        start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
+        # Further kernels of a library's call wait for their own launches.
+        waiting = 0.0
+        if launch.graph is None and launches:
+            clock.host += launches * constants.kernel_interval_seconds
+            waiting = max(
+                0.0,
+                launches * constants.kernel_interval_seconds - duration * launches / (launches + 1),
+            )
+        clock.device = start + duration + waiting
+        clock.busy += constants.gap_seconds + duration
+
+    def _start(self, launch: Launch, duration: float) -> None:
+        """Runs an asynchronous kernel beside those up to its done instruction."""
+        name = launch.site.instruction.name
+        scope, clock = self._scope_of_start[name], self._clock
+        begin = max(clock.device, clock.beside)
+        clock.beside = begin + duration
+        done = next((item.name for item in scope.instructions if name in item.operands), None)
+        if done is not None:
+            clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
+
+    def _wait(self, launch: Launch) -> None:
+        """Waits for the asynchronous kernels that are done before a kernel."""
+        clock = self._clock
+        if not clock.pending:
+            return
+        name = launch.site.instruction.name
+        scope = self._scope_of_start.get(name, launch.site.scope)
+        position = self._positions(scope).get(name, 0)
+        for item in list(clock.pending):
+            if item[0] == scope.name and item[1] < position:
+                clock.pending.remove(item)
+                clock.busy += max(0.0, item[2] - clock.device)
+                clock.device = max(clock.device, item[2])
+
+    def _positions(self, scope: Computation) -> Mapping[str, int]:
+        if scope.name not in self._position_of:
+            names = (item.name for item in scope.instructions)
+            self._position_of[scope.name] = {name: number for number, name in enumerate(names)}
+        return self._position_of[scope.name]
+
+    def _time(self, launch: Launch) -> KernelTime:
+        site = launch.site
+        name = site.instruction.name
+        if name not in self._work:
+            self._work[name] = work_of(
+                site,
+                self._cost.one_launch[name][0],
+                self._module,
+                self._thunks.get(name),
+                self._link_bytes.get(name, 0),
+                untuned=self._untuned,
+                gpu=self._gpu,
+            )
+        work = self._work[name]
+        key = (id(work), launch.cached_bytes, launch.graph is not None)
+        if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
+            return measured_time(seconds)
+        if key not in self._times and name in self._unmodelled:
+            self._times[key] = least_time(self._floors[name], self._calibration.constants)
+        if key not in self._times:
+            in_graph = launch.graph is not None
+            time = time_of(work, launch.cached_bytes, in_graph, self._calibration)
+            if work.or_else is not None:
+                other = time_of(work.or_else, launch.cached_bytes, in_graph, self._calibration)
+                if other.basis != ASSUMED and other.seconds < time.seconds:
+                    self._work[name], time = work.or_else, other
+                    key = (id(work.or_else), *key[1:])
+            self._times[key] = time
+        return self._times[key]
+
+
+def _flat(launched: _Launched) -> Iterator[tuple[str, KernelTime, int]]:
+    """The launches in order, with those of branches."""
+    rest = [iter(launched)]
+    while rest:
+        item = next(rest[-1], None)
+        if item is None:
+            rest.pop()
+        elif isinstance(item, list):
+            rest.append(iter(item))
+        else:
+            yield item
+
+
+def _fix(*, negated: bool) -> str:
+    """How to make threads add with one instruction instead."""
+    return f"; fix: {'write 0 - x for an update -x' if negated else 'add them in float32'}"
+
+
+def _floor_of_a_launch(kernel: KernelCost) -> float:
+    return (kernel.floor_seconds or 0.0) / max(kernel.launches, 1)
+
+
+def basis_of(prediction: Prediction) -> dict[str, float]:
+    """Seconds of the kernels by basis."""
+    seconds = dict.fromkeys((TIMED, CALIBRATED, SCALED, ASSUMED), 0.0)
+    for kernel in prediction.kernels:
+        seconds[kernel.launch.basis] += kernel.seconds
+    return seconds

@@ -1,0 +1,279 @@
+"""The work of products and convolutions, by Triton, cuBLAS and cuDNN."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from math import log2, prod
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.predict.arrays import first_array, log, operand_shapes
+from xlapipe.time.predict.convolutions import Convolution, Engine, convolution_of, engine_work
+from xlapipe.time.predict.gpu import HOPPER, Gpu
+from xlapipe.time.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
+from xlapipe.time.predict.work import KernelWork
+
+# Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
+# of sums among this number of blocks if there are few tiles.
+_TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 64, 8
+# Coordinates of the engines of cuDNN, far from each other if they have little in common.
+_PLACE_OF_ENGINE = {
+    engine: 3.0 * number
+    for number, engine in enumerate(
+        (
+            *(Engine.PRODUCT, Engine.HOPPER, Engine.CUTLASS, Engine.AMPERE, Engine.REGISTERS),
+            *(Engine.VECTORS, Engine.SIMPLE, Engine.DIRECT, Engine.OF_CHANNELS),
+            *(Engine.FOURIER, Engine.OF_CHANNELS_IN_TILES),
+        )
+    )
+}
+_TERMS_OF_SMALL_MATRICES = 300
+# Without tensor cores, in smaller tiles.
+_EXACT_TILE, _EXACT_TERMS = 32, 85
+_CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
+# XLA's tiles without autotune results: those of 16 × 16 for Blackwell, of 16 × 8 for other GPUs, of
+# 64 × 32 for the largest results. A product of more
+# than a round of such tiles gets another one from a tuner: as many elements as fill a round, within
+# these powers of two.
+_DEFAULT_TILE = re.compile(
+    r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32)"\]'
+)
+_IN_A_CALL = opcodes.DOTS | opcodes.RENAMES | opcodes.GIVEN | {"transpose", "tuple"}
+_TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
+# Element types whose products take equally long.
+_SAME_PRODUCTS = {"f16": "bf16"}
+# The engines of convolutions also add a bias, and take nearly as long.
+_WITH_A_BIAS, _PLACE_OF_A_BIAS = "BiasActivation", 1.5
+# Element types whose products by cuBLAS were compared with tiles. Where rows of a matrix do not
+# start at multiples of 16 bytes, which `wgmma` needs, blocks take so many times as long.
+_TILED = ("bf16", "f16", "f32")
+_MISALIGNED_32_BITS, _MISALIGNED_16_BITS = 4.0, 2.0
+
+
+def is_untuned(module: HloModule) -> bool:
+    """Whether all products by Triton have the tiles that XLA takes without autotune results."""
+    tiles = [
+        _DEFAULT_TILE.search(instruction.backend_config)
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
+    ]
+    return all(tiles) and any(tile["small"] for tile in tiles if tile is not None)
+
+
+def triton_product(
+    inner: Instruction,
+    body: Computation,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    threads: int,
+    gpu: Gpu,
+    *,
+    untuned: bool,
+) -> KernelWork:
+    """The work of a product by Triton.
+
+    Args:
+      inner: the fusion; `body` is what it computes.
+      cost: of one launch.
+      flops: those of its operations that are not none.
+      threads: of the launch; 0 if unknown.
+      untuned: the result of `is_untuned`.
+    """
+    result = first_array(inner.shape)[2]
+    dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
+    operands = [body.by_name[name].shape for name in dot.operands] if dot is not None else []
+    terms = (
+        sum(flops.values()) / 2 / max(first_array(dot.shape)[2] if dot is not None else result, 1)
+    )
+    element = _peak_type(flops)
+    element_bytes = (element_bits(element) or 32) / 8
+    tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
+    as_tuned = untuned and tile is not None and result > tile.area * gpu.multiprocessors
+    # A tuner of another GPU than those whose tiles the formulas know may choose cuBLAS instead.
+    tuned_anew = as_tuned or gpu != HOPPER
+    if as_tuned and tile is not None:
+        fills = int(log2(result / gpu.multiprocessors))
+        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], fills))
+        tile = tuned_tile(tile, area, result)
+        threads = result // area * _TUNED_THREADS
+    kind = f"triton {_SAME_PRODUCTS.get(element, element)}"
+    work = _product(kind, inner, cost, flops, threads, tile.area if tile is not None else 0)
+    given = [item.shape for item in body.instructions if item.opcode == "parameter"]
+    share = misaligned_share(_matrices(inner.shape, *given))
+    depth, stages = (tile.depth, tile.stages) if tile is not None else (1, 1)
+    return replace(
+        work,
+        point=(*work.point, 4.0 * share, log(depth), 0.5 * stages),
+        what=work.what + (", in tiles as a tuner chooses them" if as_tuned else ""),
+        tile=tile,
+        as_tuned=as_tuned,
+        or_else=_given_to_cublas(dot, body, cost, flops, gpu) if dot and tuned_anew else None,
+    )
+
+
+def library_product(
+    inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
+) -> KernelWork:
+    """The work of a call of cuBLAS or cuDNN.
+
+    Args:
+      scope: the computation that has the call.
+      cost: of one launch.
+      flops: those of its operations that are not none.
+    """
+    target = inner.custom_call_target or cost.kind
+    element = _peak_type(flops)
+    if target.startswith("__cublas$"):
+        across = _across(inner, scope) if element == "f32" else 0
+        exact = '"HIGHEST"' in inner.backend_config
+        return _by_cublas(inner, scope, cost, flops, gpu, across=across, exact=exact)
+    kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
+    work = _product(kind, inner, cost, flops)
+    dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
+    inputs, weights = (*dims, (1,), (1,))[:2]
+    terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
+    point = (
+        *work.point[:3],
+        log(terms),
+        0.7 * log(inputs[-1]),
+        0.7 * log(first_array(inner.shape)[1][-1] if first_array(inner.shape)[1] else 1),
+        # Of a convolution in groups, each sum has fewer terms than a window has elements.
+        1.5 * log(prod(weights) / max(weights[0], 1) / max(terms, 1)),
+    )
+    what = f"{sum(flops.values()):,} operations"
+    work = replace(work, point=point, what=what)
+    convolution = convolution_of(inner, scope) if target.startswith("__cudnn$conv") else None
+    return work if convolution is None else _by_engine(work, convolution, inner, gpu)
+
+
+def _by_cublas(
+    product: Instruction,
+    scope: Computation,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    gpu: Gpu,
+    *,
+    across: int = 0,
+    exact: bool = False,
+) -> KernelWork:
+    """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it.
+
+    Args:
+      across: the result of `_across`.
+      exact: whether float32 is computed without tensor cores.
+    """
+    element = _peak_type(flops)
+    kind = f"cublas {_SAME_PRODUCTS.get(element, element)}" + " exact" * exact
+    work = _product(kind, product, cost, flops)
+    work = replace(work, point=(*work.point[:5], 4.0 * across))
+    if element not in _TILED:
+        return work
+    work = _in_blocks_of_cublas(work, product, gpu, exact=exact)
+    misaligned = misaligned_share(_matrices(product.shape, *operand_shapes(product, scope)[:2]))
+    if exact or not misaligned:
+        return work
+    slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
+    return replace(work, block_flops=slower * work.block_flops)
+
+
+def _given_to_cublas(
+    dot: Instruction, body: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
+) -> KernelWork:
+    """The work of cuBLAS for the dot of a fusion; another kernel computes what is fused with it."""
+    moved_bytes = 0
+    if any(item.opcode not in _IN_A_CALL for item in body.instructions):
+        moved_bytes = dot.shape.size_bytes or 0
+    read, written = cost.read_bytes + moved_bytes, cost.written_bytes + moved_bytes
+    work = _by_cublas(dot, body, replace(cost, read_bytes=read, written_bytes=written), flops, gpu)
+    return replace(work, what=f"{work.what}, by cuBLAS as a tuner chooses it", as_tuned=True)
+
+
+def _product(
+    kind: str,
+    inner: Instruction,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    threads: int = 0,
+    area: int = 0,
+) -> KernelWork:
+    total = sum(flops.values())
+    result = first_array(inner.shape)[2]
+    terms = total / 2 / max(result, 1)
+    point = (
+        log(total) * 0.7,
+        log(cost.read_bytes),
+        log(cost.written_bytes),
+        log(terms),
+        0.7 * log(threads),
+        0.5 * log(area),
+    )
+    what = f"product of {result:,} sums of {terms:,.0f}"
+    return KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
+
+
+def _peak_type(flops: Mapping[str, int]) -> str:
+    return max(flops, key=lambda name: flops[name])
+
+
+def _matrices(*shapes: Shape) -> list[Shape]:
+    """The first array of each."""
+    return [array for shape in shapes for array in shape.arrays[:1]]
+
+
+def _across(product: Instruction, scope: Computation) -> int:
+    """Operands of a product of cuBLAS whose terms are not next to each other in memory.
+
+    Of float32, Hopper's tensor cores (`wgmma`) take only operands with adjacent terms; others are
+    computed in a slower way.
+    """
+    across = 0
+    contracted = _CONTRACTED.findall(product.backend_config)
+    for shape, dim in zip(operand_shapes(product, scope), contracted, strict=False):
+        order = shape.arrays[0].order if shape.arrays else None
+        across += order is not None and order[:1] != (int(dim),)
+    return across
+
+
+def _in_blocks_of_cublas(
+    work: KernelWork, result: Instruction, gpu: Gpu, *, exact: bool
+) -> KernelWork:
+    tile = _TILE_OF_CUBLAS**2
+    _, dims, results = first_array(result.shape)
+    matrices = prod(dims[:-2])
+    tiles = max(1.0, results / tile)
+    terms = sum(work.flops.values()) / 2 / max(results, 1)
+    if tiles < matrices / 2:
+        # Blocks of small matrices compute little else than what they wait for.
+        tile = _EXACT_TILE**2 if exact else tile
+        least = _EXACT_TERMS if exact else _TERMS_OF_SMALL_MATRICES
+        tiles, terms = float(matrices), max(terms, least)
+    parts = min(_PARTS_OF_CUBLAS, max(1.0, gpu.multiprocessors / tiles))
+    return replace(work, blocks=tiles * parts, block_flops=2 * tile * terms / parts)
+
+
+def _by_engine(
+    work: KernelWork, convolution: Convolution, call: Instruction, gpu: Gpu
+) -> KernelWork:
+    by_engine = engine_work(convolution, call, gpu)
+    engine, biased = by_engine.engine, _WITH_A_BIAS in (call.custom_call_target or "")
+    point = (
+        *work.point[:3],
+        log(convolution.terms),
+        0.7 * log(convolution.inputs),
+        0.7 * log(convolution.outputs),
+        1.5 * log(convolution.groups),
+        _PLACE_OF_ENGINE[engine] + (_PLACE_OF_A_BIAS if biased else 0.0),
+    )
+    return replace(
+        work,
+        point=point,
+        what=f"{work.what}, {engine.value}" + ", as a tuner chooses it" * by_engine.as_tuned,
+        blocks=by_engine.blocks,
+        block_flops=by_engine.block_flops,
+        engine=by_engine,
+        as_tuned=by_engine.as_tuned,
+    )

@@ -1,0 +1,70 @@
+"""What a plan costs on a GPU and how long it takes there: computed once, for all who ask."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
+from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.step_cost import StepCost, step_cost
+from xlapipe.time.predict.calibration import Calibration
+from xlapipe.time.predict.choose import calibration_for
+from xlapipe.time.predict.predict import Prediction, predict
+
+
+@dataclass(frozen=True)
+class Study:
+    """A plan on a GPU.
+
+    Attributes:
+      device: None if unknown, which leaves out floors and the prediction.
+      calibration: of the user; by default the one in this package for the device.
+      unknown_trips, timed: as for `predict`.
+    """
+
+    plan: Plan
+    device: Device | None
+    calibration: Calibration | None = None
+    unknown_trips: int | None = None
+    timed: Mapping[str, float] | None = None
+
+    @cached_property
+    def cost(self) -> StepCost | None:
+        """None if the dump has no complete HLO module, and for a TPU."""
+        return step_cost(self.plan, self.device)
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """None without a complete HLO module, and for a GPU that nothing is known of.
+
+        Raises:
+          CalibrationError: the user's calibration does not hold for the device.
+        """
+        if self.device is None or self.cost is None:
+            return None
+        calibration = calibration_for(self.device, self.calibration)
+        if calibration is None:
+            return None
+        return predict(
+            self.plan,
+            self.cost,
+            calibration,
+            unknown_trips=self.unknown_trips,
+            timed=self.timed,
+        )
+
+
+def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:
+    """The GPU that a plan's times are for; None if it is unknown, or is no GPU.
+
+    Args:
+      target: name of the target that the plan was compiled for.
+      config_text: its GpuTargetConfigProto, if the dump has it: a device reports figures that
+        differ from the catalogue's.
+      asked: name of another target of the catalogue.
+    """
+    if asked not in (None, target):
+        return device_of_target(asked or "")
+    if config_text:
+        return device_of_config(config_text)
+    return device_of_target(target) if target is not None else None

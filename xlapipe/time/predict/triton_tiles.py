@@ -1,0 +1,278 @@
+"""How Triton's blocks divide a fusion, by the tile of the result that XLA chose for each block."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, gcd, log2, prod, sqrt
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.time.predict.gpu import REGISTERS, SHARED_BYTES, THREADS, THREADS_OF_A_WARP
+
+_SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
+_WARPS = re.compile(r'"num_warps":"(\d{1,3})"')
+_STAGES = re.compile(r'"num_stages":(\d{1,3})')
+_STEP = re.compile(r'"sizes":\[([^\]]*)\]')
+_DEPTH = 32  # terms of a step, if a configuration does not state them
+_TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
+_REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
+_MOST_ELEMENTS = 1 << 40
+_MISALIGNED_ALONE = 1  # what is further misaligned is read one element at a time
+_ALIGNED_BITS = 128  # that a thread moves at once
+# Elements that take as long as one of 16 bits, where rows start at odd elements or at others, in
+# one stage and in several. Of several, copies are asynchronous, which those of 2 bytes cannot be.
+_SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
+_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTile:
+    """The tile of a product, which one block computes in steps over the terms.
+
+    Attributes:
+      sides: rows and columns of the tile.
+      blocks: tiles that cover the result, those at its edges included.
+      depth: terms of a step.
+      terms: of each sum.
+      stages: steps that are being read at once.
+      warps: of a block.
+      element_bytes: of an operand.
+      misaligned: elements of a step that are read one by one, since the rows of their matrix do not
+        start at multiples of 16 bytes; those that take longer than others count more.
+    """
+
+    sides: tuple[float, float]
+    blocks: float
+    depth: int
+    terms: float
+    stages: int
+    warps: int
+    element_bytes: float
+    misaligned: float = 0.0
+
+    @property
+    def area(self) -> int:
+        """Elements of the tile."""
+        return round(self.sides[0] * self.sides[1])
+
+    @property
+    def steps(self) -> int:
+        """Steps of a block."""
+        return max(1, ceil(self.terms / self.depth))
+
+    @property
+    def step_bytes(self) -> float:
+        """Bytes that a step reads."""
+        return sum(self.sides) * self.depth * self.element_bytes
+
+    @property
+    def step_flops(self) -> float:
+        """Operations of a step."""
+        return 2.0 * self.area * self.depth
+
+    @property
+    def resident(self) -> float:
+        """Blocks that a multiprocessor has at once, by shared memory, registers and threads."""
+        threads = self.warps * THREADS_OF_A_WARP
+        registers = self.area + threads * _REGISTERS_OF_A_THREAD
+        most = min(
+            SHARED_BYTES / (self.stages * self.step_bytes),
+            REGISTERS / registers,
+            THREADS / threads,
+        )
+        return max(1.0, most)
+
+
+@dataclass(frozen=True, slots=True)
+class FusionTile:
+    """What one block of a fusion without products holds.
+
+    Attributes:
+      sums: most that wait for each other, as a variance does for a mean.
+      misalignment: of rows of a whole array: how often 16 bytes are halved until rows start at
+        multiples of the rest.
+      pieces: parts of a tile that are not next to each other in memory.
+      rows_of_a_piece: rows, which are summed or normalised together, in each of them.
+      operations_of_a_thread: elements of a thread, times one more than the operations on each.
+    """
+
+    sums: int
+    misalignment: int
+    operations_of_a_thread: float
+    pieces: int = 1
+    rows_of_a_piece: int = 1
+
+    @property
+    def unaligned_rows(self) -> int:
+        """All rows of a tile, if those of a whole array do not start at multiples of 8 bytes, so
+        that their elements are read one by one; else 1.
+        """
+        return self.pieces * self.rows_of_a_piece if self.misalignment > _MISALIGNED_ALONE else 1
+
+    @property
+    def separate(self) -> float:
+        """Pieces for each row of one, at least 1: what a tile of rows far apart costs."""
+        return max(1.0, self.pieces / self.rows_of_a_piece)
+
+
+def product_tile(
+    product: Instruction,
+    dot: Instruction | None,
+    operands: Sequence[Shape],
+    terms: float,
+    element_bytes: float,
+) -> ProductTile | None:
+    """The tile of a product by Triton; None if its configuration has none.
+
+    Args:
+      product: the fusion.
+      dot: in its body, whose configuration has the terms of a step.
+      operands: of the dot.
+      terms: of each sum.
+      element_bytes: of an operand as it is read; a body may convert it.
+    """
+    sizes = _sizes(product)
+    if not sizes or not product.shape.arrays:
+        return None
+    rows, columns = sorted((1, *sizes))[-2:]
+    batch = prod(sizes) // (rows * columns)
+    array = product.shape.arrays[0]
+    if len(array.dims) == len(sizes):
+        blocks = prod(ceil(dim / size) for dim, size in zip(array.dims, sizes, strict=True))
+    else:
+        blocks = ceil(array.elements / prod(sizes))
+    step = _STEP.search(dot.backend_config) if dot is not None else None
+    depth = prod(map(int, re.findall(r"\d{1,10}", step[1]))) if step is not None else 0
+    depth = depth if 0 < depth <= _MOST_ELEMENTS else _DEPTH
+    stages, warps = _STAGES.search(product.backend_config), _WARPS.search(product.backend_config)
+    sides = (float(rows * batch), float(columns))
+    in_stages = max(1, int(stages[1])) if stages is not None else 1
+    return ProductTile(
+        sides,
+        max(1, blocks),
+        depth,
+        terms,
+        in_stages,
+        max(1, int(warps[1])) if warps is not None else 4,
+        element_bytes,
+        # Whether an operand has the rows or the columns of the tile, its layout does not say.
+        sum(depth * sum(sides) / 2 * _alone(operand, in_stages) for operand in operands),
+    )
+
+
+def tuned_tile(tile: ProductTile, area: int, elements: int) -> ProductTile:
+    """A tile as a tuner chooses it, for a result of so many elements."""
+    side = sqrt(area)
+    blocks = max(1.0, elements / area)
+    return replace(
+        tile,
+        sides=(side, side),
+        blocks=blocks,
+        depth=_TUNED_DEPTH,
+        stages=_TUNED_STAGES,
+        warps=_TUNED_WARPS,
+        misaligned=tile.misaligned / (tile.depth * sum(tile.sides)) * 2 * side * _TUNED_DEPTH,
+    )
+
+
+def _alone(matrix: Shape, stages: int) -> float:
+    """Elements that take as long as one of a matrix that is read one by one; 0 of others."""
+    if not misaligned_share([matrix]):
+        return 0.0
+    if element_bits(matrix.element) != _SHORT_BITS:
+        return 1.0
+    return _ALONE_OF_SHORT[_aligned_bits(matrix) == _SHORT_BITS][stages > 1]
+
+
+def misaligned_share(matrices: Iterable[Shape]) -> float:
+    """The share of bytes in matrices whose rows do not start at multiples of 16 bytes.
+
+    Such rows are read and written in smaller parts.
+    """
+    total = misaligned = 0.0
+    for shape in matrices:
+        if sum(dim > 1 for dim in shape.dims) < 2:
+            continue
+        bits = element_bits(shape.element) or 0
+        minor = shape.order[0] if shape.order else -1
+        total += shape.elements * bits
+        misaligned += shape.elements * bits * (shape.dims[minor] * bits % _ALIGNED_BITS > 0)
+    return misaligned / total if total else 0.0
+
+
+def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTile:
+    """The tile of a block. Without one in XLA's configuration, a thread has one element.
+
+    Args:
+      length: elements of each sum.
+    """
+    summed_arrays = [
+        body.by_name[item.operands[0]]
+        for item in body.instructions
+        if item.opcode == "reduce" and item.operands
+    ]
+    # An operand of which a slice is read may have more elements than the sums.
+    largest = max(map(_elements, summed_arrays or body.instructions), default=0)
+    operations = 1 + sum(
+        item.opcode not in _FREE and _elements(item) == largest for item in body.instructions
+    )
+    outside = [item.shape for item in body.instructions if item.opcode == "parameter"]
+    whole = [array for shape in (*outside, fusion.shape) for array in shape.arrays[:1]]
+    aligned = [_aligned_bits(array) for array in whole if 2 * array.elements >= largest]
+    misalignment = round(log2(_ALIGNED_BITS / min(aligned, default=_ALIGNED_BITS)))
+    sums, sizes, warps = _sums(body), _sizes(fusion), _WARPS.search(fusion.backend_config)
+    if not sizes or warps is None or not fusion.shape.arrays:
+        return FusionTile(sums, misalignment, operations)
+    result = fusion.shape.arrays[0]
+    length = max(1, length)
+    summed = length if largest > result.elements else 1
+    padded = prod(map(_power_of_two, sizes)) * _power_of_two(summed)
+    held = padded / (THREADS_OF_A_WARP * max(1, int(warps[1])))
+    contiguous = _contiguous(result, sizes) * summed
+    row = summed if summed > 1 else min(length, contiguous)
+    pieces, rows = max(1, round(padded / contiguous)), max(1, contiguous // row)
+    return FusionTile(sums, misalignment, held * operations, pieces, rows)
+
+
+def _sums(body: Computation) -> int:
+    depth: dict[str, int] = {}
+    for item in body.instructions:
+        before = max((depth.get(name, 0) for name in item.operands), default=0)
+        depth[item.name] = before + (item.opcode == "reduce")
+    return max(1, depth.get(body.root, 0))
+
+
+def _aligned_bits(array: Shape) -> int:
+    minor = array.order[0] if array.order else -1
+    bits = (array.dims[minor] if array.dims else 1) * (element_bits(array.element) or 0)
+    return gcd(bits, _ALIGNED_BITS)
+
+
+def _sizes(fusion: Instruction) -> tuple[int, ...]:
+    """The tile; none if it has no elements or more than a GPU holds, as in a damaged file."""
+    match = _SIZES.search(fusion.backend_config)
+    sizes = tuple(map(int, re.findall(r"\d{1,10}", match[1]))) if match is not None else ()
+    return sizes if 0 < prod(sizes) <= _MOST_ELEMENTS else ()
+
+
+def _elements(instruction: Instruction) -> int:
+    arrays = instruction.shape.arrays
+    return arrays[0].elements if arrays else 0
+
+
+def _contiguous(array: Shape, sizes: tuple[int, ...]) -> int:
+    """Elements of a tile that are next to each other in memory."""
+    if len(sizes) != len(array.dims):
+        return prod(sizes)
+    order = array.order or tuple(reversed(range(len(array.dims))))
+    run = 1
+    for dim in order:
+        run *= min(sizes[dim], array.dims[dim])
+        if sizes[dim] < array.dims[dim]:
+            break
+    return max(1, run)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
