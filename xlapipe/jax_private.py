@@ -39,7 +39,7 @@ class Place(NamedTuple):
     name: str
 
 
-# Of a trace.
+# --- Traces -------------------------------------------------------------------------------------
 
 user_frames = source_info_util.user_frames
 """The frames of a traceback that are neither jax's nor excluded. Loud if it is missing; silent if
@@ -95,7 +95,7 @@ def is_reference(leaf: Any) -> bool:
     return isinstance(leaf, jax.Ref) or type(getattr(leaf, "_aval", None)).__name__ == "AbstractRef"
 
 
-# Of jax's configuration.
+# --- jax's configuration ------------------------------------------------------------------------
 
 
 def setting_holders() -> dict[str, Any]:
@@ -108,7 +108,7 @@ def trace_context() -> tuple[Any, ...]:
     return tuple(config.trace_context())
 
 
-# Of a lowered step.
+# --- Lowered steps ------------------------------------------------------------------------------
 
 
 def lowering_of(lowered: jax.stages.Lowered) -> Any:
@@ -146,7 +146,7 @@ compile_or_get_cached = Place(compiler, "compile_or_get_cached")
 call with its arguments."""
 
 
-# Of XLA.
+# --- XLA ----------------------------------------------------------------------------------------
 
 backend_compile_and_load = compiler.backend_compile_and_load
 """jax's call of XLA without the cache of compilations. Loud."""
@@ -196,7 +196,7 @@ def register_triton_dialect(context: Any) -> None:
     triton.dialect.register_dialect(context)
 
 
-# Of devices.
+# --- Devices ------------------------------------------------------------------------------------
 
 distributed_state = distributed.global_state
 """The client of this process in a group of processes. Loud."""

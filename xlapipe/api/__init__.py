@@ -1,11 +1,14 @@
-"""The Python front: `xlapipe.plan`, `read`, `build` and `load`.
+"""What programs and notebooks call: `xlapipe.plan`, `read`, `build`, `load`, `choose`, `target`.
 
-- `planner`: `plan`, also behind the pytest fixture: steps that this process lowers;
+- `planner`: `plan` of steps that this process lowers, also for the pytest fixture;
 - `compile_step`: the `plan` of programs, and `build`;
 - `step_plan`: what `plan` and `read` return: a plan with the questions that people ask about it;
 - `read_dump`: `read`;
 - `loaded_step`: `load`, an executable on the attached GPUs;
-- `find_target`: `target`;
+- `find_target`: `target`; `choose_rows`: `choose`;
+- `shown_plan`, `graphs_plan`: what plans of every compiler offer, and those of torch Inductor;
+- `rows`, `memory_plot`, `notebook_page`: tables, plots and pages for notebooks;
+- `testing`: the pytest plugin, with the fixture `xlapipe_plan` and goldens;
 - `plan_arguments`, `answer`: shared by these and the pytest fixture.
 
 Programs that use xlapipe need nothing below this package; the repository's models show it.

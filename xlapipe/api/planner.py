@@ -97,7 +97,7 @@ class Planner(ABC, Generic[PlanT]):
           topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
           autotune_lock: a file with a device's autotune results.
           untuned: take XLA's defaults instead of results that the device's tuner is likely to give;
-            default: as `[tool.xlapipe]` in pyproject.toml states, which is no if it states nothing.
+            default: as `[tool.xlapipe]` in pyproject.toml states; false if it states nothing.
           without_xla_patch: changes to XLA in memory that are not made: `cub-table`,
             `instruction-order`.
           timeout: in seconds.

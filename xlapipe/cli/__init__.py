@@ -49,7 +49,7 @@ _COMMANDS = (
     "comment",
     "completion",
 )
-# Of numpy, these commands need no threads, which take half of its start.
+# Commands that do not need numpy's threads, which take half of the time of numpy's import.
 _WITHOUT_THREADS = frozenset({"show", "explain", "advise", "report", "diff", "comment"})
 
 

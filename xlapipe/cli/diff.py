@@ -131,7 +131,7 @@ def _compare_subjects(options: argparse.Namespace) -> "Difference":
 
 
 def _is_workload(subject: str) -> bool:
-    """Whether a name can be of a workload: it is no path that exists, or could."""
+    """Whether a name can be of a workload: it is not, and cannot be, a path."""
     return not Path(subject).exists() and "/" not in subject.partition("(")[0]
 
 

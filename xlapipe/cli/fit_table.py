@@ -26,7 +26,7 @@ _IN_JSON = (
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments", "outputs", "temp", "total", "headroom")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
-# Axes of which a step processes as many items as their value is.
+# Axes whose value is the number of items that a step processes.
 _NAMES_OF_ITEMS = ("examples", "sequences", "tokens")
 _ITEMS = ("batch", "batch_size", *_NAMES_OF_ITEMS)
 

@@ -111,7 +111,7 @@ def print_error(message: object, *, program: str = "xlapipe") -> None:
 
 
 def print_note(message: object) -> None:
-    """Prints on stderr what is no error, e.g. which of several targets is meant."""
+    """Prints on stderr what is not an error, e.g. which of several targets is meant."""
     _print_to_stderr(visible_lines(f"xlapipe: {message}"))
 
 

@@ -2,7 +2,7 @@
 
 XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
 to the user's folder, to `<site-packages>`, or to `<python>`; a cell of a notebook is `In[3]`.
-Lines go to a file of their own.
+Lines go to a separate file.
 """
 
 import os
@@ -57,7 +57,7 @@ _COMPUTATIONS, _SCHEDULE, _STACK_FRAMES = (
     HloModuleProto.DESCRIPTOR.fields_by_name[name].number
     for name in ("computations", "schedule", "stack_frame_index")
 )
-# Of the file with the values of the buffer assignment.
+# Limit on the file with the values of the buffer assignment.
 _LARGEST_VALUES_BYTES = 64 << 20
 _HEAD_BYTES = 64 << 10
 _VALUES_HEADING = b"\nUsed values:\n"

@@ -64,7 +64,7 @@ _Child = subprocess.Popen[bytes] | ForkedChild
 _FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
-# Of a GPU's kernel, and of a TPU's.
+# On-chip memory in errors of a GPU's kernel, and of a TPU's.
 _ON_CHIP = re.compile(r"(?i)shared memory|tensor memory|shared data|\b[vs]mem\b")
 _ON_CHIP_FIX = (
     "give the kernel smaller blocks (BlockSpec), fewer stages (num_stages in its compiler_params) "
@@ -176,7 +176,7 @@ def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
 
 
 class _LockRefusedError(CompileError):
-    """XLA raised an error, or a check of its own failed, in a compile with a predicted lock."""
+    """XLA raised an error or failed an internal check in a compile with a predicted lock."""
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
@@ -393,7 +393,7 @@ def _crash(job: Job, code: int, log_path: Path) -> CompileError:
     the lock.
     """
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
-    # LLVM's fatal errors are logged before a stack trace that starts with a fatal line of its own.
+    # LLVM's fatal errors are logged before a stack trace that starts with another fatal line.
     fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
         line for line in lines if _FATAL_MESSAGE.search(line)
     ]
@@ -446,7 +446,7 @@ def _error(
         named = text if own else f"{reference.name}: {text}"
         return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error.stage == "import":
-        # Of a registered name, the module; not of xlapipe's own, which change a workload.
+        # A registered name is followed by its module, except xlapipe's own, which alter a workload.
         is_registered = reference.name.partition("(")[0] != reference.target
         own = reference.target.startswith("xlapipe.compile.lowering.")
         named = f"{reference.name}: {reference}" if is_registered and not own else reference.name

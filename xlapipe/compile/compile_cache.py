@@ -34,7 +34,7 @@ _UNUSED_SECONDS = 30 * 24 * 3600
 # Six times smaller, at 200 MB/s.
 _COMPRESSION_LEVEL = 1
 _RECORD, _DUMP, _EXECUTABLE = "record.json", "dump/", "executable"
-# Of a request, what names it, and where it reads and writes.
+# Fields of a request that only name it, or state where it reads and writes.
 _NOT_IN_KEY = frozenset(
     {
         "program_path",
@@ -59,7 +59,7 @@ class CompileCache:
         """Writes XLA's files of an earlier compile where `request` wants them.
 
         Returns:
-          The earlier record; None if there is none, or a damaged one.
+          The earlier record; None if it is missing or damaged.
         """
         path = self._path(key)
         with suppress(Exception):  # zipfile raises errors of many classes for damaged data
@@ -153,7 +153,7 @@ def _place(name: str, request: CompileRequest) -> Path:
     """Where a file of a result goes.
 
     Raises:
-      ValueError: it is none that `keep` writes for such a request.
+      ValueError: `keep` does not write such a file for this request.
     """
     if name == _EXECUTABLE and request.executable_path is not None:
         return Path(request.executable_path)

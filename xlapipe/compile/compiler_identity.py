@@ -18,7 +18,7 @@ from pathlib import Path
 from xlapipe.devices.platforms import Platform
 
 _JAX = ("jax", "jaxlib")
-# Of XLA, its plugins, the libraries that they load, and LLVM.
+# Variables of XLA, its plugins, the libraries that they load, and LLVM.
 _READ_BY_COMPILERS = re.compile(
     r"(XLA_|JAX_|TF_|TPU_|LIBTPU_|CUDA|CUDNN|NVIDIA_|NCCL_|LD_|LLVM_|MLIR_|TRITON_)"
 )

@@ -283,7 +283,7 @@ def _file(
     needed: bool = True,
     absent: str = _NOT_FOUND,
 ) -> Check:
-    """A file that is installed or not; a missing one that is not needed is no failure."""
+    """A file that is installed or not; a missing one that is not needed is not a failure."""
     if path is not None:
         return Check(name=name, ok=True, found=str(path), expected=expected)
     ok = False if needed else None

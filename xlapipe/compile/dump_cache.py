@@ -89,7 +89,7 @@ class DumpCache:
         return CachedDump(_with_expectations(dump, program), key, compiled=False)
 
     def _read(self, path: Path) -> Dump | None:
-        """The dump; None if there is none, or one that is damaged or of another key."""
+        """The dump; None if it is missing, damaged or of another key."""
         if not is_dump(path):
             return None
         try:
@@ -157,7 +157,7 @@ def _binding(path: Path) -> bytes:
 def _with_expectations(dump: Dump, program: LoweredProgram) -> Dump:
     """A dump that was compiled earlier, with present expectations and the present environment.
 
-    What the compile does not get of the environment is no part of the plan, so neither of the key.
+    Variables that the compile does not get from the environment affect neither plan nor key.
     """
     manifest = replace(
         dump.manifest,

@@ -45,7 +45,7 @@ def add_lock(path: Path) -> Path:
 
 
 def added_locks() -> Iterator[tuple[Path, AutotuneLock]]:
-    """The user's locks, in the order of their names; a file that is no lock is skipped.
+    """The user's locks, in the order of their names; a file that is not a lock is skipped.
 
     `take_skipped` returns what was skipped.
     """
@@ -72,7 +72,7 @@ def _files() -> Iterator[tuple[Path, int]]:
 
 
 def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults] | None:
-    """A lock and its results; None for a file that is no lock."""
+    """A lock and its results; None for a file that is not a lock."""
     try:
         lock = read_lock(path)
         return lock, results_of_lock(lock.results, program=lock.workload)
@@ -89,7 +89,7 @@ def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | Non
     of the installed jaxlib come before those of others.
 
     Returns:
-      None if nothing is known. A file of the user's that is no lock is skipped; see `take_skipped`.
+      None if nothing is known. A user's file that is not a lock is skipped; see `take_skipped`.
     """
     return _known_results(target, policy, tuple(_files()))
 

@@ -40,7 +40,7 @@ from xlapipe.registry import WorkloadReference, find_workload
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
-# Of a call, what a folder name does not have.
+# Characters of a call that a folder name must not have.
 _UNSAFE = re.compile(r"[^\w.=,+-]+")
 _LONGEST_ARGUMENTS = 80
 

@@ -55,7 +55,7 @@ class TempArena:
 
     @property
     def size_bytes(self) -> int:
-        """Of all allocations together."""
+        """Total size of all allocations."""
         return sum(allocation.size_bytes for allocation in self.allocations)
 
     @cached_property

@@ -213,7 +213,7 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
     """The manifest with the names of `files` and their SHA-256 digests.
 
-    What the tuner measured is no part of a plan, which a compile with the lock makes again.
+    The tuner's measurements are not part of the plan: a compile with the lock has the same plan.
     """
     digests = {
         name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()

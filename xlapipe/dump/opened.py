@@ -51,7 +51,7 @@ class Opened:
       target: a name of the catalogue, for the speeds of the GPU instead of the dump's own target.
       calibration: for predicted times; by default that of the target in `xlapipe.time.predict`.
       unknown_trips: trips of each loop whose number the plan does not state.
-      timed: seconds of a launch of kernels that ran before; see `timed_kernels`.
+      timed: seconds of a launch of kernels that ran before; see `xlapipe.report.timed_kernels`.
       given_name: for people, where the path is not.
     """
 
@@ -105,7 +105,7 @@ class Opened:
 
     @property
     def device(self) -> Device | None:
-        """The GPU that the plan is for; None if the target is unknown, or is no GPU."""
+        """The GPU that the plan is for; None if the target is unknown, or is not a GPU."""
         return self.study.device
 
     @cached_property

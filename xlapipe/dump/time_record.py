@@ -18,7 +18,7 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
 from xlapipe.time.profiles.measured import Measured
 
-# Times are medians of several calls, each of its own; the sum of medians is not the median of sums.
+# Each time is a median over several calls; the sum of medians is not the median of sums.
 _MEDIANS_DIFFER = 1.25
 _MAX_BYTES = 64 * 1024 * 1024
 TIME_RECORD = "time_record.json"

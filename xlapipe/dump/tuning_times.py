@@ -58,7 +58,7 @@ class TunedInstruction:
 
     @property
     def seconds(self) -> float | None:
-        """Of the chosen candidate; None if the tuner did not time it."""
+        """Time of the chosen candidate; None if the tuner did not time it."""
         return next((item.seconds for item in self.candidates if item.chosen), None)
 
 

@@ -109,7 +109,7 @@ class NoValueAbove(Expectation):
 
 
 def _values_of(program: Program, dims: tuple[int, ...]) -> Iterator[Placed]:
-    """The values with the dimensions `dims`; a tuple's table of pointers is none."""
+    """The values with the dimensions `dims`; a tuple's table of pointers is not a value."""
     wanted, elements = _comparable(dims), prod(dims)
     products = {
         dot.op_name

@@ -24,7 +24,7 @@ _XZ = b"\xfd7zXZ\x00"
 _PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
 # Files that others unpack in parts have a member for each 64 KiB.
 _MOST_MEMBERS = 100_000
-# Of xz's decoder, which reserves what a file asks for; `xz -9` needs 65 MiB.
+# Memory of xz's decoder, which reserves what a file requests; `xz -9` needs 65 MiB.
 _XZ_DECODER_BYTES = 1 << 28
 # Real dumps are at most some hundred times smaller when they are packed.
 _MOST_TIMES_LARGER = 1000
@@ -85,7 +85,7 @@ def read_plain(
       XlapipeError: as `read_packed`, but for damage.
     """
     with _opened(path, refusal, follow_links=follow_links) as stream:
-        # Python reserves the memory of as many bytes as are asked for.
+        # Python allocates the number of bytes that is requested.
         size_bytes = os.fstat(stream.fileno()).st_size
         if size_bytes > limit_bytes:
             _fail_too_large(path, limit_bytes, refusal)

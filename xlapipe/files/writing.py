@@ -16,7 +16,7 @@ from pathlib import Path
 from xlapipe.errors import XlapipeError
 
 _RANDOM = "[0-9a-f]" * 16  # as of `_beside`
-# Of a hidden name, so that a label fits after it.
+# Characters of a hidden name, so that a label fits after it.
 _LONGEST_NAME = 200
 _CURRENT_FOLDER = -100  # AT_FDCWD
 _EXCHANGE = 2  # RENAME_EXCHANGE
@@ -27,7 +27,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     """Writes all of `files`, making their folders; each gets its name when it is complete.
 
     A link is followed, and the file that it names is replaced. A device or a pipe, such as
-    `/dev/stdout`, is written into. Files that a killed process left behind are removed.
+    `/dev/stdout`, is written into. Files that a killed process left are removed.
 
     Raises:
       XlapipeError: one cannot be written. Existing files are then unchanged, unless the disk fails
@@ -102,7 +102,7 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
 
     The two folders are exchanged in one step where the file system can, so that `path` is at no
     moment missing, and several processes may replace it at once. Folders that a killed process left
-    behind are removed.
+    are removed.
 
     Args:
       fix: what to do if the folder cannot be written, for the message.
@@ -214,7 +214,7 @@ def _made_and_locked(partial: Path, *, folder: bool) -> int:
 
     It gets the name under which others look for what is left only when it is locked.
     """
-    if os.path.lexists(partial):  # planted: nobody knows the name
+    if os.path.lexists(partial):  # planted: the name is random
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     unlocked = partial.with_name(partial.name.replace(".partial-", ".new-"))
     if folder:

@@ -1,6 +1,6 @@
 """torch Inductor's dumps, read into an InductorPlan. Nothing is executed, torch is not needed.
 
-What flows, in one direction:
+The steps, in order:
 
 - `graph_files` finds the documents of each graph: a file, a `torch_compile_debug` or trace folder,
   or (with `logs`) the sections of a TORCH_LOGS text; all of them are `text_lines`.
@@ -12,14 +12,14 @@ What flows, in one direction:
   form of statement and change `wrapper.state`; `wrapper.replayed` is the result. `derive` makes the
   same events from IR by liveness and Inductor's rule for in-place reuse. Both drive
   `allocations.Replay`, which counts bytes.
-- `linking` says which arguments of a backward graph the forward graph gave away.
+- `linking` lists which arguments of a backward graph the forward graph gave away.
 - `assemble` makes the `inductor_plan`, with `gemms_and_collectives`, `ir.findings`,
   `wrapper.findings` and `ir.facts`; `measured` adds what was measured; `verify` checks it.
 
 `wrapper` may import `ir`; `ir` does not import `wrapper`.
 
-An InductorPlan is not a `xlapipe.plans.Plan`, which says that every allocation is reserved for the
-whole run at a fixed offset: Inductor takes and frees memory while it runs. It shares Plan's
+An InductorPlan is not a `xlapipe.plans.Plan`, in which every allocation is reserved for the whole
+run at a fixed offset: Inductor allocates and frees memory while it runs. It shares Plan's
 BufferAllocation, LogicalBuffer, LiveRange, InputOutputAlias, Gemm and SourceLine, and the keys of
 its JSON. What only Inductor has is in `InductorPlan.only`.
 """

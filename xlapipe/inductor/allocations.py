@@ -97,7 +97,7 @@ class Replay:
 
     @property
     def position(self) -> int:
-        """Of the next kernel."""
+        """Schedule position of the next kernel."""
         return len(self.kernels)
 
     def allocate(

@@ -6,7 +6,7 @@ a buffer that it reads if all of this holds, as in `SchedulerNode.decide_inplace
 
 - the node is a loop, the buffer it writes is neither an alias nor a mutation;
 - it is the one use that is left of the other buffer, marked `can_inplace` there;
-- a node that launches something made that buffer, not an empty allocation, and it is no alias;
+- a node that launches something made that buffer, not an empty allocation, and it is not an alias;
 - both have the same dtype, device and number of bytes;
 - all uses inside one fused node are at one index.
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 # torch keeps sizes, strides and offsets in int64.
 _LIMIT = 2**63
 _MOST_CHARACTERS = 4_000
-# Of torch._inductor.codegen.memory_planning.
+# Alignment of torch._inductor.codegen.memory_planning.
 _ALIGN_BYTES = 64
 
 Dimension = int | str

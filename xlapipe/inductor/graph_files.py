@@ -179,7 +179,7 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
 
 
 def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFiles]:
-    """Graphs of a log: wrapper codes, or IR where there is no wrapper code."""
+    """Graphs of a log: wrapper codes, or IR without wrapper code."""
     wrappers = [section for section in sections if section.kind == "wrapper"]
     irs = [section for section in sections if section.kind == "ir"]
     graphs = {section.title: section.text for section in sections if section.kind == "graph"}

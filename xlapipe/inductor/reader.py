@@ -120,7 +120,7 @@ class _Graph:
 
     @cached_property
     def ir(self) -> IrGraph | None:
-        """None without IR, and if damaged IR is beside wrapper code, which says all that counts."""
+        """None without IR, and if damaged IR is beside wrapper code, which has every allocation."""
         if self.files.ir is None:
             return None
         try:
@@ -183,7 +183,7 @@ class _Graph:
 
     @cached_property
     def replayed(self) -> Replayed:
-        """Of a graph whose arguments the caller keeps."""
+        """The replay of a graph whose arguments the caller keeps."""
         return self.replay(Known())
 
 

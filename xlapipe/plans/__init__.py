@@ -1,4 +1,10 @@
-"""What XLA decided for one module, as frozen data: no parsing and no jax."""
+"""What XLA decided for one module, as frozen data and pure functions: no parsing and no jax.
+
+`plan` has the `Plan`: `buffers` (allocations), `live_ranges`, `hlo` and `thunks`. `program` adds
+names of arguments and outputs. The other modules derive facts from a plan, e.g. `peak`, `copies`,
+`donation`, `gemms`, `collectives` and `loops`; `verify` checks a plan after every read.
+`temp_order` computes how much temp is needed only because of the order of instructions.
+"""
 
 from xlapipe.plans.buffers import (
     AllocationKind,

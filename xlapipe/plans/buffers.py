@@ -60,7 +60,7 @@ class LogicalBuffer:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Of the value in the result of the instruction; empty if it is the whole result."""
+        """Index of the value in the instruction's result; empty if it is the whole result."""
         return split_value_name(self.name)[1]
 
 

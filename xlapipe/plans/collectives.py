@@ -285,7 +285,7 @@ class _CollectiveFinder:
     def _work(
         self, computation: Computation, position: int, done: Instruction
     ) -> Iterator[Instruction]:
-        """Instructions with work of their own between `position` and `done`."""
+        """Instructions that launch work between `position` and `done`."""
         for instruction in computation.instructions[position + 1 :]:
             if instruction.name == done.name:
                 return

@@ -423,7 +423,7 @@ class Dataflow:
 def _operand_passed(caller: Instruction, role: int, number: int | None) -> int | None:
     """Position of the operand that is parameter `number` of the computation called as `role`.
 
-    None if the computation has values of no memory of their own: the body of a fusion or of a
+    None if the computation's values have no memory: the body of a fusion or of a
     reduction.
     """
     if caller.opcode not in opcodes.RUNS_COMPUTATIONS:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
-# Of the bytes of an argument's leaves that are not donated. Below this, equal types are chance: a
-# scale and an unrelated vector.
+# Least share of the bytes of an argument's leaves that are not donated. Below it, equal types are
+# chance: a scale and an unrelated vector.
 _LEAST_SHARE = 0.5
 
 

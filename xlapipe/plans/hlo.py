@@ -93,7 +93,7 @@ class Instruction(NamedTuple):
       custom_call_target: for a custom call.
       op_name: the metadata's name scope, e.g. `jit(step)/layers_0/attention/dot_general`.
       source: the innermost frame of the program's own code; None if the metadata has none.
-      backend_config: JSON text with sorted keys and no spaces; empty if there is none.
+      backend_config: JSON text with sorted keys and no spaces; empty if absent.
       collective: devices of a collective, also of one between slices; None for others.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
@@ -144,7 +144,7 @@ class Instruction(NamedTuple):
 
     @property
     def fusion_backend_config(self) -> str:
-        """The emitter's configuration as JSON (kind, tiles, warps); empty if there is none."""
+        """The emitter's configuration as JSON (kind, tiles, warps); empty if absent."""
         if "fusion_backend_config" not in self.backend_config:
             return ""
         config = json.loads(self.backend_config).get("fusion_backend_config")

@@ -21,7 +21,7 @@ class KernelCode:
       updated_bytes: the part of `stored_bytes` that is added to what is there, of neighbours.
       scattered_updates: elements that are added at indices which an array holds, each alone.
       programs: of the grid.
-      warps, stages: of a program, as Triton is told.
+      warps, stages: of a program, as passed to Triton.
       operations: results of operations on elements, by XLA's opcode; `other` of cheap ones. Each
         thread computes one at least.
       flops: of products, by type of the operands; two per multiply-add.
@@ -36,7 +36,7 @@ class KernelCode:
     Raises:
       ValueError: a number is negative or far too large, there is no program, warp or stage, or
         other arrays have bytes than those of the sizes.
-      TypeError: something is no number.
+      TypeError: a field is not a number.
     """
 
     kernel: str

@@ -12,7 +12,7 @@ def once_per_object(function: Callable[[_Owner], _Result]) -> Callable[[_Owner],
     """Caches the result of a pure function of one object on that object.
 
     For functions of a `Plan`, a `Program` or a dump in modules that import those classes. The
-    result is freed with the object, and is no part of its fields, its equality or its copies by
+    result is freed with the object, and is not part of its fields, its equality or its copies by
     `replace`.
     """
     name = f"{function.__module__}.{function.__qualname__}"

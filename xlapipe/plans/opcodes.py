@@ -33,7 +33,7 @@ DEVICE_NUMBERS = frozenset({"partition-id", "replica-id"})
 
 # Run one computation once.
 RUNS_ONCE = frozenset({"async-start", "call"})
-# Run other computations, whose instructions are scheduled and have values of their own.
+# Run other computations, whose instructions are scheduled and have separate values.
 RUNS_COMPUTATIONS = RUNS_ONCE | {"conditional", "while"}
 # Compute their body, whose root is the result.
 HAS_BODY = frozenset({"call", "fusion"})

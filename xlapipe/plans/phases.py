@@ -15,7 +15,7 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import NO_KERNEL
 from xlapipe.plans.plan import Plan
 
-# Of a transformation, not at the end of a user's name such as `my_transpose(x)`.
+# Names of transformations, not the end of a user's name such as `my_transpose(x)`.
 _TRANSPOSED, _DIFFERENTIATED = (re.compile(rf"(?<![\w.]){name}\(") for name in ("transpose", "jvp"))
 _RECOMPUTED = "rematted_computation"
 

@@ -125,7 +125,7 @@ class TripCounts:
 
 
 def _carry_index(value: Value) -> Path | None:
-    """Which element of the computation's parameter a value is; None if it is none of them."""
+    """Which element of the computation's parameter a value is; None if it is not one."""
     return value.path if value.instruction.opcode == "parameter" and value.path else None
 
 

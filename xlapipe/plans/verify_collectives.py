@@ -13,7 +13,7 @@ from xlapipe.plans.thunks import Thunk
 # kAllGather; up to jaxlib 0.9, kAllGatherStart and kAllGatherDone.
 _THUNK = re.compile(r"k(?:Nccl|Nvshmem)?(?P<words>[A-Z][A-Za-z]*?)(?:Start)?")
 
-# If GPUs are linked by NVLink, XLA 0.11 may reduce small arrays with a kernel of its own instead of
+# If GPUs are linked by NVLink, XLA 0.11 may reduce small arrays with its own kernel instead of
 # NCCL; this thunk does not show the kind of collective.
 OWN_KERNEL = "kCollectiveKernel"
 

@@ -176,7 +176,7 @@ def _all_of(dims: Iterable[int], rank: int) -> bool:
 def _with_operands(
     i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]
 ) -> bool:
-    """Of a call and a fusion: each parameter is an operand, and the root is the result."""
+    """Whether a call or a fusion has an operand per parameter, and the root as its result."""
     (body,) = called
     return _takes(body, operands) and _alike(_root(body), i.shape)
 
@@ -184,7 +184,7 @@ def _with_operands(
 def _with_all_operands(
     i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]
 ) -> bool:
-    """Of an asynchronous start: the same but for the result, which has more than the root."""
+    """As `_with_operands` without the result: that of an asynchronous start has more parts."""
     return all(_takes(body, operands) for body in called)
 
 
@@ -213,7 +213,7 @@ def _of_conditional(
 
 
 def _combining(i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]) -> bool:
-    """Of what combines elements: two scalars of each array, but for the indices of a scatter."""
+    """Whether the combiner takes two scalars per array; a scatter's indices are not counted."""
     arrays = len(operands) - (i.opcode == "scatter")
     if i.opcode == "scatter":
         arrays = len(operands) // 2 * 2

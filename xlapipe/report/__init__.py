@@ -2,7 +2,8 @@
 
 Modules are named for what they return: `*_figures.py` the JSON of a command, `*_lines.py` its lines
 for a terminal; `donation.py`, `collectives.py` and `findings.py` return both. `xlapipe report` is
-made by `json_data.py`, `html_page.py` and `markdown.py` from `sections/`.
+made by `json_data.py`, `html_page.py` and `markdown.py` from `sections/`. `overview/` is the plan
+on one screen, and `failures/` reads what a run printed when it ran out of memory.
 
 To add a section to `xlapipe report`:
 

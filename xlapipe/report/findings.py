@@ -11,13 +11,13 @@ from xlapipe.plans.wording import listed
 from xlapipe.report.units import exact, rounded
 
 _DIGITS = re.compile(r"\d")
-# Of the causes of one finding, and of the leaves of one cause beside the largest.
+# Most causes that are listed for one finding, and most leaves for one cause after the largest.
 _MAX_GROUPS = 10
 _MAX_NAMED = 3
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:
-    """The JSON of one finding; `violations` is empty if it holds and is no warning."""
+    """The JSON of one finding; `violations` is empty if it holds and is not a warning."""
     return {
         "expectation": finding.expectation,
         "because": finding.because,

@@ -34,7 +34,7 @@ def dense_code(text: Any) -> Markup:
     return Markup(f"<code>{escape(text)}</code>")
 
 
-# What the values of a group may differ in, besides the instructions that make them.
+# Fields that may differ in a group, in addition to the instructions that make its values.
 _ASPECTS: tuple[tuple[str, Callable[[PeakValue], str]], ...] = (
     ("name", lambda value: value.label),
     ("shape", lambda value: value.shape),

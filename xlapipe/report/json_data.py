@@ -52,7 +52,7 @@ class DumpData:
 
     @property
     def copied_bytes(self) -> int | None:
-        """Of all copies; None if unknown."""
+        """Bytes of all copies; None if unknown."""
         return None if self.copies is None else sum(copy.copied_bytes for copy in self.copies)
 
     @property

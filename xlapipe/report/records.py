@@ -32,7 +32,7 @@ def json_form(record: Any) -> dict[str, Any] | str:
     """The fields of a dataclass by name, and the text of a source line or a shape.
 
     For `json.dumps(…, default=json_form)`. A record whose JSON has other keys states it in a method
-    `json_fields`, and a key that is no name in Python in the metadata of its field.
+    `json_fields`, and a key that is not a Python name in the metadata of its field.
 
     Raises:
       TypeError: `record` has no such form.

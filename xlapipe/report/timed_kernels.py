@@ -54,7 +54,7 @@ def _is_of(dump: Dump, device: str) -> bool:
 
 
 def _tuned(folder: Path, device: str) -> Iterator[tuple[str, float]]:
-    """Of the kernels that still have the name and the shape with which they were tuned."""
+    """Seconds of the kernels that still have the name and shape with which they were tuned."""
     opened = open_path(folder)
     module, dump = opened.plan.module, opened.dump
     if module is None or dump is None or not _is_of(dump, device):

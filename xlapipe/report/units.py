@@ -10,7 +10,7 @@ _WRITTEN = re.compile(
 )
 
 
-# Of a size. A smaller error changes nothing that a reader decides.
+# Share of a size. A smaller error does not change a reader's decision.
 _LEAST_ERROR = 0.01
 
 
@@ -42,7 +42,7 @@ def parse_bytes(text: str) -> int:
     (16000000000, 1610612736, 17179869184)
 
     Raises:
-      ValueError: it is no size, or has a unit that can be of 1000 or of 1024.
+      ValueError: it is not a size, or has a unit that can be of 1000 or of 1024.
     """
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:

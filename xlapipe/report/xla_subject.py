@@ -156,7 +156,7 @@ class XlaGroup:
 
     @cached_property
     def comparison(self) -> "Comparison | None":
-        """Of two dumps; None for another number of them."""
+        """The comparison of the two dumps; None for another number of dumps."""
         from xlapipe.report.sections.two_dumps import compare_dumps
 
         return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None

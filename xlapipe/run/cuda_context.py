@@ -38,7 +38,7 @@ _LIBRARIES = {
 
 
 def start_cuda_context() -> Thread | None:
-    """Starts to create the context of the first visible GPU; None if jax is told not to use GPUs.
+    """Starts to create the context of the first visible GPU; None if jax may not use GPUs.
 
     Reports no errors: creating a client meets the same ones, and reports them.
     """

@@ -286,7 +286,7 @@ def _listening(member: Member) -> Iterator[socket.socket]:
 
 
 def _server_socket(member: Member) -> socket.socket:
-    """Listens at the coordinator's address; on all if this host does not have it, as behind NAT."""
+    """Listens at the coordinator's address; on all if this host does not have it, as with NAT."""
     host, port = member.address
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     if address[0] in _LOOPBACK or not str(address[0]).startswith("127."):

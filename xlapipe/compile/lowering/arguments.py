@@ -73,7 +73,7 @@ def call_arguments(
         is only one device.
       device: of the target, where single-device leaves are; None for several devices.
       array_type: of the abstract leaves.
-      wrapped: the step has a wrapper of its own, which decides what is static.
+      wrapped: the step already has a wrapper, which decides what is static.
       committed: whether leaves in the device's own memory are on `device`, or anywhere.
 
     Raises:

@@ -41,7 +41,7 @@ _OPCODES = {
     "rem": "remainder",
     "convert_element_type": "convert",
 }
-# Of numbers that are known.
+# Operations on known numbers.
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("convert_element_type", "multiple_of"), lambda a: a),
     "add": operator.add,
@@ -259,7 +259,7 @@ def _name(atom: Any) -> Any:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """Of integers, rounded to zero as jax does."""
+    """The quotient; of integers rounded toward zero, as in jax."""
     if isinstance(a, float) or isinstance(b, float):
         return a / b
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)

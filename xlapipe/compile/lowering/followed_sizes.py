@@ -82,7 +82,7 @@ def seen_by_policy(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
 
 
 def _by_position(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
-    """Of operations on elements, and of those whose rule is unknown."""
+    """Sizes of results of element operations, and of operations whose rule is unknown."""
     sizes = [Size.UNKNOWN] * len(shape)
     for variable, own in zip(equation.invars, inputs, strict=True):
         its = tuple(getattr(variable.aval, "shape", ()))

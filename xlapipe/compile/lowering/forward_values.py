@@ -319,7 +319,7 @@ class _Walk:
             effect for effect in equation.effects if not isinstance(effect, harmless_effects)
         ]
         if effects and all(isinstance(effect, reference_effects) for effect in effects):
-            # A reference that the function itself makes is made again too.
+            # A reference that the function itself makes is recomputed too.
             refs = [number for number in _numbers(equation.invars[:1], maker) if number >= 0]
             return not any(self._made[number]["differentiated"] for number in refs)
         return bool(effects)
@@ -397,7 +397,7 @@ class _Place:
       line: of the user; that of the call around it if it has none.
       loop: line of the innermost scan that is differentiated.
       loops: number and iterations of each scan around it, the outermost first.
-      devices: that compute it, each a value of its own, inside of `shard_map`.
+      devices: that compute it, each a separate value, inside of `shard_map`.
     """
 
     stack: str = ""
@@ -532,7 +532,7 @@ def carried_inputs(parameters: Mapping[str, Any]) -> slice:
 
 
 def _manual_devices(parameters: Mapping[str, Any]) -> int:
-    """The number of devices that each have values of their own inside of a `shard_map`."""
+    """The number of devices that have separate values inside of a `shard_map`."""
     mesh = parameters["mesh"]
     axes = parameters.get("manual_axes", mesh.axis_names)
     return prod(mesh.shape[axis] for axis in axes)
@@ -544,7 +544,7 @@ def _bytes(aval: Any) -> int:
 
 
 def _operations(equation: Any) -> int:
-    """Of matrix products and convolutions; 0 for others, which memory bounds."""
+    """Operations of a matrix product or convolution; 0 for others, which memory bounds."""
     name = equation.primitive.name
     if name not in ("dot_general", "conv_general_dilated"):
         return 0

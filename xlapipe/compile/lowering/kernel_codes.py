@@ -35,9 +35,9 @@ _FOLLOWED = 32
 def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
     """The code of each of a traced program's Pallas kernels for Triton, once.
 
-    Of kernels of one name and sizes whose code differs, as by constants of a layer, nobody can tell
-    which is which: they have the least that each of them moves and multiplies, and the mean of what
-    else they do.
+    Kernels of one name and sizes whose code differs, e.g. in constants of a layer, cannot be
+    distinguished: each has the least that any of them moves and multiplies, and the mean of their
+    other work.
 
     Args:
       closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.

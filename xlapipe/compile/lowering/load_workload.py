@@ -13,7 +13,7 @@ from xlapipe.workload import Workload
 
 
 def _workloads_of(module: Any) -> list[str]:
-    """Names of the workloads of a module, and of its own functions, which may return one."""
+    """Names of the workloads of a module, and of functions defined in it, which may return one."""
     return [
         name
         for name, value in vars(module).items()

@@ -118,7 +118,7 @@ def lower(
     except ValueError as error:
         if _OTHER_DEVICES not in str(error):
             raise
-    # The step has arrays or a mesh of its own, elsewhere than the arguments.
+    # The step has arrays or a mesh elsewhere than the arguments.
     try:
         return _lower(workload, config_text, platform, topology, committed=False)
     except ValueError as error:
@@ -414,7 +414,7 @@ def _outputs(
             dtype=str(aval.dtype),
             size_bytes=shard_bytes(aval, _sharding(sharding)),
             index=index + token_count,
-            # The marker of eqx.filter_jit is a constant of its own, which no user can change.
+            # The marker of eqx.filter_jit is an added constant, which users cannot change.
             constant=not depends and name != EQUINOX_MARKER,
         )
         for index, ((name, depends), aval, sharding) in enumerate(

@@ -112,7 +112,7 @@ def _kernels(module: Any) -> Iterator[Any]:
 
 
 def _alone(call: Any) -> Any:
-    """A module whose only function makes this call of its own arguments."""
+    """A module whose only function passes its arguments to this call."""
     from jax.extend.mlir import ir
     from jax.extend.mlir.dialects import func
 

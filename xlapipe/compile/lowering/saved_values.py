@@ -75,8 +75,8 @@ def checkpointed_but_largest(
       arguments: those that are differentiated; arrays or tracers.
 
     Raises:
-      WorkloadError: every saved value is an argument, takes as many bytes to compute again, or
-        cannot be left out alone, e.g. beside loops that are rematerialised already.
+      WorkloadError: every saved value is an argument, needs the same number of bytes to
+        recompute, or cannot be left out alone, e.g. beside loops that are rematerialised already.
     """
     saved = _saved(function, arguments, has_aux)
     groups = _groups(saved)

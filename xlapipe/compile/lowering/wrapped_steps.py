@@ -199,7 +199,7 @@ class EquinoxFilterJit(JaxJit):
     """A function under `eqx.filter_jit`.
 
     It passes the arrays of the first argument, of the others, and of the function as three lists,
-    and returns `(marker, out, static)`; the marker is a scalar of its own.
+    and returns `(marker, out, static)`; the marker is an added scalar.
     """
 
     def accepts(self, fn: Any) -> bool:

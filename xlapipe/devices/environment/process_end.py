@@ -60,7 +60,7 @@ def die_with_parent(parent: int | None = None) -> None:
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
-        os._exit(1)  # it ended before the kernel was told
+        os._exit(1)  # it ended before the prctl call
 
 
 def end_process(code: int) -> NoReturn:

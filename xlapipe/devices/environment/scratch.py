@@ -1,7 +1,7 @@
 """Folders for temporary files, which are removed even if their process was killed.
 
 The process that made a folder holds a lock on a file in it. The kernel releases the lock when the
-process ends, however it ends, so that a later process knows which folders nobody uses. A folder
+process ends, however it ends, so that a later process knows which folders are unused. A folder
 whose lock file was removed is kept for the user, such as one with the log of a failed compile.
 """
 
@@ -39,8 +39,8 @@ class Scratch:
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}"))
         # A signal may come where no `finally` closes it.
         atexit.register(self.close)
-        # The lock has its name only when it is held, so that no other process takes the folder for
-        # a stale one.
+        # The lock has its name only when it is held, so that no other process mistakes the folder
+        # for a stale one.
         unlocked = self.path / f"{_LOCK}.new"
         self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -254,7 +254,7 @@ ExecuteOptions = struct_named(
     ),
 )
 
-# Of a compile, up to the field that is read. They are only read, so their size is not compared.
+# A compile's structs, up to the field that is read. They are only read: their size is not compared.
 CompileArguments = struct_named("Compile_Args", _fields("topology, program"))
 CompiledProgram = struct_named(
     "Program", _fields("code, code_size: size, format, format_size: size")

@@ -129,7 +129,7 @@ NVIDIA = Platform(
     callback_calls=("xla_ffi_python_gpu_callback", "xla_ffi_partitioned_python_gpu_callback"),
     # XLA adds the workspace, and compiles the call's cuDNN graph, only where the GPU is attached.
     calls_finished_on_device=("__cudnn$fmha",),
-    # Of a convolution of cuDNN without autotune results.
+    # A convolution of cuDNN without autotune results.
     untuned_call=re.compile(r'"algorithm":\{"algo_id":"-1"'),
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",

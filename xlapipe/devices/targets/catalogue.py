@@ -117,7 +117,7 @@ def catalogue() -> tuple[CatalogueRow, ...]:
 
 
 def row_of_device(name: str, cores: int | None = None) -> CatalogueRow | None:
-    """The row of a GPU with exactly this name; None if there is none.
+    """The row of a GPU with exactly this name, if any.
 
     Args:
       cores: its multiprocessors, if known: with others it is a part of the GPU, or another one.

@@ -13,13 +13,13 @@ from typing import Any
 from xlapipe.devices.platforms.textproto import TextProtoError, parse
 from xlapipe.devices.targets.catalogue import catalogue, row_of_device
 
-# XLA's primitive types that have a peak of their own.
+# XLA's primitive types that have a separate peak.
 _TYPE_OF_KEY = {2: "s8", 11: "tf32", 12: "f64", 16: "bf16", 20: "f8", 32: "f4"}
 _RATE = re.compile(
     r"key:\s*(?P<key>\d+)\s*value\s*\{\s*clock_rate_ghz:\s*(?P<clock>[\d.]+)"
     r"\s*units_per_core:\s*(?P<units>\d+)\s*ops_per_clock:\s*(?P<ops>\d+)\s*\}"
 )
-# The peak that bounds matrix products of a type without a peak of its own.
+# The peak that bounds matrix products of a type without a separate peak.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 
 

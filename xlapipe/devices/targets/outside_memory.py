@@ -30,7 +30,7 @@ class MeasuredOutside:
 
 
 def measured_outside(target_name: str) -> MeasuredOutside | None:
-    """The measurement of a GPU, by its name in the catalogue; None if there is none."""
+    """The measurement of a GPU, by its name in the catalogue, if any."""
     return next((row for row in _rows() if row.target == target_name), None)
 
 

@@ -14,7 +14,7 @@ _HLO_NAMES = {"pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64
 
 
 def read_array(text: str) -> tuple[str, Shape] | None:
-    """torch's dtype and the shape of the first array in a text; None if there is none.
+    """torch's dtype and the shape of the first array in a text; None without an array.
 
     >>> read_array("bf16[256,1024]{1,0}"), read_array("pred[]")
     (('bfloat16', (256, 1024)), ('bool', ()))

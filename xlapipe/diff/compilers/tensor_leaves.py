@@ -44,7 +44,7 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeafPair:
-    """An argument or output of both programs; one side is None if the other has no such."""
+    """An argument or output of both programs; one side is None if that program lacks it."""
 
     match: Match
     inductor: TensorLeaf | None

@@ -4,7 +4,7 @@ What runs while a step is imported or traced (NumPy, eager jax) is computed by t
 differ in the last digits of exponentials, sines, products and factorisations. Two values of a float
 are the same if they differ by at most
 
-- 256 units in the last place of float32, 3e-5 of the value; for float64 256 of its own, and for
+- 256 units in the last place of float32, 3e-5 of the value; for float64 256 of float64, and for
   types of 16 bits and less one of theirs;
 - or 16 such units of the largest value of the array, for what rounds to zero.
 

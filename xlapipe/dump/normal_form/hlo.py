@@ -113,7 +113,7 @@ def in_order(
     """Parameters by number, then the rest, each moved instruction before its first reader.
 
     Args:
-      is_moved: whether an instruction has no place in the schedule of its own.
+      is_moved: whether an instruction has no fixed place in the schedule.
     """
     parameters = (line for line in instructions if line.opcode == "parameter")
     ordered = sorted(parameters, key=_parameter_number)

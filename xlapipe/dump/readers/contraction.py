@@ -33,7 +33,7 @@ _ALGORITHMS = (
 _NUMBERS = ("fft_length", "iota_dimension", "dimensions")
 _OF_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_index_map")
 _DIGITS = re.compile(r"\d{1,6}")
-# Of each dimension: `[start:limit:stride]` of a slice, `low_high_interior` of a pad.
+# Per dimension: `[start:limit:stride]` of a slice, `low_high_interior` of a pad.
 _SLICE = re.compile(r"\[(\d{1,18}):\d+(?::(\d{1,18}))?\]")
 _PADDING = re.compile(r"(-?\d{1,18})_-?\d+(?:_(\d{1,18}))?")
 _WINDOW_SIZES = re.compile(r"\bsize=([\dx]+)")

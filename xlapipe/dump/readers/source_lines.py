@@ -1,4 +1,4 @@
-"""The source lines of a dump's instructions, in a file of their own.
+"""The source lines of a dump's instructions, in a separate file.
 
 XLA writes the stack frames of the traced program into the module. A dump keeps them in
 `source_lines.json`, so that none of its other files changes where lines of the program move.

@@ -16,7 +16,7 @@ from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
 from xlapipe.plans.verify import verify
 
 Part = TypeVar("Part")
-# Of a tuple's table in the live ranges of a TPU; its allocation has four bytes per element.
+# Bytes per element of a tuple's table in a TPU's live ranges; its allocation has four per element.
 _POINTER_BYTES = 8
 
 
@@ -42,7 +42,7 @@ class DumpTexts:
 
 
 def read_text(texts: DumpTexts) -> Plan:
-    """The plan in the texts; a part that is in none of them is None.
+    """The plan in the texts; a part that is not in them is None.
 
     Raises:
       DumpError: a text that figures depend on has another form or is cut short. Live ranges and
@@ -136,7 +136,7 @@ def live_ranges_of(
     if live_range is not None:
         start = next((i for i, line in enumerate(live_range.lines) if line.strip()), 0)
         live_ranges = parse_live_ranges(live_range, start, size_bytes)
-        # Of padded arrays the peak is without padding, and a sum over different memories.
+        # The peak of padded arrays excludes padding, and sums over different memories.
         return replace(live_ranges, live_range_peak_bytes=None) if is_padded else live_ranges
     if assignment is None:
         return None

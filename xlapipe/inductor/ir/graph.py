@@ -8,7 +8,7 @@ from functools import cached_property
 from xlapipe.inductor.ir.nodes import OUTPUT, Dependency, IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout
 
-# Arguments of a graph without a backward pass of its own are numbered.
+# Arguments of a graph without a backward pass are numbered.
 _ARGUMENT = re.compile(r"arg(\d{1,9})_1")
 # Layouts of buffers that are in the memory of the buffer that a concatenation makes.
 _VIEW_LAYOUTS = ("NonOwningLayout", "AliasedLayout")
@@ -90,7 +90,7 @@ class IrGraph:
 
     @cached_property
     def _concatenated(self) -> dict[str, str]:
-        """Buffers without memory of their own, and the buffer of which each is a part."""
+        """Buffers without separate memory, and the buffer of which each is a part."""
         parts: dict[str, str] = {}
         for leaf in self.leaves:
             if "Concat" not in leaf.inner or not leaf.outputs:
@@ -127,7 +127,7 @@ class IrGraph:
         return self._memory.get(name, name)
 
     def owns_memory(self, buffer: IrBuffer) -> bool:
-        """Whether a buffer has memory of its own."""
+        """Whether a buffer has separate memory."""
         return self.memory_of(buffer.name) == buffer.name and buffer.layout_kind not in _NO_MEMORY
 
     def reads_of(self, leaf: IrNode) -> Iterator[Dependency]:

@@ -253,7 +253,7 @@ class _Interpreter:
         return OPAQUE
 
     def _other(self, node: ast.Call, operator: str, names: Sequence[str]) -> None:
-        """A function that is no operator; one that is not known may allocate."""
+        """A function that is not an operator; one that is not known may allocate."""
         operands, _ = operands_of(self._state, node)
         if allocates_no_tensor(operator):
             return

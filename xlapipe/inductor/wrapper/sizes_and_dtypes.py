@@ -14,7 +14,7 @@ from xlapipe.inductor.layouts import Layout, dtype_name
 from xlapipe.inductor.operators import ALLOCATORS, VIEWS, base_name, is_extern
 from xlapipe.inductor.wrapper.output_code import WrapperCode
 
-# Of fallback operators with several results: the operand (a number) or dtype of each result.
+# Operand (a number) or dtype of each result of fallback operators that have several results.
 _RESULTS: Mapping[str, Mapping[int, int | str]] = {
     "convolution_backward": {0: 0, 1: 2, 2: 2},
     "_scaled_dot_product_cudnn_attention": {0: 0, 1: "float32", 6: "int64", 7: "int64"},

@@ -208,7 +208,7 @@ class _Run:
         return range(self._count)
 
     def list_order(self) -> Sequence[int]:
-        """Of the ready instructions, always the one that frees most or allocates least."""
+        """The list schedule: next is the ready instruction that frees most or allocates least."""
         return self._greedy(self._graph.after)
 
     def reverse_list_order(self) -> Sequence[int]:

@@ -14,7 +14,7 @@ from xlapipe.report.wrapped_text import shortened
 
 # Narrower boxes are left out: their bytes are in the box below them.
 _LEAST_SHARE = 0.002
-# Of the flame's font, in a window of 1280 pixels.
+# Characters of the flame's font that fit a window of 1280 pixels.
 _PAGE_CHARACTERS = 170
 _ARGUMENTS = (Role.PARAMETER, Role.ALIAS)
 

@@ -35,7 +35,7 @@ from xlapipe.time.predict.pallas_work import UNCOUNTED
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.profiles.measured import Measured
 
-# Of the L2 cache, what kernels find again: it is set-associative, and in two halves.
+# Share of L2 in which kernels find data again: L2 is set-associative and has two halves.
 _L2_SHARE = 0.6
 # The latency of device memory, for a kernel that starts with an empty cache.
 _COLD_SECONDS = 0.45e-6

@@ -28,7 +28,7 @@ _LAYOUTS = ("bmk,bkn", "bmk,bnk", "bkm,bkn", "mbk,kbn")
 
 
 def products(rng: Rng) -> Drawn:
-    """Of one or many matrices, in any layout, with what models do to the result; gradients."""
+    """Products of one or many matrices in any layout, with operations of models; gradients."""
     dtype = one_of(rng, (F32, F32, BF16, BF16, BF16, F16, jnp.complex64))
     batch = 1 if rng.random() < 0.5 else size(rng, 1, 11)
     m, k, n = (size(rng, 2, 13) for _ in range(3))

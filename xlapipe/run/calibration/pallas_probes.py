@@ -40,7 +40,7 @@ def _dot(x: Any, y: Any) -> Any:
 
 
 def pallas_products(rng: Rng) -> Drawn:
-    """Of matrices in tiles, with a loop over the terms."""
+    """Products of matrices in tiles, with a loop over the terms."""
     rows, columns, terms = (one_of(rng, (512, 1024, 2048, 4096)) for _ in range(3))
     dtype = one_of(rng, (BF16, BF16, F16, F32))
     tiles = [(128, 128, 32, 4, 3), (64, 64, 32, 4, 4), (64, 128, 64, 4, 2), (16, 64, 128, 4, 3)]

@@ -72,7 +72,7 @@ def time_programs(
 
     Args:
       compile_seconds, total_seconds: limits on the time for compiling, and for everything.
-      report: is told of programs that are left out.
+      report: is called with programs that are left out.
       advance: is called when a program is compiled, and again when it is timed.
     """
     started = time.perf_counter()

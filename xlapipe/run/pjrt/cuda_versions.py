@@ -25,7 +25,7 @@ _BROKEN_CUDNN = 91000
 def check_cuda_versions(environment: Mapping[str, str] | None = None) -> None:
     """Compares the libraries that are loaded with the versions that jax's plugin needs.
 
-    Does nothing if jax is told not to.
+    Does nothing if jax's own check is switched off.
 
     Raises:
       TargetError: a library is missing or outdated.

@@ -55,7 +55,7 @@ class Choice:
     Attributes:
       failed: candidates that do not compile, with the error.
       left_out: candidates that the budget did not allow, or that an interrupt left.
-      interrupt: what ended the search before its end, such as Ctrl-C; None if it came to its end.
+      interrupt: what ended the search early, such as Ctrl-C; None if the search completed.
       notes: advice in words.
     """
 

@@ -82,7 +82,7 @@ def groups_of(values: Sequence[ForwardValue]) -> tuple[Group, ...]:
 
 
 def saved_bytes(values: Sequence[ForwardValue]) -> int:
-    """Of the values that the backward pass needs."""
+    """Bytes of the values that the backward pass needs."""
     return sum(value.size_bytes for value in values if value.needed and value.key is not None)
 
 
@@ -180,7 +180,7 @@ def keep_within(
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """The solver sometimes prints a line from C++, which is no part of a command's output."""
+    """Suppresses lines that the solver prints from C++: they are not a command's output."""
     if sys.stdout is not None:
         sys.stdout.flush()
     kept = os.dup(1)
