@@ -334,7 +334,7 @@ class _Walk:
             touched, flops = _touched_by(collective), {}
         elif (code := self._code_of(inner, site.scope)) is not None:
             touched = self._touched.of_code(inner, site.scope, code)
-            # Of loops and branches that data decide, the least is unknown.
+            # Loops and branches that depend on data have no known lower bound.
             flops = None if code.undecided else code.flops
         else:
             touched = self._touched.of(inner, site.scope)

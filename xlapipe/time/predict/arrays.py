@@ -1,4 +1,4 @@
-"""Arrays that instructions have, and the logarithms and shares that coordinates are made of."""
+"""Arrays of instructions, and the logarithms and shares that form coordinates."""
 
 from functools import lru_cache
 from math import log2

@@ -34,11 +34,11 @@ _MAX_BYTES = 16 * 1024 * 1024
 _Stated: TypeAlias = Annotated[Line, Meta(min_length=1)]
 # Coordinates are logarithms and shares. The squares of larger numbers may have no float.
 _Coordinate: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
-# Of something that takes no time worth a launch; per second, of any processor; of any cache.
+# Plausible ranges: seconds of an overhead; a rate of any processor; bytes of any cache.
 _Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=0.1)]
 _Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
 _CacheBytes: TypeAlias = Annotated[float, Meta(ge=1, le=1e12)]
-# Of the attributes of `TimedKernel`.
+# JSON keys of the attributes of `TimedKernel`, in the same order.
 _KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
 _REQUIRED = itemgetter(*_KEYS[:-1])
 # As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
@@ -77,7 +77,7 @@ class Constants:
 
     Attributes:
       launch_seconds: of a kernel that does nothing.
-      cold_seconds: more, if it reads what is not in the L2 cache.
+      cold_seconds: additional, if it reads data that is not in the L2 cache.
       bandwidth, l2_bandwidth: of device memory and of the L2 cache, as kernels reach them.
       l2_bytes: that the L2 cache holds from one kernel to the next.
       operation_rate: of simple float32 operations on elements.
@@ -121,7 +121,7 @@ class TimedKernel(NamedTuple):
       in_graph: whether a command buffer launched it.
       microseconds: its time.
       ratio: its time as a multiple of the formula's.
-      launches: kernels that the library ran for it.
+      launches: number of kernels that the library ran for it.
       program: that ran it.
       device: that ran it, if not the calibration's own: one of the same generation.
     """
@@ -141,8 +141,8 @@ class TimedKind:
     """All timed kernels of a kind.
 
     Attributes:
-      lines: of the calibration. Only coordinates are read of all: kernels take longer than most
-        predictions.
+      lines: of the calibration. Of all of them, only coordinates are parsed: whole kernels take
+        longer to parse than most predictions take.
     """
 
     kind: str
@@ -154,11 +154,11 @@ class TimedKind:
 
     @cached_property
     def coordinates(self) -> int:
-        """How many a kernel's point has; 0 without kernels."""
+        """Number of coordinates of a kernel's point; 0 without kernels."""
         return max((len(kernel.point) for kernel in _kernels(self.lines[:1])), default=0)
 
     def placed(self, points: Sequence[Sequence[float]]) -> "Array":
-        """Places of kernels among those of the kind.
+        """Scaled coordinates of kernels of this kind.
 
         Args:
           points: `KernelWork.point` of each kernel, and then whether it is in a command buffer,
@@ -176,7 +176,7 @@ class TimedKind:
 
     @cached_property
     def places(self) -> "Array":
-        """Those of the timed kernels."""
+        """Scaled coordinates of the timed kernels, float64[kernels, coordinates]."""
         return self.placed(json.loads(f"[{','.join(map(_point_text, self.lines))}]"))
 
 
@@ -217,7 +217,7 @@ class Calibration:
         return _kernels(self.lines)
 
     def of_kind(self, kind: str) -> TimedKind:
-        """The timed kernels of a kind, of which there may be none."""
+        """The timed kernels of a kind, if any."""
         if kind not in self._kinds:
             self._kinds[kind] = TimedKind(kind, tuple(self._lines_of_kinds.get(kind, ())))
         return self._kinds[kind]
@@ -325,7 +325,7 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
         raise _error(where, len(lines), "expected a header, constants and timed kernels")
     header = _typed(where, 1, lines[0], _Header)
     _ = _typed(where, 2, lines[1], _ConstantsLine)
-    # As they are, so that they are written as they were.
+    # Not converted, so that figures are written back as they were read.
     figures = parse_json(lines[1])["constants"]
     constants = Constants(**{item.name: figures[item.name] for item in fields(Constants)})
     row = row_of_device(header.device)

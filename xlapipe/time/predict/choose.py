@@ -1,10 +1,10 @@
-"""Which calibration holds for a GPU: its own, or another's scaled by the two datasheets."""
+"""The calibration of a GPU: its own, or another's scaled by the two datasheets."""
 
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
 
-# Others are scaled from it.
+# GPUs without their own calibration are scaled from this one.
 _REFERENCE = "h200"
 
 
@@ -18,7 +18,7 @@ def calibration_for(device: Device, given: Calibration | None = None) -> Calibra
       None for a GPU without peaks, which nothing can be scaled to.
 
     Raises:
-      CalibrationError: the given one is of another GPU, whose datasheet nobody has.
+      CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
     """
     if given is not None:
         return given if is_same_device(given.device, device.name) else _scaled(given, device)

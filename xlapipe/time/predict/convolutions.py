@@ -1,8 +1,8 @@
-"""What cuDNN's engine for a convolution does, by the knobs that XLA's autotuner found.
+"""Work of cuDNN's engine for a convolution, from the knobs that XLA's autotuner chose.
 
-A convolution is a product of matrices: of positions and channels, summed over the elements of a
-window. Engines divide it into tiles, rewrite what does not suit them, or have a thread for each
-element.
+A convolution is a matrix product: positions by channels, summed over the elements of a window.
+Engines divide it into tiles, copy arrays whose layout does not suit them, or compute each element
+in one thread.
 """
 
 import re
@@ -66,8 +66,8 @@ class Engine(Enum):
 
 _IN_CHUNKS = (Engine.HOPPER, Engine.AMPERE, Engine.CUTLASS)
 _IN_TILES = (*_IN_CHUNKS, Engine.REGISTERS, Engine.VECTORS)
-# Shares of the tensor cores' peak that blocks of forward passes and gradients of inputs reach, and
-# those of gradients of weights; fitted to the timed programs of the calibrations.
+# Shares of the tensor cores' peak that blocks reach, by bits of an element: in forward passes and
+# gradients of inputs, and in gradients of weights; fitted to the calibrations' programs.
 _SHARES = {
     Engine.HOPPER: {16: (0.92, 0.77), 32: (0.95, 0.4)},
     Engine.AMPERE: {16: (0.25, 0.13), 32: (0.3, 0.06)},
@@ -75,8 +75,8 @@ _SHARES = {
     Engine.REGISTERS: {16: (0.09, 0.065), 32: (0.12, 0.065)},
     Engine.VECTORS: {16: (0.02, 0.02), 32: (0.02, 0.02)},
 }
-# What a block alone on a multiprocessor waits for a term, of 16 bits and of 32, and, by Ampere's
-# tensor cores, for one that has an index; not of gradients of weights. As seen on an H100.
+# Latency per term of the only block on a multiprocessor, for 16 and 32 bits; and per indexed term
+# on Ampere's tensor cores. Not for gradients of weights. Measured on an H100.
 _WAITS = {
     Engine.HOPPER: (0.3e-9, 3e-9),
     Engine.AMPERE: (8e-9, 8e-9),
@@ -85,55 +85,55 @@ _WAITS = {
     Engine.VECTORS: (40e-9, 40e-9),
 }
 _INDEXED_WAIT = 10e-9
-# Bytes per second that Hopper's blocks read of both arrays, all together, of 16 bits and of 32; and
-# what each of their rounds takes beside; as `_SHARES`.
+# Bytes per second of both operands that all of Hopper's blocks read together, by bits; and seconds
+# that each of their waves takes in addition. Pairs as in `_SHARES`.
 _READ_RATES = {16: (48e12, 11.3e12), 32: (17e12, 6.2e12)}
 _ROUNDS = {16: (1.6e-6, 0.0), 32: (2.3e-6, 9.3e-6)}
-# A round of other engines.
+# Seconds that each wave of other engines takes in addition.
 _ROUND_SECONDS = 1e-6
-# Terms are read in chunks of so many bytes of one position's channels.
+# Terms are read in chunks of this number of bytes of one position's channels.
 _CHUNK_BYTES = 64
 # Tensor cores take channels of multiples of 16 bytes: others are padded.
 _ALIGNED_BYTES = 16
 # Gradients of weights divide their long sums among blocks, down to this number of terms.
 _LEAST_TERMS = 512
-# Further kernels that pad one array's channels and take a copy apart, that change the order of
-# dimensions, that divide groups, and that do all of it for a bias.
+# Additional kernels that pad one array's channels and unpack a copy, that reorder dimensions, that
+# split groups, and that do all of it for a bias.
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
-# Of the bandwidth, what copies of the channels of one group reach, around CUTLASS and around tiles
-# of Hopper's tensor cores, and around these, copies with another order of dimensions.
+# Share of the bandwidth that copies of one group's channels reach, around CUTLASS and around tiles
+# of Hopper's tensor cores; and that copies with another order of dimensions reach around these.
 _SLICED_SHARE, _SLICED_SHARE_OF_HOPPER, _REORDERED_SHARE = 1 / 3.5, 0.2, 0.4
-# That divide a sum and add its parts.
+# Additional kernels that split a sum (split-K) and add its parts.
 _TO_SPLIT = 2.0
-# That transform both arrays, multiply them, and transform the product back, for each group: 6 to 10
-# kernels, which take as long as so many that only pad; and what they reach of the bandwidth.
+# Additional kernels that transform both arrays, multiply them, and transform the product back, per
+# group: 6 to 10, which take as long as 12 that only pad; and their share of the bandwidth.
 _TO_TRANSFORM, _TRANSFORMING_SHARE = 12.0, 0.55
-# Engines without tiles: seconds of each term that a thread adds, and where there are many results,
-# of each of them, and of each of its terms, of 16 bits and of 32.
+# Engines without tiles: latency per term that a thread adds; and throughput, which bounds many
+# results: seconds per result, and per term of each, for 16 and 32 bits.
 _TERM_SECONDS = {
     Engine.SIMPLE: (65e-9, 5e-12, (0.055e-12, 0.055e-12)),
     Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 1.5e-12)),
     Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
 }
-# Of 16 bits, groups that follow each other take so much longer.
+# Factor by which 16-bit groups that run one after another take longer.
 _SHORT_GROUPS = 2.0
-# Of 16 bits and an engine that no tuner chose, groups run beside each other: seconds of a term of
-# one alone, and of all of a term of each result, whose channels fill tiles.
+# 16-bit groups with an engine that no tuner chose run concurrently: latency per term of one group,
+# and seconds of throughput per term of each result; channels are padded to whole tiles.
 _ALONE_BESIDE_OTHERS, _OF_A_TERM_BESIDE_OTHERS, _TILE_BESIDE_OTHERS = 50e-9, 0.083e-12, 128
-# Kernels of groups run beside each other as far as multiprocessors have room for their blocks, and
-# they do not end before the next ones begin: at most so many, and by what a term and a launch take.
-# As an H100 took for 60 convolutions in groups.
+# Kernels of groups run concurrently as far as multiprocessors have room for their blocks and until
+# the next launch: at most this number, by resident blocks, seconds per term, and seconds between
+# launches. Measured on an H100 with 60 grouped convolutions.
 _MOST_AT_ONCE, _BLOCKS_AT_ONCE, _OF_A_TERM, _BETWEEN_GROUPS = 4.0, 2, 8e-9, 4.5e-6
-# Of a gradient of weights, whose terms are positions of the images.
+# Latency per term of a gradient of weights, whose terms are positions of the images.
 _POSITION_SECONDS = {
     Engine.SIMPLE: 0.6e-9,
     Engine.DIRECT: 6e-9,
     Engine.OF_CHANNELS_IN_TILES: 3e-9,
 }
-# Of each channel alone, whose parts of sums are added up in a workspace: until that begins, of an
-# element of the images, and of each sum that it is in.
+# Gradient of weights of a depthwise convolution, with partial sums in a workspace: seconds until
+# those are added up, per element of the images, and per sum that it is in.
 _PARTS_SECONDS, _PART_SECONDS, _PART_OF_A_SUM = 3.5e-6, 1.1e-12, 0.12e-12
-# Engines that a tuner chooses from, if none is known.
+# Tiles that a tuner chooses from, if the engine is unknown.
 _TUNED_TILES = (0, 1, 3, 4, 5, 6, 7, 16)
 
 
@@ -142,9 +142,9 @@ class Convolution:
     """A convolution as a product of matrices, for each of its groups.
 
     Attributes:
-      rows, columns, terms: of the product. Of a gradient of weights, terms are positions.
+      rows, columns, terms: sizes of the product. Terms of a gradient of weights are positions.
       groups: of channels; inputs, outputs: channels of all groups.
-      channels: of a group that the terms of one position are.
+      channels: channels of a group, which are the terms of one position.
       channels_last: whether channels are the minor dimension.
       of_weights: whether it is the gradient of weights.
       element_bytes: of an operand.
@@ -168,7 +168,7 @@ class Convolution:
 
     @property
     def padded(self) -> int:
-        """Arrays whose channels are no multiple of 16 bytes."""
+        """Number of arrays whose channels are not a multiple of 16 bytes."""
         return sum(
             number * self.element_bytes % _ALIGNED_BYTES > 0
             for number in (self.inputs, self.outputs)
@@ -177,19 +177,19 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class EngineWork:
-    """What an engine does for a convolution.
+    """Work of an engine for a convolution.
 
     Attributes:
-      blocks: that compute a tile each; 0 of an engine without tiles.
-      block_flops: operations of each.
-      block_wait_seconds: of each, for its terms, however small its tile is.
-      block_share: of the peak that they reach.
-      round_seconds: of each round of blocks, beside what they compute.
-      further_kernels: beside the one that computes.
-      workspace_bytes: that they write and read; workspace_share: of the bandwidth, then.
-      serial_seconds: that a thread takes for its terms, one after another.
-      at_once: kernels of groups that run beside each other, which each take longer.
-      as_tuned: whether the plan names no engine, and this is one as a tuner chooses it.
+      blocks: thread blocks, each of which computes a tile; 0 for an engine without tiles.
+      block_flops: operations of each block.
+      block_wait_seconds: latency of each block for its terms, however small its tile is.
+      block_share: share of the peak that blocks reach.
+      round_seconds: seconds per wave of blocks, in addition to what they compute.
+      further_kernels: kernels in addition to the one that computes.
+      workspace_bytes: bytes that these write and read; workspace_share: of the bandwidth.
+      serial_seconds: seconds that a thread takes for its terms, one after another.
+      at_once: concurrent kernels of groups, each of which takes longer.
+      as_tuned: whether the plan names no engine, and this is one that a tuner would choose.
     """
 
     engine: Engine
@@ -222,7 +222,7 @@ class _Configuration:
 def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     """The product that a call of cuDNN computes; None if its operands are unknown."""
     target = call.custom_call_target or ""
-    # A call before this one has its workspace beside its result.
+    # An operand that another call computes is a tuple of its result and its workspace.
     operands = [array for shape in operand_shapes(call, scope)[:2] for array in shape.arrays[:1]]
     if len(operands) < 2 or call.contraction is None or not call.shape.arrays:
         return None
@@ -239,7 +239,7 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     of_given, of_made, of_kernel = (first_array(array)[1] for array in (given, made, kernel))
     if min(map(len, (of_given, of_made, of_kernel))) < 3:
         return None
-    # XLA keeps channels of volumes before their positions.
+    # XLA stores the channels of 3-D convolutions before their positions.
     last = of_made[-1] == outputs and not (len(of_made) == 5 and of_made[1] == outputs)
     inputs = of_given[-1 if last else 1]
     of_group = max(1, of_kernel[-1 if last else 1])
@@ -262,7 +262,7 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
 
 
 def engine_work(convolution: Convolution, call: Instruction, gpu: Gpu = HOPPER) -> EngineWork:
-    """The work of the engine that the call's configuration names, or of one that a tuner takes."""
+    """The work of the engine in the call's configuration, or of one that a tuner would choose."""
     match = _ALGORITHM.search(call.backend_config)
     number = int(match[1]) if match is not None else -1
     if number < 0:
@@ -315,7 +315,7 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
 def _one_by_one(
     convolution: Convolution, engine: Engine, chosen: _Configuration, gpu: Gpu
 ) -> EngineWork:
-    """The work of an engine of which each thread adds the terms of an element."""
+    """The work of an engine whose threads each add the terms of one element."""
     simple, short = engine is Engine.SIMPLE, convolution.element_bytes < 4
     one_by_one = simple and (not short or _USE_TEX in chosen.knobs)
     beside = simple and short and not chosen.knobs and convolution.groups > 1
@@ -439,7 +439,7 @@ def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configur
 
 
 def _best(convolution: Convolution, gpu: Gpu) -> EngineWork:
-    """That of the engine with the shortest rounds."""
+    """The work with the tile whose waves take the fewest operations per multiprocessor."""
     if convolution.of_channels:
         return _one_by_one(convolution, Engine.OF_CHANNELS, _Configuration({}), gpu)
     candidates = (

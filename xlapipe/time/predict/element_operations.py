@@ -1,4 +1,4 @@
-"""What a fusion's threads do for each element, in simple operations that take as long."""
+"""Cost of a fusion's instructions per element, in equivalent simple float32 operations."""
 
 from typing import NamedTuple
 
@@ -31,11 +31,11 @@ OPERATIONS = {
     # Shifts to both sides are one instruction, and so is logic of three operands.
     **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }
-# What an operation of float64 takes instead, and a function: 2.5 to 3.8 times as long as that of
-# float32, as an H100 took (`_doubles` of `seldom_programs.py`).
+# Cost of a float64 operation, and of a function, relative to float32: 2.5 to 3.8 times as long, as
+# an H100 took (`_doubles` of `seldom_programs.py`).
 _DOUBLE, _DOUBLE_FUNCTION, _FUNCTION = 2.0, 3.0, 6
 _DOUBLES = ("f64", "c128")
-# Instructions that compute nothing for each element: LLVM adds up their indices before.
+# Instructions without cost per element: LLVM computes their indices beforehand.
 FREE = opcodes.RENAMES | opcodes.GIVEN | opcodes.FILLS | opcodes.RESHAPES
 FREE |= opcodes.COPIES | (opcodes.REARRANGES - {"concatenate"}) | {"gather"}
 
@@ -52,15 +52,15 @@ class ThreadWork(NamedTuple):
     """What all threads of a launch do together.
 
     Attributes:
-      operations: in simple float32 operations; of a warp of which one thread computes, all do.
+      operations: in simple float32 operations; if one thread of a warp computes, all count.
       longest_operations: of one thread, of those that were followed.
       elements: the most that an instruction has, of which only those that are needed count.
       longest_reads: for terms of a sum, of the thread that has most of them.
       lines: of 128 bytes of the L1 caches, once for each warp that reads one.
       sector_bytes: of the L2 cache, that blocks read beyond what is needed once.
       far_sector_bytes: the same of arrays that the L2 cache does not hold.
-      reads_apart: other reads of the thread that has most of them, if some are in branches, which
-        begin when what is before them has ended; 0 if none is.
+      reads_apart: other reads of the thread that has most of them, if some are in branches, so that
+        each starts when the one before has ended; 0 if none is in a branch.
     """
 
     operations: float = 0.0

@@ -1,9 +1,9 @@
-"""What the threads of a fusion do, from a few blocks of them that are followed through its body.
+"""Work of a fusion's threads, from a few sampled blocks that are followed through its body.
 
 XLA's emitters compute an element's operands in the thread that needs them, wherever they are in
-memory. Threads of a warp that take different branches wait for each other. Which lines and sectors
-of the caches neighbouring threads read follows from the indices, which a plan states; only what is
-read at indices that the program computes from its data is as if those were random.
+memory. Threads of a warp that take different branches wait for each other. How reads coalesce into
+cache lines and sectors follows from the indices, which a plan states; indices that the program
+computes from its data count as random.
 """
 
 from collections.abc import Sequence
@@ -32,33 +32,34 @@ from xlapipe.time.predict.operand_places import (
 )
 from xlapipe.time.predict.thread_places import THREADS_OF_A_BLOCK, Frame, Places, ThreadPlaces
 
-# What a multiprocessor reads at once from its L1 cache, and what the L2 cache moves at least.
+# Line of the L1 cache, which is read at once, and sector, the smallest transfer of the L2 cache.
 _LINE_BYTES, _SECTOR_BYTES = 128, 32
-# A warp reads so many lines at least.
+# A warp's read counts as at least this number of lines.
 _LEAST_LINES = 2
 _L1_BYTES = 192 << 10
-# What several blocks read, they often find in the L1 cache; not of sectors with 32 elements, since
-# too many blocks read one each.
+# Share of repeated reads of a sector by other blocks that miss the L1 cache; all miss if a sector
+# has 32 elements, since too many blocks read one each.
 _SHARE_AGAIN = 0.5
-# Until as many bytes of sectors were moved, the L2 cache holds a sector for blocks that read the
-# rest of it.
+# The L2 cache holds a sector for blocks that read the rest of it until sectors of this share of its
+# size were moved.
 _HELD_SHARE = 0.5
-# A read in a branch of a loop begins when the one before it has ended: from an array that the L1
-# cache does not hold, it takes as long as so many others; and terms that one of a few stands for.
+# A read in a branch of a loop starts after the one before it ends: from an array larger than the L1
+# cache, it takes as long as this number of others, if a term that is followed stands for at least
+# this number of terms.
 _READ_APART, _LONG_SUM = 40.0, 32.0
-# Blocks that are followed; more of those that take different branches.
+# Number of blocks sampled; more if the body has branches.
 _BLOCKS, _BLOCKS_IN_BRANCHES = 3, 12
 _GOLDEN = (5**0.5 - 1) / 2
-# Sums of fewer elements are no reductions for XLA's emitters.
+# XLA's emitters do not treat sums of fewer elements as reductions.
 _LEAST_SUM = 16
-# Instructions that are followed at most: what is nested deeper counts less than it should.
+# Limit of instructions that are followed: deeper nesting is undercounted.
 _MOST_INSTRUCTIONS = 15000
-# Elements of a row that a thread adds at most.
+# Most elements of a row that a thread of a scatter adds.
 _MOST_OF_A_ROW = 4
-# Operations: of a pad between elements, and of a bfloat16 that becomes a float32.
+# Operations of a pad with interior padding, and of a conversion from bfloat16 to float32.
 _INTERIOR, _SHIFTED = 16.0, 1.0
 _WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
-# Of an array, by its parameter, and how often threads read the same.
+# Reads of an array: its parameter, and how often threads repeat the read.
 _Read = tuple[str, float]
 
 
@@ -79,8 +80,8 @@ def followed(
       inner: the fusion, in `scope`; `body` is what it computes.
       tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
         `kInput` fusions do.
-      elements_of_a_row: that a thread adds up, one after another: LLVM computes what is the same
-        for all of them before.
+      elements_of_a_row: elements that a thread adds up one after another; LLVM moves what is the
+        same for all of them out of the loop.
     """
     each = max(1, elements_of_a_thread)
     return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row, gpu).run()
@@ -105,7 +106,8 @@ class _Threads:
         self._module = module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
-        # Threads that are followed beside those of blocks: one further along this dimension.
+        # If set, follow neighbours of the blocks' threads: one element further along this
+        # dimension.
         self._beside: int | None = None
         self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
         self._in_place = updated_in_place(body)
@@ -113,9 +115,10 @@ class _Threads:
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
-        # Threads that compute the same index of a scatter, by what computes it.
+        # Threads that each compute the same index of a scatter, by the instruction that computes
+        # it.
         self._same: dict[str, float] = {}
-        # Of the domain that is being followed.
+        # State of the domain that is being followed.
         self._scale = 1.0
         self._operations = self._reads_of_sums = self._all_reads = np.zeros(0)
         self._reads_in_branches = False
@@ -141,7 +144,7 @@ class _Threads:
         return total._replace(elements=self._elements)
 
     def _domain(self, name: str, total: ThreadWork) -> ThreadWork:
-        """Follows threads of which each has elements of an instruction, in the order of memory."""
+        """Follow threads that each have elements of an instruction, in memory order."""
         arrays = self._at.body.computation.by_name[name].shape.arrays
         if not arrays or not arrays[0].elements:
             return total
@@ -149,9 +152,9 @@ class _Threads:
         of_block = THREADS_OF_A_BLOCK * self._unrolled
         blocks = -(-shape.elements // of_block)
         followed = _BLOCKS_IN_BRANCHES if self._branches else _BLOCKS
-        # Their places have no period.
+        # Sample blocks at distances without a period.
         chosen = sorted({int((n * _GOLDEN + 0.3) % 1 * blocks) for n in range(followed)})
-        # Of each block and each of a thread's elements, warps of threads.
+        # Axes: block, element of a thread, thread.
         starts = np.asarray(chosen, dtype=np.int64)[:, None, None] * of_block
         element = np.arange(self._unrolled, dtype=np.int64)[None, :, None]
         thread = np.arange(THREADS_OF_A_BLOCK, dtype=np.int64)[None, None, :]
@@ -189,11 +192,11 @@ class _Threads:
         )
 
     def _longest(self, of_warps: Array) -> float:
-        """The most of a thread, over its elements."""
+        """The maximum over warps of the sum over a thread's elements."""
         return float(of_warps.reshape(self._at.blocks, self._unrolled, -1).sum(1).max(initial=0.0))
 
     def _moved(self, root: str, shape: Shape) -> tuple[float, float]:
-        """Bytes of sectors that blocks read beyond what they need once, near and far."""
+        """Excess bytes of sectors that blocks read, from the L2 cache and from device memory."""
         moved: dict[_Read, float] = {}
         needed: dict[_Read, float] = {}
         for read, parts in self._reads.items():
@@ -218,7 +221,7 @@ class _Threads:
             again = max(0.0, 1 - _L1_BYTES / size)
             if element_bytes(self._shape_of(read).arrays[0]) > 1:
                 again *= _SHARE_AGAIN
-            # When others need the rest of a sector, the L2 cache may have it no more.
+            # The L2 cache may evict a sector before other blocks read the rest of it.
             lost = missed[read]
             far += lost * max(0.0, total - needed[read])
             near += lost * again * max(0.0, needed[read] - size)
@@ -230,15 +233,15 @@ class _Threads:
         return self._at.body.computation.by_name[read[0]].shape
 
     def _missed(self, read: _Read) -> float:
-        """Share of an array that the L2 cache holds no more after all of it was read."""
+        """Share of an array that the L2 cache has evicted once all of it was read."""
         return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / self._gpu.l2_bytes - 1))
 
     def _joined(self, root: str, shape: Shape, of_element: float) -> set[_Read]:
-        """Reads of sectors of which other blocks read the rest while the L2 cache holds them.
+        """Reads of sectors whose rest other blocks read while the L2 cache holds them.
 
         Args:
-          shape: of the domain `root`, of which blocks have elements in the order of memory.
-          of_element: bytes of sectors that are moved for each of those.
+          shape: of the domain `root`, whose elements are divided among blocks in memory order.
+          of_element: bytes of sectors moved per element.
         """
         joined: set[_Read] = set()
         step = 1
@@ -320,13 +323,13 @@ class _Threads:
             if opcode == "convert":
                 return _SHIFTED if shapes and shapes[0].element == "bf16" else weight
             if have_elements(shapes):
-                # Where all threads have the same index, the compiler chose the branch.
+                # With one index in all threads, the compiler resolves the branch.
                 part = at.index[joined_dimension(instruction.shape.arrays[0], shapes)]
                 return weight if (part != part[0]).any() else 0.0
         return weight
 
     def _updates_of(self, instruction: Instruction) -> list[str]:
-        """What threads have elements of for an update in place: the update, and indices."""
+        """Operands of an in-place update that are divided among threads: update and indices."""
         operands = instruction.operands
         if len(operands) < 2 or instruction.opcode not in opcodes.UPDATES:
             return []
@@ -337,7 +340,7 @@ class _Threads:
         return [operands[1]] if instruction.name in self._in_place else []
 
     def _threads_of_an_index(self, update: str, index: str) -> float:
-        """Of a scatter: a thread has up to four elements of a row."""
+        """Threads that compute each index of a scatter: one per up to four elements of a row."""
         by_name = self._at.body.computation.by_name
         arrays = (by_name[update].shape.arrays, by_name[index].shape.arrays)
         if not all(arrays):
@@ -346,7 +349,7 @@ class _Threads:
         return max(1.0, row / gcd(row, _MOST_OF_A_ROW))
 
     def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
-        """Whether blocks work on its operands together, or threads have elements of an update."""
+        """Whether blocks process its operands in tiles, or threads have elements of an update."""
         if frame.number != self._at.body.number:
             return False
         body, operands = frame.computation, instruction.operands
@@ -448,5 +451,5 @@ def _distinct(ordered: Array) -> int:
     return min(1, len(ordered)) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
-# Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.
+# Opcodes at a fusion's root whose operands are divided among threads, or tiles of blocks.
 _OWN_DOMAINS = frozenset({"dynamic-update-slice", "reduce", "scatter", "transpose"})

@@ -36,23 +36,23 @@ from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork, Updates
 
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
-# An element of a short sort, each of which has a block, takes as long as so many operations.
+# Least cost of an element of a sort, in operations: each short sort has its own block.
 _LEAST_COMPARED = 360.0
-# As XLA unrolls loops over large arrays.
+# Elements per thread to which XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 _SHORT_TYPES, _COMPLEX = ("bf16", "f16"), ("c64", "c128")
-# Of a product in a loop, what a term of a longer sum takes, in reads of a sum, as an H100 took.
+# A term of a product in a loop fusion, of more than 32 terms, in reads of a sum; on an H100.
 _READS_OF_A_TERM, _UNROLLED_TERMS = 13.0, 32
-# LLVM does not unroll a loop over so many operations and reads. Then each term waits for its reads,
-# in accesses that follow each other: of a term, and of each read.
+# LLVM does not unroll a loop of more operations and reads than this. Then each term waits for its
+# reads: dependent accesses per term, and per read.
 _NOT_UNROLLED, _LEAST_TERMS = 170, 8
 _ACCESSES_OF_A_TERM, _ACCESSES_OF_A_READ = 10.0, 1.2
-# Reads of which some are in branches follow each other. Threads of many need registers for them, so
-# that a multiprocessor has few threads at once. As an H100 took for stencils that update borders.
+# Reads are issued one after another if some are in branches. Threads with many such reads need more
+# registers, which lowers occupancy. Measured on an H100 with stencils that update borders.
 _APART_SECONDS, _REGISTERS_OF_A_READ, _LEAST_REGISTERS = 22e-9, 0.5, 32
-# Of 16 bits, a thread of a transpose has so many elements that are next to each other.
+# Adjacent 16-bit elements per thread of a transpose.
 _SHORT_ELEMENTS = 2
-# The instruction that decides how a fusion runs, the first that its body has.
+# Opcodes that decide how XLA emits a fusion: the first of these that its body has.
 _HEROES = (
     "scatter",
     "sort",
@@ -221,20 +221,20 @@ def fusion_work(
 
 
 def _apart_seconds(reads: float, threads: int, gpu: Gpu) -> float:
-    """Until all threads have made their reads, one after another."""
+    """Seconds until all threads have made their dependent reads, as occupancy limits them."""
     registers = min(MOST_REGISTERS, _LEAST_REGISTERS + reads * _REGISTERS_OF_A_READ)
     at_once = gpu.multiprocessors * min(THREADS, REGISTERS / registers)
     return reads * _APART_SECONDS * max(1.0, threads / at_once)
 
 
 def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int, gpu: Gpu) -> float:
-    """How often the L2 cache gets a sector of the results: once for each element of a thread.
+    """Partial writes per sector of the results: one for each element of a thread.
 
-    0 where a thread writes its elements of a result one after another. XLA makes no vectors of
-    complex numbers, of which the L2 cache takes twice as many if it holds them. LLVM does not see
-    that elements are adjacent if blocks go beyond the end of the array, and its largest dimension
-    has steps of no multiple of these elements. Of several results, threads then write an element of
-    each in turn.
+    0 where a thread writes its elements of one result in direct succession. XLA does not vectorize
+    complex numbers, of which the L2 cache takes twice as many if it holds them. LLVM does not prove
+    elements adjacent if blocks go beyond the end of the array, and steps of its most major
+    dimension are not a multiple of these elements. With several results, threads then write one
+    element of each in turn.
     """
     if any(array.element in _COMPLEX for array in shape.arrays):
         return unrolled if (shape.size_bytes or 0) > 2 * gpu.l2_bytes else unrolled / 2
@@ -248,7 +248,7 @@ def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int, gpu: Gpu) -> f
 
 
 def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
-    """The work of a fusion by Triton, of which each tile of an instruction is computed once."""
+    """The work of a Triton fusion, which computes each instruction's tile once."""
     operations = most = 0.0
     for instruction in body.instructions:
         opcode, own = instruction.opcode, first_array(instruction.shape)[2]
@@ -269,7 +269,7 @@ def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
 def _terms_alone(body: Computation) -> float:
     """Reads of a thread that computes an element of a long product, one term after another.
 
-    XLA gives complex ones to its loop emitter. LLVM unrolls short ones.
+    XLA's loop emitter computes products of complex numbers. LLVM unrolls short ones.
     """
     terms = [
         prod(body.by_name[dot.operands[0]].shape.dims[dim] for dim in dot.contraction.dims)
@@ -280,10 +280,10 @@ def _terms_alone(body: Computation) -> float:
 
 
 def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str, Instruction]:
-    """An instruction of each kind in `_HEROES`, the largest.
+    """The largest instruction of each opcode in `_HEROES`.
 
-    What the emitter is chosen by is at the root, or there are only element-wise ones between;
-    others have `inner` before their kind. Of a fusion by Triton, all are at the root.
+    XLA chooses the emitter by an instruction at the root, or with only element-wise ones between;
+    keys of others begin with `inner`. In a fusion by Triton, all count as at the root.
     """
     heroes: dict[str, Instruction] = {}
     at_root = {body.root}

@@ -8,13 +8,13 @@ THREADS_OF_A_WARP = 32
 """Threads that run in step."""
 
 SHARED_BYTES, REGISTERS, THREADS = 227 * 1024, 65536, 2048
-"""Of a multiprocessor of an H100 or H200."""
+"""Shared memory, 32-bit registers and resident threads of a multiprocessor of an H100 or H200."""
 
 MOST_REGISTERS = 255
-"""Of a thread."""
+"""Most registers that one thread can have."""
 
 LEAST_THREADS = 128
-"""Blocks of fewer threads start as slowly."""
+"""Blocks of fewer threads start no faster than blocks of this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Gpu:
     """The GPU that runs the kernels.
 
     Attributes:
-      multiprocessors: of the GPU.
-      l2_bytes: that the L2 cache holds from one kernel to the next.
-      bandwidth, vector, peak: rates of device memory, of what multiprocessors do and read, and of
-        tensor cores, as multiples of an H200's, for which the formulas have them.
+      multiprocessors: number of multiprocessors.
+      l2_bytes: bytes that the L2 cache holds from one kernel to the next.
+      bandwidth, vector, peak: rates of device memory, of multiprocessors (operations and cache
+        reads), and of tensor cores, as multiples of the H200's rates in the formulas.
     """
 
     multiprocessors: int = 132

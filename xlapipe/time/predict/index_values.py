@@ -57,7 +57,7 @@ _COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 
 def unknown_values(element: str, places: Array, number: int) -> Array:
-    """Values of an array that nobody knows: the same ones at the same places.
+    """Unknown values of an array: pseudorandom, and the same at the same places.
 
     Args:
       element: the type: integers are uniform and large, floats normal, `pred` either.
@@ -78,7 +78,7 @@ def unknown_values(element: str, places: Array, number: int) -> Array:
 
 
 def computed_values(instruction: Instruction, values: Sequence[Array]) -> Array | None:
-    """The result of an element-wise instruction; None if it is none that indices are made of."""
+    """The result of an element-wise instruction; None for opcodes that indices do not use."""
     opcode = instruction.opcode
     with np.errstate(all="ignore"):
         if opcode == "select" and len(values) == 3:

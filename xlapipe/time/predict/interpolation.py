@@ -1,4 +1,4 @@
-"""What timed kernels tell about a similar one."""
+"""Interpolation (kriging) of a kernel's ratio between similar timed kernels."""
 
 import math
 from collections.abc import Sequence

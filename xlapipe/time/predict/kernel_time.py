@@ -15,11 +15,11 @@ from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Device.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
-# Library calls whose time grows smoothly with their sizes, over orders of magnitude, and how far
-# similar ones may be: those of the calibrations predict each other best so.
+# Library calls whose time grows smoothly with size, over orders of magnitude, and the length scale
+# of their kriging: the calibrations' kernels predict each other best with these.
 _SMOOTH_REACHES = {"__cudnn$fmha": 20.0, "cusparse": 20.0, "__gpu$TopK": 9.0, "cusolver": 9.0}
-# How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
-# coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
+# Length scale of the kriging, and noise between equal kernels, by kind. Coordinates describe
+# kernels that XLA emits less completely than libraries' kernels.
 _REACH = 11.0
 _NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.5
 _BY_XLA = ("loop", "input")
@@ -28,27 +28,27 @@ _COPY, _COPY_REACH = "copy", 2.5
 # Kernels that XLA emits take longer in a step than in the small programs of a calibration: the
 # median over the programs of the development half and of the further zoos (docs/time.md).
 _IN_A_STEP = 1.03
-# A larger copy of which the size is no multiple of these bytes takes longer.
+# A larger copy takes this much longer if its size is not a multiple of these bytes.
 _LARGE_COPY, _RESTS = 1 << 20, ((64, 2.5e-6), (4096, 0.7e-6))
-# Uncorrected formulas are this much too short on average; those of Pallas kernels whose author
-# states the bytes, of which three that read 1 to 7 GB were timed, less.
+# Factor by which uncorrected formulas are too short on average; smaller for Pallas kernels whose
+# author states the bytes, of which three that read 1 to 7 GB were timed.
 _UNCALIBRATED_RATIO, _STATED_RATIO = 1.3, 1.1
 _COLD_BYTES = 256
 # Blocks of a product by cuBLAS, or of a convolution, reach this share of the peak.
 _BLOCKS_SHARE = 0.8
 _BLOCKS_SHARE_OF = {"cublas f32 exact": 0.12}
-# Of products by Triton, fitted to 1,891 of them that were timed: what a step waits for; simple
-# operations of a multiprocessor that take as long as a byte that is read and an element that is
-# read alone, each of one stage or of several, and an element of the result; shares of the peak.
+# Triton products, fitted to 1,891 timed ones: latency of a step; simple operations of a
+# multiprocessor that take as long as a byte read, and as an element read alone, each with one
+# pipeline stage or several; and as an element of the result; shares of the peak.
 _STEP_SECONDS, _STEP_SECONDS_IN_STAGES = 0.09e-6, 0.32e-6
 _OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_A_BYTE_IN_STAGES = 5.2, 3.0
 _OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_ONE_ALONE_IN_STAGES = 6.0, 9.0
 _OPERATIONS_OF_A_RESULT = 3.6
 _STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
-# An access of a thread of a column reduction, where accesses wait for each other: to device memory,
-# and to the L2 cache.
+# Latency of a dependent access, as in the threads of a column reduction: to device memory, and to
+# the L2 cache.
 _SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
-# Until the threads of a kernel have what they work on, by the beginning of its kind.
+# Latency until a kernel's threads have their first elements, by prefix of its kind.
 _START_SECONDS = {
     f"input {TRIED_SCATTER}": 1.5e-6,
     "input column reduction": 0.6e-6,
@@ -56,11 +56,11 @@ _START_SECONDS = {
     "loop": 0.2e-6,
 }
 _START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 0.4e-6, 2.5e-6
-# A kernel that a library runs beside the one that computes, such as one that pads an array.
+# An additional kernel of a library call, such as one that pads an array.
 _FURTHER_KERNEL_SECONDS = 1.6e-6
 _START_OF_TERMS = 1e-6
-# An operation of a thread's chain, of which others go on beside it, by the beginning of its kind;
-# and a read in a sum, which waits for the L1 cache.
+# Latency of an operation in a thread's dependent chain, partly hidden by other operations, by
+# prefix of the kind; and of a read in a sum, which waits for the L1 cache.
 _WAITING_SECONDS = {
     "input column reduction": 2e-9,
     "input": 0.5e-9,
@@ -70,15 +70,15 @@ _WAITING_SECONDS = {
     "loop": 3e-9,
 }
 _READ_SECONDS = 10e-9
-# What kernels by XLA's emitters wait for adds up as the fourth powers of its parts: fitted to those
-# of the calibrations, of which a sum is 15 % further off, and the longest part 10 %.
+# Parts of the time of XLA-emitted kernels overlap partly: they combine as a norm of this power.
+# Fitted to the calibrations: a plain sum is 15 % further off, the longest part alone 10 %.
 _POWER = 4.0
 _LEAST_SHARE = 1 / 8  # of the longest part: less adds nothing
-# Of the bandwidth, what single sectors of device memory reach.
+# Share of the bandwidth that isolated sectors of device memory reach.
 _FAR_SHARE = 0.3
-# Bytes per second of sectors that are written in parts.
+# Bytes per second of sectors that are written in parts (uncoalesced writes).
 _SCATTERED_RATE = 3.1e12
-# A multiprocessor reads a line of its L1 cache, in half a cycle, while it does so many operations.
+# Operations that a multiprocessor does while it reads a line of its L1 cache, in half a cycle.
 _OPERATIONS_OF_A_LINE = 64
 
 
@@ -100,13 +100,13 @@ class KernelTime:
 
     Attributes:
       parts: launch, first elements or tiles, first read from memory, the longest of bytes,
-        operations and threads, and what blocks and lines of the L1 cache take beside it.
-      ratio: by which timed kernels like this one differ from the sum of the parts.
+        operations and threads, and what blocks and L1 cache lines add to it.
+      ratio: time of similar timed kernels as a multiple of the sum of the parts.
       basis: `calibrated`, `scaled`, `assumed` or `timed`.
       spread: standard deviation of the logarithm of the ratio.
       launches: kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
-      in_a_step: by which it takes longer than such a kernel alone.
+      in_a_step: factor by which it takes longer in a step than alone.
     """
 
     seconds: float
@@ -158,7 +158,7 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         longest = max(sides, key=lambda part: part.seconds)
         beside = [_block_part(work, constants)] if work.blocks else []
         beside += [_tile_part(work, work.tile, constants)] if work.tile is not None else []
-        # Neither waits for the other alone: as sides of a right triangle.
+        # They overlap only partly: combine them as sides of a right triangle.
         parts += _together([longest, *beside], 2)
     if work.engine is not None and (work.engine.further_kernels or work.engine.workspace_bytes):
         parts.append(_further_part(work.engine, constants))
@@ -182,7 +182,7 @@ def _of_operations(work: KernelWork, constants: Constants) -> Iterator[Part]:
 
 
 def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[Part]:
-    """What threads of kernels wait for that XLA emits."""
+    """Parts of XLA-emitted kernels that are bound by what their threads write and wait for."""
     if work.scattered_bytes:
         text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
         yield Part(work.scattered_bytes / (_SCATTERED_RATE * work.gpu.vector), text)
@@ -208,7 +208,7 @@ def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> 
 
 
 def _together(sides: Sequence[Part], power: float) -> Iterator[Part]:
-    """The longest part, and what the others add: none of them waits for another alone."""
+    """The longest part, and what each other one adds, since parts overlap only partly."""
     ordered = sorted(sides, key=lambda part: -part.seconds)
     yield ordered[0]
     total = ordered[0].seconds
@@ -237,7 +237,7 @@ def _start(work: KernelWork) -> list[Part]:
 
 
 def _block_part(work: KernelWork, constants: Constants) -> Part:
-    """What blocks compute. In the last round, some multiprocessors have no block."""
+    """Time in which waves of blocks compute. In the last wave, some multiprocessors are idle."""
     rounds = math.ceil(work.blocks / work.gpu.multiprocessors)
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
     name = max(work.flops, key=lambda name: work.flops[name])
@@ -255,7 +255,7 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
 
 
 def _further_part(engine: EngineWork, constants: Constants) -> Part:
-    """What kernels take that pad or turn arrays: the workspace is written once and read once."""
+    """Time of kernels that pad or reorder arrays: they write and read the workspace once each."""
     text = f"about {engine.further_kernels:,.0f} further kernels of the library"
     if engine.workspace_bytes:
         text += f", which move {engine.workspace_bytes / 1e6:,.2f} MB"
@@ -266,9 +266,9 @@ def _further_part(engine: EngineWork, constants: Constants) -> Part:
 
 
 def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Part:
-    """What blocks of a product by Triton take, step after step.
+    """Time of a Triton product's blocks, step after step.
 
-    A multiprocessor has several blocks at once, of which some compute while others wait.
+    Several blocks are resident on a multiprocessor: some compute while others wait.
     """
     multiprocessors = work.gpu.multiprocessors
     rounds = math.ceil(tile.blocks / multiprocessors)
@@ -296,7 +296,7 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
 
 
 def _program_part(program: ProgramWork, constants: Constants) -> Part:
-    """What the programs of a Pallas kernel's grid take."""
+    """Time of the programs of a Pallas kernel's grid."""
     seconds = program.seconds(constants.operation_rate, lambda name: _peak(name, constants))
     text = f"{program.programs:,} programs of {program.steps:,.0f} steps in "
     text += f"{program.rounds:,.1f} rounds of {program.resident:,.1f} on each multiprocessor"
@@ -322,7 +322,7 @@ def measured_time(seconds: float) -> KernelTime:
 
 
 def least_time(floor_seconds: float, constants: Constants) -> KernelTime:
-    """The least time of a launch of which no more is known."""
+    """The lower bound of the time of a launch of unknown work."""
     parts = (Part(constants.launch_seconds, "launch"), Part(floor_seconds, "the floor"))
     return KernelTime(sum(part.seconds for part in parts), parts, 1.0, ASSUMED, 0.4)
 

@@ -1,7 +1,7 @@
-"""What one launch of a kernel does, by the kind of its instruction.
+"""Work of one kernel launch, by the kind of its instruction.
 
-A calibration has kinds and points of this module, of `fusion_work` and of `product_work`: after a
-change there, a GPU has to be calibrated again.
+A calibration stores the kinds and points that this module, `fusion_work` and `product_work`
+compute: after a change there, a GPU has to be calibrated again.
 """
 
 import re
@@ -24,26 +24,26 @@ from xlapipe.time.predict.pallas_work import UNCOUNTED, counted_work, uncounted_
 from xlapipe.time.predict.product_work import library_product, triton_product
 from xlapipe.time.predict.work import KernelWork
 
-# Of a selection of the largest, in simple operations of the whole GPU that take as long: an element
-# that a thread compares with one result, and the results of 1,024 threads that are merged.
+# TopK, in simple operations of the whole GPU that take as long: an element that a thread compares
+# with one result, and the merge of the results of 1,024 threads.
 _COMPARED, _MERGED = 3.3e6, 2.6e4
-# In the same: a row of a triangle for one column, for several, and of several triangles at once;
-# an element of what several triangles solve, a term of a row for a column; and a pivot of a matrix.
+# In the same unit, triangular solve: a row for one right-hand side, for several, and of a batch; an
+# element of a batch's solution, and a term of a row for one right-hand side. LU: a pivot.
 _ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
 _PIVOT = 3e6
-# And a column of a system with three diagonals, which cuSPARSE solves one after another.
+# In the same unit: a right-hand side of a tridiagonal system; cuSPARSE solves one at a time.
 _SYSTEM = 2e8
-# In the same: of CUB's radix sort, until several rows are sorted, an element of one, and a byte of
-# that; until one row is sorted, passes over 32 bits of keys, an element in them, and a byte of it.
+# In the same unit, CUB's radix sort. Several rows: fixed, per element, and per byte of it. One row:
+# fixed, passes over 32-bit keys, per element in them, and per byte of it.
 _START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
 _START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
-# So many elements are sorted by one block.
+# Most elements that one block sorts.
 _SORTED_AT_ONCE = 4096
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
-# Of kernels that were seen in this process: layers of a model often have the same.
+# Work of kernels seen in this process: layers of a model often repeat the same ones.
 _KNOWN: dict[tuple[object, ...], KernelWork] = {}
 _MOST_KNOWN = 4096
 
@@ -69,7 +69,7 @@ def work_of(
     """
     parts = signature(site, module)
     operands = [site.scope.by_name.get(name) for name in site.inner.operands]
-    # Of a scatter, its time depends on whether indices are arguments.
+    # A scatter's time depends on whether its indices are arguments.
     given = [operand is not None and operand.opcode == "parameter" for operand in operands]
     counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
@@ -79,7 +79,7 @@ def work_of(
         return work
     work = _work_of(site, cost, module, thunk, link_bytes, untuned, gpu)
     work = work if work.gpu == gpu else replace(work, gpu=gpu)
-    # Where a gather reads depends on what made its indices.
+    # A gather's addresses depend on what computed its indices.
     if not _gathers(site.inner, module):
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
@@ -125,8 +125,8 @@ def _work_of(
         if flops and "gemm" in cost.kind:
             return triton_product(inner, body, cost, flops, threads, gpu, untuned=untuned)
         if inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
-            # XLA's dynamic slice fusion: the call has slices of the operands. How much it touches
-            # is as unknown as where no fusion makes it.
+            # XLA's dynamic slice fusion: the call gets slices of the operands. The bytes that it
+            # touches are as unknown as those of a call outside a fusion.
             called = next(item for item in body.instructions if item.opcode == "custom-call")
             target = called.custom_call_target or cost.kind
             cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
@@ -138,7 +138,7 @@ def _work_of(
 
 
 def _gathers(instruction: Instruction, module: HloModule) -> bool:
-    """Whether it, or what it calls, reads at indices that are computed."""
+    """Whether an instruction, or a computation that it calls, reads at computed indices."""
     if instruction.opcode == "gather":
         return True
     for name in instruction.called_computations:
@@ -153,7 +153,7 @@ def _gathers(instruction: Instruction, module: HloModule) -> bool:
 def touches_host(site: Site) -> bool:
     """Whether a launch reads or writes the host's memory, also a slice of an array in a loop."""
     operands = operand_shapes(site.inner, site.scope)
-    # Of a whole tuple, such as a loop's, the element that is read is unknown.
+    # Which element of a whole tuple, such as a loop's, is read is unknown.
     shapes = (site.inner.shape, *(shape for shape in operands if not shape.is_tuple))
     return any(_HOST_SPACE in shape.text for shape in shapes)
 
@@ -205,7 +205,7 @@ def _other(
     elif name.startswith("cusolver"):
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
         batch = prod(first[:-2])
-        # Several matrices take other kernels than one.
+        # cuSOLVER runs other kernels for a batch than for one matrix.
         point = (log(rows), log(columns), log(batch), 4.0 * (batch > 1))
     elif name.startswith("cusparse_gtsv2"):
         # Systems of several columns are solved one after another.
@@ -262,7 +262,7 @@ def _roughness(length: int) -> float:
     """How far a transform's length is from powers of two, for which cuFFT is fastest.
 
     NVIDIA's documentation names products of 2, 3, 5 and 7 as fast, and Bluestein's algorithm, by
-    longer transforms, for others. That primes up to 127 lie between is assumed.
+    longer transforms, for others. That primes up to 127 are in between is assumed.
     """
     if length & (length - 1) == 0:
         return 0.0
@@ -277,10 +277,10 @@ def _roughness(length: int) -> float:
 
 
 def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]:
-    """Results that XLA's kernel keeps for each row, and operations of the whole GPU.
+    """Results that XLA's TopK kernel keeps per row, and its time in operations of the whole GPU.
 
-    As `xla/stream_executor/gpu/topk_kernel.cu.h` has it: a block for each row, of which each thread
-    keeps the largest of its own elements, and then half of them merge with the other half.
+    As in `xla/stream_executor/gpu/topk_kernel.cu.h`: one block per row, in which each thread keeps
+    the largest of its own elements; then half of the threads merge with the other half.
     """
     kept = 1 << max(0, count - 1).bit_length()
     slices = max(1, int(columns / max(1.0, log(columns))))
@@ -288,7 +288,7 @@ def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]
     threads = max(1, threads)
     compared = columns / threads * min(kept, 8) ** 0.9 * _COMPARED
     merged = log(threads) ** 3 * kept**1.7 * _MERGED
-    # Of blocks of few threads, a multiprocessor has several.
+    # Several blocks of few threads are resident on a multiprocessor.
     rounds = max(1.0, rows / gpu.multiprocessors * min(1.0, threads / 512) ** 0.6)
     return kept, (compared + merged) * rounds
 
@@ -296,7 +296,7 @@ def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]
 def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu: Gpu) -> float:
     """Operations of the whole GPU that take as long as CUB's radix sort, fitted to timed ones.
 
-    Of several rows, a block sorts each; a row alone is sorted in passes over digits of its keys.
+    With several rows, one block sorts each; a single row is sorted in passes over its keys' digits.
     """
     rows = max(1, elements // max(1, columns))
     element_bytes = touched / 2 / max(1, elements)

@@ -56,7 +56,7 @@ class Loop:
     """A loop: the first trip, and another one that stands for the rest.
 
     Attributes:
-      trips: None if unknown, of which one is listed.
+      trips: number of trips; None if unknown, in which case one is listed.
     """
 
     trips: int | None
@@ -176,7 +176,7 @@ def sites_of(nodes: Sequence[Node]) -> Iterator[Site]:
 def graphs_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, int]:
     """The number of the command buffer of each kernel that is in one, by name.
 
-    As the thunk sequence has them, or, in one that XLA wrote before it made them, runs of at least
+    As in the thunk sequence; or, if XLA wrote that before it made command buffers, runs of at least
     five kernels that XLA can put into one.
     """
     thunks = thunks_of(plan, nodes)

@@ -1,4 +1,4 @@
-"""Where threads read an instruction's operands, from where they are in its result.
+"""Elements of its operands that an instruction's threads read, from those of its result.
 
 Indices are arrays with a number for each thread, one array for each dimension.
 """
@@ -16,12 +16,12 @@ from xlapipe.time.predict.arrays import minor_to_major
 from xlapipe.time.predict.index_values import Array
 
 Index = tuple[Array, ...]
-# Terms of a thread's sum that are followed: all, or some of many.
+# Terms of a thread's sum that are followed: all, or a sample of many.
 _ALL_TERMS, _TERMS = 24, 8
 
 
 def have_elements(shapes: Iterable[Shape]) -> bool:
-    """Whether no array is empty: nothing is read of one that is."""
+    """Whether all arrays have elements: nothing is read from an empty one."""
     return not any(0 in shape.dims for shape in shapes)
 
 

@@ -1,4 +1,4 @@
-"""What one launch of a Pallas kernel does, by its own code where that was counted."""
+"""Work of one launch of a Pallas kernel, from its code if that was counted."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.work import KernelWork
 
 UNCOUNTED = "pallas"
-"""The kind of those whose code is unknown."""
-# In simple operations of the whole GPU that take as long: a byte that one warp of a kernel reads,
-# alone in its block or not.
+"""The kind of Pallas kernels whose code is unknown."""
+# In simple operations of the whole GPU that take as long: a byte that one warp reads, as the only
+# warp of its block or not.
 _READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
-# Of an H200, roughly.
+# Rough figures of an H200: bytes per second, a small kernel, operations per second.
 _BANDWIDTH, _SMALL_SECONDS, _OPERATION_RATE = 4.5e12, 0.5e-6, 29e12
 _PEAKS = defaultdict(lambda: 900e12, f32=450e12, f64=67e12)
 # A small array that all programs load is in the L1 caches, from which a byte takes this share.
 _L1_BYTES, _SHARE_OF_L1 = 64 * 1024, 0.5
-# What the L2 cache takes for an element that is updated alone; for a line of neighbours, and how
-# many of those it updates at once.
+# Seconds of the L2 cache per element that is updated alone; per line of adjacent ones, and lines
+# that it updates at once.
 _SCATTERED_SECONDS = 9e-12
 _LINE_BYTES, _LINE_SECONDS, _LINES_AT_ONCE = 128, 14e-9, 96
 
@@ -85,7 +85,7 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
 
 
 def _as_loaded(programs: int) -> Callable[[int, int], float]:
-    """Bytes that take as long: those of a small array that all programs load are in L1 caches."""
+    """Equivalent bytes: a small array that all programs load is in the L1 caches."""
 
     def loaded(loaded_bytes: int, size_bytes: int) -> float:
         shared = size_bytes <= _L1_BYTES and loaded_bytes >= programs * size_bytes

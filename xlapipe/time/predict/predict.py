@@ -27,23 +27,23 @@ from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.unmodelled import sentences, unmodelled
 from xlapipe.time.predict.work import KernelWork
 
-# Kernels of the command buffer that `graph_interval_seconds` is of.
+# Kernels of the command buffer with which `graph_interval_seconds` was measured.
 _TIMED_GRAPH = 11
-# The host needs as long for a convolution of cuDNN as for this number of kernels.
+# The host takes as long to launch a cuDNN convolution as this number of kernels.
 _CONVOLUTION_INTERVALS = 3
-# Of the time that the host needs for launches while the profiler runs, what it needs without: 0.45
-# to 0.85 in programs of the calibration that wait for the host.
+# Host time for launches without the profiler, as a share of that with it: 0.45 to 0.85 in programs
+# of the calibration that are bound by the host.
 _UNPROFILED = 0.7
-# Of the time of a program that no part of the calibration was fitted to: nine of ten are within
-# e ** ±(this + the kernels' own spread); see docs/time.md.
+# Error for a program that no part of the calibration was fitted to: nine of ten are within e **
+# ±(this + the kernels' own spread); see docs/time.md.
 _PROGRAM_SPREAD = 0.3
-# Further, for a GPU that was not measured: nine of ten of 4,000 products of bfloat16 of 50 µs or
-# more on an A100, a B200, a GB200 and an RTX PRO 6000 are within e ** ±this of what is predicted
-# from an H200's and datasheets (0.41, 0.35, 0.36, 0.34; of an H200's own 0.26). Times by NVIDIA:
-# ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0. It is added, not combined as squares: a GPU
-# that is slower than its datasheet is so in all kernels of a program.
+# Additional error for a GPU that was not measured: nine of ten of 4,000 products of bfloat16 of 50
+# µs or more on an A100, a B200, a GB200 and an RTX PRO 6000 are within e ** ±this of what is
+# predicted from an H200's and datasheets (0.41, 0.35, 0.36, 0.34; of an H200's own 0.26). Times by
+# NVIDIA: ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0. It is added, not combined as
+# squares: a GPU that is slower than its datasheet is so in all kernels of a program.
 _SCALED_SPREAD = 0.36
-# Of the time; what is less is not worth a line.
+# Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
 
 
@@ -53,7 +53,7 @@ class PredictedKernel:
 
     Attributes:
       seconds: of all launches; at least the floor.
-      launch: of one launch, for an explanation.
+      launch: time of the longest launch, for an explanation.
       at_floor: whether the prediction was below the floor, and is the floor.
     """
 
@@ -70,16 +70,16 @@ class Prediction:
     """The predicted time of a step, or a lower bound of it.
 
     Attributes:
-      kernels: each with the time of what is counted of it.
+      kernels: each kernel, with the time of its launches that are counted.
       seconds: from the first kernel's start to the last one's end on the device; None if only a
         lower bound is known, which is no prediction: it is neither ranked nor compared.
       at_least_seconds: the lower bound, where `seconds` is None; else None.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
         lower bound.
       call_seconds: of a call without the profiler, with the host's part; None of a lower bound.
-      device: that the prediction is for; `scaled_from` the one that was timed, if another.
-      assumptions: in words, what is not known.
-      uncounted: those of them by which the step may take many times as long.
+      device: GPU of the prediction; scaled_from: the GPU that was timed, if another.
+      assumptions: what is unknown, in words.
+      uncounted: assumptions because of which the step may take many times as long.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -114,7 +114,7 @@ def predict(
     unknown_trips: int | None = None,
     timed: Mapping[str, float] | None = None,
 ) -> Prediction:
-    """Predicts the time of a step that follows an equal one.
+    """Predict the time of a step that runs after an identical one.
 
     Args:
       cost: of the plan, with the speeds of the calibration's GPU.
@@ -144,16 +144,16 @@ _Launched = list["tuple[str, KernelTime, int] | _Launched"]
 
 @dataclass
 class _Clock:
-    """How far a step has come; times are in seconds after the first launch.
+    """Progress through a step; times are in seconds after the first launch.
 
     Attributes:
-      device, host: the two clocks.
-      busy: what the device needs if it never waits for the host.
+      device, host: clocks of the device and of the host.
+      busy: time that the device needs if it never waits for the host.
       beside: when the last asynchronous kernel ends.
-      pending: (scope, position of its done instruction, end) of those that nothing waited for.
+      pending: (scope, position of its done instruction, end) of kernels not yet waited for.
       graph: number of the command buffer of the last launch.
-      graph_kernels: launched in command buffers.
-      launched: all launches, of conditionals those of the dearest branch.
+      graph_kernels: number of kernels launched in command buffers.
+      launched: all launches; of conditionals, those of the slowest branch.
     """
 
     device: float = 0.0
@@ -194,7 +194,7 @@ class _Predictor:
             collective.instruction: collective.wire_bytes or 0
             for collective in plan.collectives or ()
         }
-        # Of an async-start, a site has what it wraps.
+        # The site of an async-start has the instruction that it wraps.
         self._scope_of_start = {
             instruction.name: computation
             for computation in plan.module.computations.values()
@@ -351,11 +351,11 @@ class _Predictor:
     def _steps(
         self, steps: Sequence[Step], times: int, sync: float = 0.0, *, outer: int = 1
     ) -> None:
-        """Advances the clocks over some steps, which run this number of times.
+        """Advance the clocks over some steps, which run this number of times.
 
         Args:
           sync: seconds that the host waits after each time.
-          outer: how often all of that happens, for which the caller advances the clocks.
+          outer: trips of the loops around the steps, for which the caller advances the clocks.
         """
         clock = self._clock
         device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)
@@ -378,7 +378,7 @@ class _Predictor:
             passed = (clock.device - device) * (times - 1)
             clock.device = clock.host = clock.device + passed
         elif times > 1:
-            # The slower of the device and the host decides in the long run.
+            # In steady state, the slower of the device and the host is the bottleneck.
             clock.host += (clock.host - host) * (times - 1)
             clock.device += (clock.busy - busy) * (times - 1)
             clock.device = max(clock.device, clock.host)
@@ -404,7 +404,7 @@ class _Predictor:
         self._in_loop, self._clock.graph = outer, None
 
     def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
-        """The dearest branch counts."""
+        """Advance the clocks by the slowest branch of a conditional."""
         before, dearest = self._clock, None
         for branch in branches:
             self._clock = before.at_branch()
@@ -464,7 +464,7 @@ class _Predictor:
         clock.busy += constants.gap_seconds + duration
 
     def _start(self, launch: Launch, duration: float) -> None:
-        """Runs an asynchronous kernel beside those up to its done instruction."""
+        """Overlap an asynchronous kernel with those before its done instruction."""
         name = launch.site.instruction.name
         scope, clock = self._scope_of_start[name], self._clock
         begin = max(clock.device, clock.beside)
@@ -474,7 +474,7 @@ class _Predictor:
             clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
 
     def _wait(self, launch: Launch) -> None:
-        """Waits for the asynchronous kernels that are done before a kernel."""
+        """Wait for the asynchronous kernels whose done instruction precedes a kernel."""
         clock = self._clock
         if not clock.pending:
             return
@@ -538,7 +538,7 @@ def _flat(launched: _Launched) -> Iterator[tuple[str, KernelTime, int]]:
 
 
 def _fix(*, negated: bool) -> str:
-    """How to make threads add with one instruction instead."""
+    """Advice to the user so that threads add with one atomic instruction."""
     return f"; fix: {'write 0 - x for an update -x' if negated else 'add them in float32'}"
 
 

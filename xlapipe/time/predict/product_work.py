@@ -15,8 +15,8 @@ from xlapipe.time.predict.gpu import HOPPER, Gpu
 from xlapipe.time.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
 from xlapipe.time.predict.work import KernelWork
 
-# Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
-# of sums among this number of blocks if there are few tiles.
+# Rows, and columns, of cuBLAS's tiles, inferred from its times. It splits the terms of sums among
+# up to this number of blocks (split-K) if there are few tiles.
 _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 64, 8
 # Coordinates of the engines of cuDNN, far from each other if they have little in common.
 _PLACE_OF_ENGINE = {
@@ -30,7 +30,7 @@ _PLACE_OF_ENGINE = {
     )
 }
 _TERMS_OF_SMALL_MATRICES = 300
-# Without tensor cores, in smaller tiles.
+# Side of a tile, and least terms of small matrices, without tensor cores.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 # XLA's tiles without autotune results: those of 16 × 16 for Blackwell, of 16 × 8 for other GPUs, of
@@ -79,7 +79,7 @@ def triton_product(
     Args:
       inner: the fusion; `body` is what it computes.
       cost: of one launch.
-      flops: those of its operations that are not none.
+      flops: its operations by type, without zeros.
       threads: of the launch; 0 if unknown.
       untuned: the result of `is_untuned`.
     """
@@ -93,7 +93,7 @@ def triton_product(
     element_bytes = (element_bits(element) or 32) / 8
     tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
     as_tuned = untuned and tile is not None and result > tile.area * gpu.multiprocessors
-    # A tuner of another GPU than those whose tiles the formulas know may choose cuBLAS instead.
+    # On a GPU whose tuned tiles the formulas do not know, a tuner may choose cuBLAS instead.
     tuned_anew = as_tuned or gpu != HOPPER
     if as_tuned and tile is not None:
         fills = int(log2(result / gpu.multiprocessors))
@@ -123,7 +123,7 @@ def library_product(
     Args:
       scope: the computation that has the call.
       cost: of one launch.
-      flops: those of its operations that are not none.
+      flops: its operations by type, without zeros.
     """
     target = inner.custom_call_target or cost.kind
     element = _peak_type(flops)
@@ -141,7 +141,7 @@ def library_product(
         log(terms),
         0.7 * log(inputs[-1]),
         0.7 * log(first_array(inner.shape)[1][-1] if first_array(inner.shape)[1] else 1),
-        # Of a convolution in groups, each sum has fewer terms than a window has elements.
+        # In a grouped convolution, each sum has fewer terms than a window has elements.
         1.5 * log(prod(weights) / max(weights[0], 1) / max(terms, 1)),
     )
     what = f"{sum(flops.values()):,} operations"
@@ -220,14 +220,14 @@ def _peak_type(flops: Mapping[str, int]) -> str:
 
 
 def _matrices(*shapes: Shape) -> list[Shape]:
-    """The first array of each."""
+    """The first array of each shape."""
     return [array for shape in shapes for array in shape.arrays[:1]]
 
 
 def _across(product: Instruction, scope: Computation) -> int:
-    """Operands of a product of cuBLAS whose terms are not next to each other in memory.
+    """Number of operands of a cuBLAS product whose terms are not adjacent in memory (not K-major).
 
-    Of float32, Hopper's tensor cores (`wgmma`) take only operands with adjacent terms; others are
+    For float32, Hopper's tensor cores (`wgmma`) take only operands with adjacent terms; others are
     computed in a slower way.
     """
     across = 0
@@ -247,7 +247,7 @@ def _in_blocks_of_cublas(
     tiles = max(1.0, results / tile)
     terms = sum(work.flops.values()) / 2 / max(results, 1)
     if tiles < matrices / 2:
-        # Blocks of small matrices compute little else than what they wait for.
+        # Blocks of small matrices are latency-bound: they take as long as a least number of terms.
         tile = _EXACT_TILE**2 if exact else tile
         least = _EXACT_TERMS if exact else _TERMS_OF_SMALL_MATRICES
         tiles, terms = float(matrices), max(terms, least)

@@ -13,26 +13,26 @@ from xlapipe.time.predict.gpu import (
     Gpu,
 )
 
-# Fitted to 573 Pallas kernels of the calibration that an H100 ran. What a trip of a loop waits for:
-# products whose operands are loaded ahead, others, loads without products, and loads in loops that
-# also store.
+# Fitted to 573 Pallas kernels of the calibration that an H100 ran. Latency of a loop trip: products
+# whose operands are loaded ahead (pipelined), other products, loads without products, and loads in
+# loops that also store.
 _PRODUCT_SECONDS, _UNSTAGED_PRODUCT_SECONDS = 0.2e-6, 0.7e-6
 _LOAD_SECONDS, _ORDERED_SECONDS = 0.14e-6, 0.43e-6
 _REDUCTION_SECONDS = 0.4e-6
-# Of four warps: a byte that a block alone loads, which takes less than as much longer by fewer of
-# them, and an element that it adds to device memory.
+# With four warps: latency per byte that the only resident block loads; the power by which it grows
+# with fewer warps; and latency per element that it adds to device memory.
 _LOADED_ALONE_SECONDS, _BY_FEWER, _ADDED_ALONE_SECONDS = 17e-12, 0.83, 5.6e-9
-# Operations of one block alone take longer, by warps that have nothing ready; a multiprocessor
-# issues for four warps at once.
+# Factor by which operations of the only resident block take longer, since its warps stall; and
+# warps that a multiprocessor issues for at once.
 _ALONE, _ISSUED = 2.1, 4
 _BYTE_SECONDS = 8e-12  # of a multiprocessor
 _SHARE_OF_PEAK = {"f32": 0.19}
-# Values that registers do not hold are stored and loaded in each trip of a loop.
+# Spills: words that registers do not hold are stored and loaded in each trip of a loop.
 _REGISTERS_OF_A_THREAD, _HELD_REGISTERS = 30, 217
 _SPILLED_WORD_SECONDS = 125e-12
 _MOST_RESIDENT = 32.0
-# Rounds are whole where there are few of them and all programs take as long, and so are programs of
-# a multiprocessor.
+# Wave quantization: waves, and programs of a multiprocessor, are whole numbers if they are few and
+# no program takes longer than this multiple of the average.
 _FEW_ROUNDS, _FEW_PROGRAMS, _AS_LONG = 6, 12, 1.2
 
 
@@ -42,9 +42,9 @@ class ProgramWork:
 
     Attributes:
       programs: of the grid.
-      warps, stages: of a program, as Triton is told.
+      warps, stages: of a program, as set for Triton (num_warps, num_stages).
       steps: trips of the loops of a program that load, on average.
-      ordered_steps: of them, those that also store.
+      ordered_steps: those of these steps whose loops also store.
       longest: the most steps of a program, relative to the average.
       reductions: of a program.
       live_words: 32-bit words of arrays that a program has at once.
@@ -71,13 +71,13 @@ class ProgramWork:
 
     @property
     def registers(self) -> float:
-        """That a thread needs, of which it has 255 at most."""
+        """Registers that a thread needs; it can have at most 255."""
         threads = self.warps * THREADS_OF_A_WARP
         return self.live_words / threads + _REGISTERS_OF_A_THREAD
 
     @property
     def resident(self) -> float:
-        """Programs that a multiprocessor has at once, by registers and threads."""
+        """Occupancy: programs resident on a multiprocessor, limited by registers and threads."""
         threads = self.warps * THREADS_OF_A_WARP
         registers = threads * min(self.registers, MOST_REGISTERS)
         most = min(REGISTERS / registers, THREADS / threads, _MOST_RESIDENT)
@@ -85,13 +85,13 @@ class ProgramWork:
 
     @property
     def rounds(self) -> float:
-        """Rounds of the programs over the multiprocessors."""
+        """Waves of the programs over the multiprocessors."""
         rounds = self.programs / (self.gpu.multiprocessors * self.resident)
         return self._whole(rounds, _FEW_ROUNDS)
 
     @property
     def busiest(self) -> float:
-        """Programs of the multiprocessor that has most of them; one of more steps counts more."""
+        """Programs of the busiest multiprocessor; one with more steps counts more."""
         return self._whole(self.programs / self.gpu.multiprocessors, _FEW_PROGRAMS)
 
     def _whole(self, times: float, few: int) -> float:
@@ -100,7 +100,7 @@ class ProgramWork:
         return ceil(times)
 
     def seconds(self, operation_rate: float, peak: Callable[[str], float]) -> float:
-        """Of all rounds: what a program waits for, or what those of a multiprocessor compute.
+        """Time of all waves: latency of a program, or throughput of the busiest multiprocessor.
 
         Args:
           operation_rate: simple operations of the whole GPU per second.

@@ -1,4 +1,4 @@
-"""Sums of rows and columns, and how threads of XLA's emitter divide sums of columns."""
+"""Row and column reductions, and how XLA's emitter divides column reductions among threads."""
 
 from math import ceil, prod
 from typing import NamedTuple
@@ -7,18 +7,18 @@ from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 
 ACCESSES_OF_WRITTEN, CHAIN_OF_WRITTEN = 3.0, 5.0
-"""Of a sum along rows whose elements are results too: what a thread waits for, for each of them.
+"""Latency per element of a row reduction whose elements are also results of the fusion.
 
-The read of one waits until the one before it was written: as so many accesses to memory, and so
-many times what an operation takes elsewhere.
+The read of an element waits until the previous one was written: in dependent memory accesses, and
+as a multiple of an operation's latency elsewhere.
 """
 
-# A block of the emitter of columns has this number of threads; that of short rows has fewer.
+# Threads of a block of XLA's column emitter; blocks for short rows have fewer.
 _THREADS_OF_COLUMNS = 1024
 _LONGEST_VECTOR = 4
-# Threads wait for what they write, and less for what they read.
+# A read stalls a thread for this share of the time of a write.
 _SHARE_OF_AN_OPERAND = 0.25
-# Of such a wait, by the elements of a row that a thread has and whether tiles are whole.
+# Share of such a stall, by elements of a row per thread and whether tiles are full.
 _SHARE_OF_A_WAIT = {
     (1, False): 0.75,
     (1, True): 0.75,
@@ -27,10 +27,10 @@ _SHARE_OF_A_WAIT = {
     (4, False): 1.5,
     (4, True): 0.6,
 }
-# Blocks that together write parts of sectors as fast as the whole GPU does.
+# Blocks that together write partial sectors as fast as the whole GPU does.
 _BLOCKS_THAT_WRITE = 69
-# LLVM unrolls the loop over rows, and then writes elements one by one, where it has few operands;
-# the median of the others.
+# With few operands, LLVM unrolls the loop over rows and then writes elements one by one; the share
+# of others is their median.
 _FEW_OPERANDS, _SHARE_OF_FEW, _SHARE_OF_OTHERS = 2, 0.85, 0.5
 
 
@@ -40,8 +40,8 @@ class Reduced(NamedTuple):
     Attributes:
       along: `row` if that is contiguous in memory, otherwise `column`.
       length: elements of each sum.
-      kept: contiguous elements beside each other, each of another sum; 1 of rows.
-      sums: results.
+      kept: adjacent elements that belong to different sums; 1 for rows.
+      sums: number of results.
     """
 
     along: str
@@ -54,10 +54,10 @@ class ColumnTile(NamedTuple):
     """How a block adds up columns.
 
     Attributes:
-      elements: that a thread adds up, one after another; threads beside a short row have none.
+      elements: that a thread adds up one after another; threads beyond a short row have none.
       elements_of_all: that each thread would have if none were idle.
-      vector: of them that are beside each other in a row.
-      whole: whether columns and rows fill tiles, so that a thread asks nowhere where they end.
+      vector: those of them that are adjacent in a row.
+      whole: whether columns and rows fill tiles, so that threads check no bounds.
     """
 
     elements: float
@@ -66,16 +66,16 @@ class ColumnTile(NamedTuple):
     whole: bool
 
     def accesses(self, results: int, operands: int) -> float:
-        """What a thread waits for, for each element: as so many accesses to memory."""
+        """Stall of a thread per element, in dependent accesses to memory."""
         waits = _SHARE_OF_A_WAIT[self.vector, self.whole]
         return waits * (results + _SHARE_OF_AN_OPERAND * operands)
 
     def parts_of_a_sector(
         self, inner: Instruction, body: Computation, columns: Reduced, threads: int, per_block: int
     ) -> float:
-        """How often a sector is written of results with all elements; 0 of other results.
+        """Partial writes per sector of results that have all elements; 0 for other results.
 
-        Few blocks write more slowly, and count as if they wrote more often.
+        A few blocks write more slowly, which counts as more partial writes.
         """
         if self.vector == 1 or not writes_elements(inner, columns):
             return 0.0
@@ -106,12 +106,12 @@ def reduced(reduce: Instruction, body: Computation) -> Reduced:
 
 
 def writes_elements(inner: Instruction, sums: Reduced) -> bool:
-    """Whether what is summed, or as many elements, is a result of the fusion too."""
+    """Whether the terms, or the same number of elements, are a result of the fusion too."""
     return any(array.elements >= sums.length * sums.sums for array in inner.shape.arrays)
 
 
 def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:
-    """The tile of a block, as `ColumnReductionFusion` of XLA's emitters/reduction.cc has it.
+    """The tile of a block, as in `ColumnReductionFusion` of XLA's emitters/reduction.cc.
 
     Args:
       threads: of the launch; `per_block` of each block.

@@ -1,7 +1,7 @@
-"""What a plan states of a scatter's indices: which are one constant, and which are of positions.
+"""What a plan states about a scatter's indices: one constant, or computed from positions alone.
 
-Of the gradient of an embedding of which some tokens are replaced with a mask's, all of these are
-added to one row. Of the gradient of a bias by distance, as of T5, indices follow from positions.
+The gradient of an embedding adds all tokens that were replaced with the mask token to one row. In
+the gradient of a relative-position bias, as in T5, indices follow from positions.
 """
 
 from collections.abc import Iterator
@@ -16,23 +16,23 @@ from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 from xlapipe.time.predict.operand_places import unravelled
 from xlapipe.time.predict.thread_places import ThreadPlaces
 
-# Of rows whose index is a constant or an argument, those that are assumed to have the constant:
-# where the caller says which, as for BERT, and where random numbers do whose share the plan does
-# not have, as those of diffusion of text, for which it is random itself.
+# Assumed share of rows with the constant, where a select chooses a constant or an argument as the
+# index: if the caller supplies the mask, as for BERT; and if random numbers choose with a share
+# that the plan lacks, as in text diffusion, where the share is itself random.
 _SHARE_OF_GIVEN, _SHARE_OF_RANDOM = 0.15, 0.5
-# What hands on the elements of its operands, or some of them.
+# Opcodes that pass on elements of their operands, all or some.
 _SAME_VALUE = opcodes.RESHAPES | {"broadcast", "convert", "copy", "transpose"}
 _HANDS_ON = _SAME_VALUE | {"concatenate", "dynamic-slice", "pad", "select", "slice"}
-# Random numbers are computed with it.
+# Opcode that marks random number generation.
 _OF_RANDOM = "xor"
 _MOST_FOLLOWED = 4000
-# Of more rows, so many at the same distance are looked at.
+# Most rows that are examined; of more rows, this number at equal distances.
 _ROWS_LOOKED_AT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An instruction's result; of one in a fusion's body, with the fusion and its computation."""
+    """An instruction's result, with the fusion and its computation if it is in a fusion's body."""
 
     body: Computation
     name: str
@@ -55,7 +55,7 @@ def rows_of_a_constant(
     scope: Computation,
     module: HloModule,
 ) -> float:
-    """Some of a scatter's rows, if a select chooses between a constant and an argument for each.
+    """Rows that share a constant index, if a select chooses it or an argument for each row.
 
     Where indices are computed, as those of tokens that experts take, few are replaced.
 
@@ -119,7 +119,7 @@ def share_of_one_place(
     scope: Computation,
     module: HloModule,
 ) -> float:
-    """The share of a scatter's rows with the index that most have, if it follows from positions.
+    """The share of a scatter's rows with the most frequent index, if it follows from positions.
 
     Args:
       fusion: whose body has the scatter, in `scope`.

@@ -1,10 +1,10 @@
-"""How the L2 cache gets the updates of a scatter, and how long it takes for them.
+"""Time that the L2 cache takes for the updates of a scatter.
 
-XLA launches a thread for each update, or for up to four that are next to each other in a row. Of
-the updates that a warp makes at once, the L2 cache takes those of one sector together. A thread
-adds floats of 32 bits and integers with an atomic instruction. Where LLVM makes none, as of complex
-numbers, it reads, computes, and writes if no other update came between, or tries again; adds of 16
-bits, for which PTX has an instruction, take as long.
+XLA launches one thread per update, or per group of up to four updates that are adjacent in a row.
+The L2 cache coalesces the updates that a warp issues together into one access per sector. A thread
+adds 32-bit floats and integers with one atomic instruction. Where LLVM emits none, as for complex
+numbers, it runs a compare-and-swap loop: it reads, computes, writes if no other update came
+between, and otherwise retries. 16-bit adds, for which PTX has an instruction, take as long.
 """
 
 import math
@@ -28,34 +28,36 @@ from xlapipe.time.predict.scatter_indices import (
 from xlapipe.time.predict.work import Updates
 
 _SECTOR_BYTES = 32
-# Warps that are followed, and updates of a thread at most.
+# Number of warps sampled, and the most updates per thread.
 _WARPS, _MOST_OF_A_THREAD = 6, 8
 _GOLDEN = (5**0.5 - 1) / 2
-# Seconds that the L2 cache takes for the updates of a sector at once, of an array that it holds and
-# of one that it does not: of one element, and of all eight.
+# Seconds per sector of atomic adds, for an array that fits in the L2 cache and for one that does
+# not: with one element of the sector updated, and with all eight.
 _ADDED, _FAR = (10e-12, 13e-12), (56e-12, 26e-12)
-# Of those that are tried: of one element, and of several.
+# The same for compare-and-swap loops: one element of a sector, and several.
 _TRIED, _TRIED_TOGETHER = 29e-12, 37e-12
-# Of an update that is no larger than what is there.
+# The same for a maximum or minimum that leaves the stored value unchanged; Euler's constant.
 _READ, _EULER = (5e-12, 20e-12), 0.5772
-# Until a sector, and an element, takes the next update.
+# Seconds until a sector, and one element, can take its next update.
 _SECTOR_SECONDS, _ELEMENT_SECONDS = 7e-9, 1.8e-9
-# A row that meets another one in its place, as an H200 took with rows of 64 elements.
+# Seconds per row that contends with another for one index: H200, rows of 64 elements.
 _MEETING_SECONDS = 20e-9
-# Each further tried update of one place takes so long for each other one that tries there: of a
-# thread with one update, of one with several, and if there is no other place. In that time, all
-# threads try: of those with several updates, so many elements reach a sector together. Two elements
-# of 16 bits are tried as one word, by so much longer if they have a thread each. As an H100 took
-# for 72 scatters: half of them within 10 %, nine of ten within a factor of 2.
+# Contention in compare-and-swap loops: seconds that each further update of one destination takes
+# per competing update, for threads with one update, with several, and if there is only one
+# destination. All resident threads try each time; with several updates per thread, _TRIED_AT_ONCE
+# elements reach a sector together. Two 16-bit elements share a word, which takes _OF_A_WORD times
+# as long if each has its own thread. Measured on an H100: of 72 scatters, half are within 10 %,
+# nine of ten within a factor of 2.
 _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
-# Gradients are smaller than a calibration's random numbers beside what is there, and change it less
-# often: rows of a constant take so much as long, in four steps of the zoos 0.5 to 0.7; and a row of
-# a bias by distance, which has an element for each head, at most so long, in two steps 16 to 47 ns.
+# Relative to the stored values, gradients are smaller than a calibration's random numbers and
+# change them less often. So rows of a constant index take _OF_GRADIENTS times as long (0.5 to 0.7
+# in four steps of the zoos); a row of a relative-position bias, with one element per head, takes at
+# most _POSITION_SECONDS (16 to 47 ns in two steps).
 _OF_GRADIENTS, _POSITION_SECONDS, _HEADS = 0.65, 40e-9, 32
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 _COMPLEX = ("c64", "c128")
-# What an update passes on the way to the scatter, in the same thread.
+# Opcodes that pass an update to the scatter within the same thread.
 _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
 
@@ -108,18 +110,18 @@ def updates_of(
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What a scatter adds, or otherwise combines, and how.
+    """A scatter's updates, and how they are combined with the array.
 
     Attributes:
       element: type of the elements.
-      elements: of all updates.
+      elements: elements of all updates.
       row: elements of a row.
-      table_bytes: of the array that they are added to.
-      of_place: updates of each of its elements, if spread evenly.
-      together: elements of a thread.
-      sectors: that the L2 cache gets for all elements.
-      combine: opcode that combines; `parameter` if an update replaces what is there.
-      tried: whether threads try until no other update came between.
+      table_bytes: bytes of the array that is updated.
+      of_place: updates per element of that array, if spread evenly.
+      together: elements per thread.
+      sectors: sector accesses that the L2 cache receives for all elements.
+      combine: opcode that combines; `parameter` if an update replaces the stored value.
+      tried: whether threads retry in a compare-and-swap loop, instead of one atomic instruction.
       gpu: that runs it.
     """
 
@@ -136,11 +138,11 @@ class _Added:
 
     @property
     def rows(self) -> float:
-        """Of all updates."""
+        """Rows of all updates."""
         return self.elements / self.row
 
     def seconds(self) -> float:
-        """If the updates are spread evenly."""
+        """Seconds of the scatter if its updates are spread evenly."""
         if not self.tried:
             of_sector = self.sectors / max(1.0, self.table_bytes / _SECTOR_BYTES)
             busy = max(of_sector * _SECTOR_SECONDS, self.of_place * _ELEMENT_SECONDS)
@@ -151,20 +153,20 @@ class _Added:
         return self._passing() + (self.of_place - 1) * self._waiting(places)
 
     def meeting_seconds(self, rows: float, share: float = 1.0) -> float:
-        """Of each of some rows that meet in one place.
+        """Seconds per row if this number of rows contend for one index.
 
         Args:
-          share: of the rows that threads have at the same time.
+          share: share of the resident rows that contend.
         """
         if not self.tried:
             return _MEETING_SECONDS if self.combine == "add" else 0.0
         at_once = min(rows, self._rows_at_once() * share)
-        # The last ones wait for fewer and fewer others.
+        # Contention falls towards the end: the last rows wait for fewer others.
         others = at_once * (1 - at_once / max(1.0, 2 * rows))
         return self._all_try(at_once) + others * _WAITING_IN_ONE
 
     def _passing(self) -> float:
-        """Until the L2 cache has had all sectors."""
+        """Seconds in which the L2 cache receives all sectors, without contention."""
         largest = self.combine in _LARGEST
         share = log2(max(1.0, min(self.elements / self.sectors, 8.0))) / 3
         if self.tried or (largest and self.element in _FLOATS):
@@ -175,15 +177,15 @@ class _Added:
             seconds = self.sectors * (one + (eight - one) * share)
         if not largest or self.of_place <= 1:
             return seconds
-        # Of n in random order, about ln n and Euler's constant are larger than all before.
+        # About ln n plus Euler's constant of n values in random order are larger than all before.
         larger = min(1.0, (math.log(self.of_place) + _EULER) / self.of_place)
         one, eight = _READ
         return larger * seconds + (1 - larger) * self.sectors * (one + (eight - one) * share)
 
     def _waiting(self, places: float) -> float:
-        """Of each further update of a place that is tried, where rows are spread over some."""
+        """Seconds per further compare-and-swap of a destination, if rows share `places` of them."""
         rows = self._rows_at_once()
-        # Of a warp's, one place has one at a time.
+        # A warp contributes at most one competing update per destination at a time.
         there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
         several = self.together > 1
         waiting = there * (_WAITING_OF_SEVERAL if several else _WAITING)
@@ -191,11 +193,11 @@ class _Added:
         return each * (_OF_A_WORD if self.element in _SHORT_TYPES and not several else 1.0)
 
     def _rows_at_once(self) -> float:
-        """Rows that threads have at the same time."""
+        """Rows whose threads are resident at the same time."""
         return min(self.elements, self.gpu.multiprocessors * THREADS * self.together) / self.row
 
     def _all_try(self, rows: float) -> float:
-        """Until the threads of some rows have tried once."""
+        """Seconds until the threads of this number of rows have each tried once."""
         share = self.sectors / self.elements if self.together == 1 else 1 / _TRIED_AT_ONCE
         return rows * self.row / self.together * share * _TRIED_TOGETHER
 
@@ -214,7 +216,7 @@ def _added(
     if not replaced and element in _FLOATS and combine not in _LARGEST:
         tried = combine != "add" or _last(scatter, body) == "negate"
     at_once = element == "f32" and combine == "add" and not tried
-    sectors = float(elements)  # complex numbers are tried one by one
+    sectors = float(elements)  # each complex number has its own compare-and-swap
     if element not in _COMPLEX:
         sectors *= _sectors_of_an_update(scatter, body, together, at_once, row)
     return _Added(
@@ -242,11 +244,11 @@ def _last(scatter: Instruction, body: Computation) -> str:
 def _sectors_of_an_update(
     scatter: Instruction, body: Computation, together: int, at_once: bool, row: int
 ) -> float:
-    """Sectors that the L2 cache gets for each update: less than 1 where it gets several at once.
+    """Sector accesses of the L2 cache per update: less than 1 where a warp's updates coalesce.
 
     Args:
-      together: updates of a thread.
-      at_once: whether one instruction can add them, if they are next to each other in memory.
+      together: updates per thread.
+      at_once: whether one instruction can add a thread's updates, if they are adjacent in memory.
     """
     count = len(scatter.operands) // 2
     table, index, updates = (
@@ -260,7 +262,7 @@ def _sectors_of_an_update(
     minor = minor_to_major(table[0])[0]
     aligned = minor == len(table[0].dims) - 1 and not table[0].dims[-1] % together
     if at_once and aligned and not updates[0].dims[-1] % together:
-        # Of the sectors of a warp, each counts once.
+        # Count each sector of a warp once.
         sectors = sectors.reshape(len(sectors), 1, -1)
     sectors = np.sort(sectors, -1)
     distinct = (sectors[..., 1:] != sectors[..., :-1]).sum() + sectors[..., 0].size
@@ -268,7 +270,7 @@ def _sectors_of_an_update(
 
 
 def _sectors(updates: Shape, table: Shape, together: int) -> Array:
-    """Sectors of some warps' updates, int64[warps, updates of a thread, threads]."""
+    """Sectors that sampled warps update, int64[warps, updates of a thread, threads]."""
     of_warp = THREADS_OF_A_WARP * together
     warps = max(1, updates.elements // of_warp)
     chosen = sorted({int((n * _GOLDEN + 0.3) % 1 * warps) for n in range(_WARPS)})
@@ -280,7 +282,7 @@ def _sectors(updates: Shape, table: Shape, together: int) -> Array:
         zip(at[1:], updates.dims[1:], table.dims, strict=True)
     ):
         room = max(0, whole - size)
-        # Nobody knows the indices, which are of the dimensions that an update does not fill.
+        # Indices are unknown: assume random ones in dimensions that an update does not fill.
         start = unknown_values("s32", at[0], number) % (room + 1)
         places.append(np.minimum(part + start, whole - 1))
     sectors = raveled(places, table) * element_bytes(table) // _SECTOR_BYTES

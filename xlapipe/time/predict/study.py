@@ -1,4 +1,4 @@
-"""What a plan costs on a GPU and how long it takes there: computed once, for all who ask."""
+"""Cost and predicted time of a plan on a GPU, computed once for all callers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where threads are in the instructions of a fusion, and which values indices have there."""
+"""Elements that threads compute of a fusion's instructions, and values of indices there."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from xlapipe.time.predict.operand_places import (
 )
 
 THREADS_OF_A_BLOCK = 128
-"""As XLA launches them."""
+"""Threads of a block, as XLA launches them."""
 
 _MIXED = 1_000_003
 # Kernels before this one whose results are followed to find values of indices.
@@ -36,13 +36,13 @@ _WITH_VALUES = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Where threads are in an array, and which of them are.
+    """Elements of an array that threads are at, and which threads are active.
 
     Attributes:
       index: of each thread, by dimension.
-      active: which threads are there.
-      threads: number of those.
-      warps: which warps have one.
+      active: which threads compute or read an element.
+      threads: number of active threads.
+      warps: which warps have an active thread.
       key: equal for equal places.
       branch: of the branches on the way to them, 0 for none: what is computed in one of them is not
         known in another.

@@ -20,8 +20,8 @@ _REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
 _MOST_ELEMENTS = 1 << 40
 _MISALIGNED_ALONE = 1  # what is further misaligned is read one element at a time
 _ALIGNED_BITS = 128  # that a thread moves at once
-# Elements that take as long as one of 16 bits, where rows start at odd elements or at others, in
-# one stage and in several. Of several, copies are asynchronous, which those of 2 bytes cannot be.
+# Relative cost of a 16-bit element that is read alone, where rows start at odd elements or at
+# others, with one stage and with several. Those use asynchronous copies, which 2 bytes cannot.
 _SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
@@ -35,7 +35,7 @@ class ProductTile:
       blocks: tiles that cover the result, those at its edges included.
       depth: terms of a step.
       terms: of each sum.
-      stages: steps that are being read at once.
+      stages: pipeline stages: steps whose reads are in flight at once.
       warps: of a block.
       element_bytes: of an operand.
       misaligned: elements of a step that are read one by one, since the rows of their matrix do not
@@ -73,7 +73,7 @@ class ProductTile:
 
     @property
     def resident(self) -> float:
-        """Blocks that a multiprocessor has at once, by shared memory, registers and threads."""
+        """Occupancy: resident blocks, limited by shared memory, registers and threads."""
         threads = self.warps * THREADS_OF_A_WARP
         registers = self.area + threads * _REGISTERS_OF_A_THREAD
         most = min(
@@ -89,10 +89,10 @@ class FusionTile:
     """What one block of a fusion without products holds.
 
     Attributes:
-      sums: most that wait for each other, as a variance does for a mean.
+      sums: longest chain of dependent sums, as a variance depends on a mean.
       misalignment: of rows of a whole array: how often 16 bytes are halved until rows start at
         multiples of the rest.
-      pieces: parts of a tile that are not next to each other in memory.
+      pieces: parts of a tile that are separate in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
     """
@@ -112,7 +112,7 @@ class FusionTile:
 
     @property
     def separate(self) -> float:
-        """Pieces for each row of one, at least 1: what a tile of rows far apart costs."""
+        """Pieces per row of a piece, at least 1: the cost of a tile whose rows are far apart."""
         return max(1.0, self.pieces / self.rows_of_a_piece)
 
 
@@ -156,13 +156,13 @@ def product_tile(
         in_stages,
         max(1, int(warps[1])) if warps is not None else 4,
         element_bytes,
-        # Whether an operand has the rows or the columns of the tile, its layout does not say.
+        # The layout does not state whether an operand has the tile's rows or columns: use the mean.
         sum(depth * sum(sides) / 2 * _alone(operand, in_stages) for operand in operands),
     )
 
 
 def tuned_tile(tile: ProductTile, area: int, elements: int) -> ProductTile:
-    """A tile as a tuner chooses it, for a result of so many elements."""
+    """A tile as a tuner would choose it, for a result of this number of elements."""
     side = sqrt(area)
     blocks = max(1.0, elements / area)
     return replace(
@@ -177,7 +177,7 @@ def tuned_tile(tile: ProductTile, area: int, elements: int) -> ProductTile:
 
 
 def _alone(matrix: Shape, stages: int) -> float:
-    """Elements that take as long as one of a matrix that is read one by one; 0 of others."""
+    """Relative cost of an element of a matrix that is read one by one; 0 for other matrices."""
     if not misaligned_share([matrix]):
         return 0.0
     if element_bits(matrix.element) != _SHORT_BITS:
@@ -212,7 +212,7 @@ def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTi
         for item in body.instructions
         if item.opcode == "reduce" and item.operands
     ]
-    # An operand of which a slice is read may have more elements than the sums.
+    # An operand that is read through a slice may have more elements than the sums have terms.
     largest = max(map(_elements, summed_arrays or body.instructions), default=0)
     operations = 1 + sum(
         item.opcode not in _FREE and _elements(item) == largest for item in body.instructions

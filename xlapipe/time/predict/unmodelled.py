@@ -1,4 +1,4 @@
-"""Collectives of which no time is known: between hosts, or among GPUs that none was timed among."""
+"""Collectives without a known time: between hosts, or among a number of GPUs never timed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from xlapipe.time.predict.calibration import Calibration
 
 
 def unmodelled(plan: Plan, calibration: Calibration) -> Mapping[str, str]:
-    """Why the calibration says nothing of a collective, by instruction."""
+    """Why the calibration has no time for a collective, by instruction."""
     reasons = {
         collective.instruction: _reason(collective, plan.topology, calibration)
         for collective in plan.collectives or ()

@@ -1,4 +1,4 @@
-"""What one launch of a kernel does, as far as its time depends on it."""
+"""Work of one kernel launch, as far as its time depends on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.triton_tiles import ProductTile
 
 TRIED_SCATTER = "scatter by attempts"
-"""Of a kind: an update reads, adds, and tries again if another one came between."""
-# Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
+"""Part of a kind: each update is a compare-and-swap loop, which retries under contention."""
+# For `beside_memory`: latency per operation and read of a thread's chain; a small kernel.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
 _SERIAL_SECONDS = 20e-9
-# Beginnings of kinds whose time follows from what they compute, and of the calls that XLA makes.
+# Prefixes of kinds whose time follows from what they compute, and of calls that XLA makes.
 _COUNTED = ("loop", "input", "triton", "custom", "copy", "host", "pallas", "__", *COLLECTIVES)
-# Of `meeting_rows`: more of them rarely meet in one place.
+# Upper limit of `meeting_rows`: more rows rarely contend for one index.
 _MEETING_ROWS = 1000
 
 
@@ -26,15 +26,15 @@ class Updates:
     """The updates of a scatter.
 
     Attributes:
-      seconds: that the L2 cache takes if they are spread evenly over the places.
-      rows: that are added at one index each, of which nobody knows how many meet; 0 of those that
-        are unique or have several indices each.
-      several_of_a_place: whether there are more of them than places.
-      tried: whether a thread tries again where another update came between.
-      negated: whether that is since a sum with a negated update becomes a difference.
-      rows_of_a_constant: that are assumed to have one index, which a select chooses.
-      meeting_seconds: of each of those in one place, or of `meeting_rows` if they met there.
-      most_seconds: that the kernel takes, whatever kernels took that were timed.
+      seconds: seconds that the L2 cache takes if updates are spread evenly over destinations.
+      rows: rows that are added at one index each and may collide; 0 if indices are unique or each
+        row has several.
+      several_of_a_place: whether there are more updates than destinations.
+      tried: whether a thread retries (compare-and-swap) if another update came between.
+      negated: whether it retries because a sum with a negated update becomes a difference.
+      rows_of_a_constant: rows assumed to share one index, a constant that a select chooses.
+      meeting_seconds: seconds per row of these, or of `meeting_rows` if they had one index.
+      most_seconds: upper limit of the kernel's time, whatever similar timed kernels took.
     """
 
     seconds: float
@@ -48,7 +48,7 @@ class Updates:
 
     @property
     def meeting_rows(self) -> float:
-        """Rows for which is said what they take if they meet: half of them, but not very many."""
+        """Rows for which the cost of a collision is stated: half of them, up to a limit."""
         return min(self.rows / 2, _MEETING_ROWS)
 
 
@@ -57,7 +57,7 @@ class KernelWork:
     """One launch of a kernel.
 
     Attributes:
-      kind: what kernels are compared with; a calibration has timed kernels of each kind.
+      kind: group of comparable kernels; a calibration has timed kernels of each kind.
       point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
       read_bytes, written_bytes: as touched.
       operations: arithmetic on elements, in simple float32 operations.
@@ -65,25 +65,25 @@ class KernelWork:
       threads: number of threads; 0 if unknown.
       what: the same in words, for people.
       link_bytes: that a device sends to others.
-      serial_accesses: that each thread makes one after another. Of a column reduction: of each
-        element it adds up, one for each result and a quarter for each operand.
-      lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
-      missing_threads: that blocks have less than others, which start as slowly.
+      serial_accesses: dependent accesses of each thread. In a column reduction, for each element
+        that it adds up, one per result and a quarter per operand.
+      lines, sector_bytes, far_sector_bytes: of the caches, as in `ThreadWork`.
+      missing_threads: threads that small blocks lack, since they start as slowly as larger ones.
       updates: of a scatter; None of other kernels.
-      chain_operations, chain_reads: of the thread that has most of them, of those that wait for
-        each other: operations, and reads for terms of a sum.
-      scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
-      apart_seconds: until all threads have made reads that follow each other.
+      chain_operations, chain_reads: dependent chain of the thread with most of them: operations,
+        and reads for terms of a sum.
+      scattered_bytes: bytes of sectors that a warp writes in several parts, each part counted.
+      apart_seconds: seconds until all threads have made reads that follow one another.
       tile: of a product by Triton; None if unknown.
       program: of a Pallas kernel whose code was counted; None of others.
-      update_seconds: that the L2 cache takes for what it adds to.
-      blocks: of another product or a convolution that compute one tile of the result each; 0 if
-        unknown.
-      block_flops: operations of each, those of a tile's padding included.
+      update_seconds: seconds that the L2 cache takes for elements that are added to.
+      blocks: thread blocks of another product or a convolution, each of which computes one tile; 0
+        if unknown.
+      block_flops: operations of each block, including a tile's padding.
       engine: of a convolution; None if unknown.
-      as_tuned: an untuned product or convolution, of which the work is that with a tile or an
-        engine as tuners choose it.
-      or_else: of such a product, its work by cuBLAS, which a tuner takes if it is faster.
+      as_tuned: whether a product or convolution is untuned; its work then assumes a tile or an
+        engine that a tuner would choose.
+      or_else: work of such a product by cuBLAS, which a tuner chooses if it is faster.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
       gpu: that runs it.
     """
@@ -120,7 +120,7 @@ class KernelWork:
 
     @property
     def beside_memory(self) -> float:
-        """A coordinate of kernels that XLA emits: what takes longer, memory or all else.
+        """Coordinate of XLA-emitted kernels: whether memory or all else is the bottleneck.
 
         The base-2 logarithm of the ratio of the two, roughly; 0 of small kernels.
         """
@@ -147,7 +147,7 @@ class KernelWork:
 
     @property
     def at_once(self) -> float:
-        """Kernels of its launch that run beside each other."""
+        """Concurrent kernels of its launch."""
         return self.engine.at_once if self.engine is not None else 1.0
 
     @property

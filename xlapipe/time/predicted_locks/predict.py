@@ -16,8 +16,8 @@ from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
 _VOTERS = 9
-# Of 127 recorded programs with products, 69 have all votes above this, and 67 of these a total
-# within 2 % of the device's; of the other 58, 48 have.
+# Share of votes. 69 of 127 recorded programs with products have all votes above this, and 67 of
+# these a total within 2 % of the device's; of the other 58, 48 have.
 _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
