@@ -1,4 +1,4 @@
-"""`xlapipe lock`: the autotune locks that predicted locks are made from."""
+"""`xlapipe lock`: the autotune locks from which predicted locks are made."""
 
 import argparse
 from collections import Counter

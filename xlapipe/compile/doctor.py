@@ -183,7 +183,7 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
 
 
 def _known_results(machine: Machine) -> Check:
-    """Whether autotune results are known that predicted locks can be made from."""
+    """Whether autotune results are known from which predicted locks can be made."""
     version = machine.version("jaxlib")
     tables = jaxlibs_of_tables()
     of = ", ".join(f"{name} (jaxlib {', '.join(jaxlibs)})" for name, jaxlibs in tables.items())

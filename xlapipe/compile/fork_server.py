@@ -32,7 +32,7 @@ class ForkServer:
     """A server for children of this interpreter and of one environment.
 
     Args:
-      environment: that of the server. A child may have another, but for the variables that
+      environment: that of the server. A child may have another, except for the variables that
         Python, jax and the dynamic linker read when they start.
     """
 

@@ -1,7 +1,7 @@
 """Cells of the notebook that this process runs, by the file names that their code has.
 
-Jupyter's kernel names the code of a cell `/tmp/ipykernel_PID/HASH.py`, which tells people nothing,
-and keeps the number of the cell for its own tracebacks.
+Jupyter's kernel names the code of a cell `/tmp/ipykernel_PID/HASH.py`, which does not
+identify the cell, and uses the number of the cell only in its tracebacks.
 """
 
 import sys

@@ -107,7 +107,7 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
 def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
     """Compiles a job and writes the dump below `out`.
 
-    A folder that holds the same dump stays, but for source lines. So does one that was made on a
+    A folder that holds the same dump stays, except for source lines. So does one made on a
     device: a compile without the device must have the same normal form.
 
     Args:

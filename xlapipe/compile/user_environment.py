@@ -12,7 +12,7 @@ from xlapipe.errors import WorkloadError
 
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 _FLAGS = frozenset(name for platform in PLATFORMS for name in platform.flag_variables)
-# Variables of jax, and flags of XLA, that say nothing about a program for the target: where jax
+# Variables of jax, and flags of XLA, that do not affect a program for the target: where jax
 # runs, what it logs, and what it keeps.
 _NEUTRAL_VARIABLE = re.compile(
     r"JAX_(PLATFORMS|PLATFORM_NAME|NUM_CPU_DEVICES|(ENABLE_)?COMPILATION_CACHE.*|PERSISTENT_CACHE.*"

@@ -101,7 +101,7 @@ def _grouped(
     *,
     key: Callable[[_Item], object],
 ) -> Iterator[tuple[str, list[_Item]]]:
-    """Items of one key and of one text but for numbers, with that text."""
+    """Items of one key and of one text except its numbers, with that text."""
     groups: dict[tuple[object, str], list[_Item]] = {}
     for item in items:
         groups.setdefault((key(item), text_of(item, _starred)), []).append(item)

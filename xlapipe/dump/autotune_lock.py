@@ -56,7 +56,7 @@ class AutotuneLock:
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
         if self.topology is None:
-            del data["topology"]  # older locks have no such key
+            del data["topology"]  # older locks lack this key
         if not self.workspaces:
             del data["workspaces"]  # likewise
         return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()

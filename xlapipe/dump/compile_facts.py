@@ -29,7 +29,7 @@ class CompileFacts:
       fusion_without_result: the first fusion that the autotune results do not cover.
       predicted_lock: if the autotune results were predicted, the number of instructions with a
         result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
-      refused: XLA's message if it planned the program and then refused it for want of memory.
+      refused: XLA's message if it planned the program and then refused it for lack of memory.
       sorts_undecided, stated_costs, stated_trips, kernel_codes: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that code asked before the step was traced, and that the

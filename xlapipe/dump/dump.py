@@ -307,7 +307,7 @@ def _packed(name: str, content: bytes) -> tuple[str, bytes]:
 
 
 def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
-    """Whether `folder` holds these contents, but for source lines.
+    """Whether `folder` holds these contents, except for source lines.
 
     Bytes of compressed files are not compared: they differ between builds of zlib.
     """

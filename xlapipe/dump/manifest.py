@@ -30,7 +30,7 @@ _LISTED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(CompileFacts):
-    """What a dump was made from, and what its compile reported.
+    """The inputs of a dump's compile, and what the compile reported.
 
     Attributes:
       target: the target's name; `target_description` is the device's, `target_source` one of

@@ -216,7 +216,7 @@ class Opened:
         folder = self.path if self.path.is_dir() else self.path.parent
         before = [path for path in folder.glob("*before_optimizations.txt*") if path.is_file()]
         return {
-            # Its name does not tell the module, so it is this module's only if it is the only one.
+            # Its name does not state the module, so it is this module's only if it is the only one.
             "before_optimizations.txt": before[0] if len(before) == 1 else None,
             "after_optimizations.txt": files.hlo,
             "thunk_sequence.txt": files.thunks,

@@ -83,7 +83,7 @@ def _stated(manifest: Manifest) -> dict[str, object]:
 
 
 def _covered(manifest: Manifest) -> set[str | None]:
-    """Names of the files that the normal form and the names of operations stand for."""
+    """Names of the files that the normal form and the names of operations represent."""
     xla = platform_named(manifest.platform).dump_files
     names = {file.name for file in xla if file.part is not Part.TARGET_CONFIG}
     return {*names, PLAN, HLO, SOURCE_LINES}

@@ -86,7 +86,7 @@ class TimeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class _File(Measured):
-    """The file's content but for `schema_version`."""
+    """The file's content except `schema_version`."""
 
     wall_seconds: Seconds
     profiled_wall_seconds: Seconds

@@ -14,7 +14,7 @@ _CUDNN_CONVOLUTION = "__cudnn$conv"
 class ConvolutionCount(Expectation):
     """Exactly `count` calls of cuDNN's convolutions are in the name scope `scope`.
 
-    XLA computes some gradients by a forward convolution, so that targets of calls do not tell what
+    XLA computes some gradients by a forward convolution, so targets of calls do not state what
     they compute. `scope` is a segment of the op_name, also as autodiff's `transpose(jvp(scope))`;
     None for all convolutions.
     """

@@ -15,7 +15,7 @@ from xlapipe.files.visible_text import visible_line
 
 @cache
 def _classes() -> Mapping[str, type[Any]]:
-    """The classes that can be recorded, by name: all of this package, none of its users.
+    """The classes that can be recorded, by name: all of this package, not those of users.
 
     Importing any module of this package imports all of its expectations, so none is missing here.
     """

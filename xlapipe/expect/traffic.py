@@ -18,8 +18,8 @@ class TrafficAtMost(Expectation):
     """The kernels of a step read and write at most `limit_bytes` of device memory.
 
     Bytes as touched: a gather reads the rows that it addresses, an update in place writes its
-    slice, a loop multiplies by its trips. Reads that the L2 cache may serve count too. The dearest
-    branch of a conditional counts, and all of an operand that a Pallas kernel updates in place.
+    slice, a loop multiplies by its trips. Reads that the L2 cache may serve count too. A
+    conditional counts with its costliest branch, and a Pallas kernel's in-place operand as a whole.
     """
 
     limit_bytes: int
@@ -259,7 +259,7 @@ def _kernel_text(kernel: KernelCost) -> str:
 
 
 def _study_on(program: Program, target: str | None) -> tuple[Study | None, Violation | None]:
-    """The times on a target of the catalogue, or the violation that says why there are none.
+    """The times on a target of the catalogue, or the violation that states why they are missing.
 
     Args:
       target: None for the one that the program was compiled for.

@@ -1,4 +1,4 @@
-"""Read files that anybody may have made: regular ones only, within limits, never waiting.
+"""Read untrusted files: regular ones only, within limits, without blocking.
 
 Whatever reads a file of a user's or of a dump opens it here. A device or a pipe is refused before a
 byte is read, and so is a link where only files of a dump are expected.
@@ -82,7 +82,7 @@ def read_plain(
     """The file's bytes as they are.
 
     Raises:
-      XlapipeError: as `read_packed`, but for damage.
+      XlapipeError: as `read_packed`, except for damage.
     """
     with _opened(path, refusal, follow_links=follow_links) as stream:
         # Python allocates the number of bytes that is requested.

@@ -1,7 +1,7 @@
 """Data of a JSON file as the dataclass that its annotations state: types, ranges, and texts.
 
-Everything that reads JSON which somebody may have edited comes through here. A field that may not
-have every value of its type says so in its annotation: `Seconds`, `Line`, or `Annotated` with
+All JSON that a user may have edited is read here. A field that may not have every value of its
+type states its range in its annotation: `Seconds`, `Line`, or `Annotated` with
 msgspec's `Meta`.
 """
 
@@ -142,7 +142,7 @@ def _expected(what: str) -> str:
     """What msgspec expected, e.g. of "Expected `float` > 0.0, got `str`"."""
     match = _EXPECTED.fullmatch(what)
     if match is None:
-        return "another value"  # an enumeration has no such one
+        return "another value"  # an enumeration lacks this one
     if "matching regex" in match[1]:
         return "text without control characters"
     words = (_WORDS.get(word, word) for word in match[1].replace("`", "").split(" | "))

@@ -21,7 +21,7 @@ class Tensor:
 
     Attributes:
       storage: number of the storage in the replay.
-      layout: None if the dump does not say.
+      layout: None if unknown.
       offset_bytes: None if it is not a number.
     """
 
@@ -35,7 +35,7 @@ class Storage:
     """Memory that one allocation took.
 
     Attributes:
-      size_bytes: None if the dump does not say.
+      size_bytes: None if unknown.
       argument: whether the caller made it.
       held: whether the caller keeps it whatever the call does.
       counted: whether it is memory of the accelerator, of a known size.
@@ -113,7 +113,7 @@ class Replay:
         """A new storage without references; returns its number.
 
         Args:
-          layout: of the tensor that it is made for, which says where it is.
+          layout: of the tensor that it is made for, which states its device.
         """
         self._events += 1
         counted = size_bytes is not None and self.counts(layout)
@@ -275,7 +275,7 @@ class Replay:
 
 
 def _size_of(tensor: Tensor, storage: Storage) -> int:
-    """Bytes of a value; what is left of its storage if its layout does not say."""
+    """Bytes of a value; the rest of its storage if its layout is unknown."""
     left = storage.largest_bytes - (tensor.offset_bytes or 0)
     size = tensor.layout.storage_bytes if tensor.layout is not None else None
     if size is None or storage.argument:

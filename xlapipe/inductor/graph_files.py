@@ -62,9 +62,9 @@ class GraphFiles:
 
 
 def is_inductor(path: Path) -> bool:
-    """Whether a path is a dump of torch Inductor's, as far as names and the text's marks say.
+    """Whether a path is a dump of torch Inductor, judged by names and marks in the text.
 
-    Never raises: a file that cannot be read is for the reader to refuse.
+    Never raises: the reader refuses files that cannot be read.
     """
     try:
         if path.is_dir():

@@ -1,10 +1,10 @@
-"""An InductorPlan: what one graph's dump says about memory and execution.
+"""An InductorPlan: what one graph's dump states about memory and execution.
 
 It has the nouns of `xlapipe.plans.Plan`: BufferAllocation, LogicalBuffer, InputOutputAlias, Gemm,
 SourceLine, schedule positions. It is a separate class because XLA reserves its allocations for
 the whole run, at fixed offsets, while Inductor's wrapper takes each from torch's caching allocator
 and gives it back: an allocation has a Lifetime, allocations do not add up to a total, and there
-are no thunks and no HLO. A `Plan` with these gaps filled in would claim what the dump does not say.
+are no thunks and no HLO. A `Plan` with these gaps filled in would add facts that the dump lacks.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ class Kernel:
       line: in the file.
       reads, writes: names of buffers and arguments.
       source: line of the program.
-      origins: what it was made from, e.g. `aten.mul`.
+      origins: operators from which it was made, e.g. `aten.mul`.
     """
 
     position: int
@@ -96,7 +96,7 @@ class InductorArgument:
 
     Attributes:
       number: its place among all arguments, numbers included.
-      size_bytes: of its elements; None if the dump does not say.
+      size_bytes: of its elements; None if unknown.
       given_away: whether the call frees it at its `del`.
       mutated: whether a kernel writes into it.
       allocation: index of its allocation; None if its size is not known.
@@ -132,7 +132,7 @@ class InductorOutput:
 
 @dataclass(frozen=True, slots=True)
 class UnknownAllocation:
-    """A call that allocates bytes of which the dump does not say how many.
+    """A call that allocates a number of bytes which the dump does not state.
 
     Attributes:
       result_bytes: of its results, which are counted; None if their sizes are not known either.
@@ -151,7 +151,7 @@ class InductorCollective:
 
     Attributes:
       kind: in XLA's spelling, e.g. `all-gather`.
-      group_size: devices of its group; None if the dump does not say.
+      group_size: devices of its group; None if unknown.
       start, end: positions of the call and of the `wait_tensor` that waits for it.
       overlapped_by: kernels between the two.
       used: whether a kernel that computes, or the caller, reads its result.

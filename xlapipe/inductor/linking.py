@@ -21,7 +21,7 @@ _TANGENT = re.compile(r"tangents_\d+")
 
 @dataclass(frozen=True)
 class Link:
-    """What a forward graph says about its backward graph.
+    """What a forward graph states about its backward graph.
 
     Attributes:
       saved: how many of the forward graph's last outputs are saved.

@@ -26,7 +26,7 @@ VIEWS = frozenset(
 )
 """Functions of (tensor, sizes, strides, offset in elements) that return a view."""
 
-# Functions that return their operand; of one that is not aligned, they would return a copy.
+# Functions that return their operand, or a copy of it if it is not aligned.
 RETURN_OPERAND = frozenset({"copy_if_misaligned", "copy_misaligned"})
 # Functions that allocate nothing on the device: assertions, numbers, streams, profiling.
 _ALLOCATES_NO_TENSOR = re.compile(
@@ -154,5 +154,5 @@ def gemm_backend(operator: str, device: str = "cuda") -> GemmBackend | None:
 
 
 def is_template_gemm(kernel: str) -> bool:
-    """Whether a Triton template's name says that it computes a matrix product or convolution."""
+    """Whether a Triton template's name states that it computes a matrix product or convolution."""
     return _TEMPLATE_GEMM.search(kernel) is not None

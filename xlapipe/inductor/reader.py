@@ -165,7 +165,7 @@ class _Graph:
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
-        """What IR and the FX graph say about buffers and arguments."""
+        """What IR and the FX graph state about buffers and arguments."""
         layouts: dict[str, Layout] = {}
         if self.fx is not None:
             layouts.update(

@@ -1,7 +1,7 @@
 """The specification of an InductorPlan, run after every read.
 
-1. Allocations are numbered 0, 1, …; sizes are not negative; a value is inside its allocation, and
-   in no other.
+1. Allocations are numbered 0, 1, …; sizes are not negative; a value is inside its allocation
+   only.
 2. A lifetime does not end before it starts, nor after the last kernel.
 3. What is held at the peak adds up to `own_peak_bytes`, freed arguments subtracted, and at the end
    to `end_bytes`.

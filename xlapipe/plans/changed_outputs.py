@@ -65,7 +65,7 @@ class ChangedOutputs:
     def _same_keys(self, leaf: ArgumentLeaf) -> OutputLeaf | None:
         """The output whose path ends in the keys of the leaf's path; None if that is ambiguous.
 
-        `out[1][0]['k']` for `cache[0]['k']`. Of several, the shortest path is chosen if the keys
+        `out[1][0]['k']` for `cache[0]['k']`. The shortest of several paths is chosen if the keys
         contain a name: `out[0]['w']`, not `out[1].mu['w']`, for `params['w']`.
         """
         keys = tuple(_KEY.findall(leaf.path))

@@ -67,7 +67,7 @@ def forwarded_operand(instruction: Instruction, path: Path) -> tuple[int, Path] 
     """The operand's position and the element of it that an element of the result is.
 
     Returns:
-      None if the instruction makes the value, or if `path` does not say which operand is meant.
+      None if the instruction makes the value, or if `path` does not determine the operand.
     """
     if instruction.opcode == "tuple":
         known = bool(path) and path[0] < len(instruction.operands)

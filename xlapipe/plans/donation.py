@@ -125,7 +125,7 @@ class _Outcomes:
         self._copies: dict[int | None, list[Copy]] = defaultdict(list)
         for copy in find_copies(self._plan):
             if copy.read_color != copy.written_color:
-                continue  # to or from the host's memory, as the step says
+                continue  # to or from host memory, as the step requests
             numbers = {source.parameter_number for source in copy.sources} - {None}
             if not numbers and temps.intersection(copy.read_from):
                 numbers = {parameter_in.get(copy.allocation)} - {None}

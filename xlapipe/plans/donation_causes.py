@@ -1,4 +1,4 @@
-"""Why the donation of a leaf is of no use although an output has its type, and what to change."""
+"""Why the donation of a leaf has no effect although an output has its type, and what to change."""
 
 from typing import NamedTuple
 

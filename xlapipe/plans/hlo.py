@@ -61,7 +61,7 @@ class Contraction(NamedTuple):
     """What a dot or a convolution sums over, or the dimensions along which an instruction works.
 
     Attributes:
-      dims: contracted dimensions of a dot's first operand; of a convolution's kernel, all except
+      dims: contracted dimensions of a dot's first operand; for a convolution's kernel, all except
         the output features; the dimensions of a reduce and of a sort; the lengths of an FFT; the
         strides of a slice, the sizes of a reduce-window, and a pad's elements between two others;
         the result's dimension of each of a broadcast's operand; the operand's dimension of each of

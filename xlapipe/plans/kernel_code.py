@@ -1,4 +1,4 @@
-"""What a Pallas kernel's own code says of one launch."""
+"""What a Pallas kernel's own code determines about one launch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ class KernelCode:
 
     Attributes:
       kernel: its name.
-      operand_bytes, result_bytes: sizes of the arrays, which tell kernels of one name apart.
+      operand_bytes, result_bytes: sizes of the arrays, which distinguish kernels of one name.
       loaded_bytes, stored_bytes: of each operand and each result, by all programs of the grid
         together. What several of them load counts several times, what one loads again does not.
       updated_bytes: the part of `stored_bytes` that is added to what is there, of neighbours.

@@ -176,7 +176,7 @@ class Occupancy:
             return
         values = [v for v in allocation.values if self._is_alive(allocation, v, position)]
         counted: list[tuple[int, int]] = []
-        # The largest first; of equals, the one that began first.
+        # The largest first; equal ones by their start.
         values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
         for value in values:
             begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes

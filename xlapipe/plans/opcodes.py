@@ -1,7 +1,7 @@
 """What each HLO opcode does with its operands: the one table that every package reads.
 
 The groups follow XLA's `HloDataflowAnalysis` (which instructions forward the values of their
-operands) and `ThunkEmitter` (which instructions launch nothing). An opcode that is in no group
+operands) and `ThunkEmitter` (which instructions launch nothing). An opcode outside these groups
 computes its result.
 """
 

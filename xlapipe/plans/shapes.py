@@ -112,7 +112,7 @@ class Shape:
 
     @cached_property
     def memory_space(self) -> int:
-        """XLA's number of the memory space, e.g. 5 of `f32[8]{0:S(5)}`; of a tuple, the first."""
+        """XLA's number of the memory space, e.g. 5 of `f32[8]{0:S(5)}`; a tuple's first, if any."""
         spaces = (_SPACE.search(array.attributes) for array in self.arrays)
         return next((int(match[1]) for match in spaces if match is not None), 0)
 

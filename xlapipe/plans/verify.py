@@ -3,7 +3,7 @@
 These invariants of XLA's buffer assignment are what the reported figures rely on:
 
 1. allocations are numbered 0, 1, …; sizes and offsets are not negative; a value is inside its
-   allocation and in no other;
+   allocation only;
 2. the sizes of the allocations add up to XLA's own `Total bytes used`, if the dump has it;
 3. a parameter (or a part of one) has one allocation, which contains the value of the parameter
    instruction with that number;

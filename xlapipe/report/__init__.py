@@ -7,7 +7,7 @@ on one screen, and `failures/` reads what a run printed when it ran out of memor
 
 To add a section to `xlapipe report`:
 
-1. `sections/NAME.py`: a function from an `Opened` or its plan to records; `records.py` says how
+1. `sections/NAME.py`: a function from an `Opened` or its plan to records; `records.py` states how
    JSON renders them.
 2. `json_data.py`: a key for it in `dump_data`. HTML and Markdown render that data.
 3. `html/sections/NAME.html.j2`: its HTML, and an entry in `SECTIONS` of `html_page.py`.

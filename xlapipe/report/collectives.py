@@ -16,7 +16,7 @@ _RIGHT = {1, 2, 3}
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """A collective with what the topology says of it.
+    """A collective with what the topology determines about it.
 
     Attributes:
       crosses_hosts: whether a group spans hosts; None if unknown.

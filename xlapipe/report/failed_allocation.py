@@ -32,7 +32,7 @@ class FailedAllocation:
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """What a plan says about a failure.
+    """What a plan shows about a failure.
 
     Attributes:
       module: name of the plan's module; None if the dump has no HLO.

@@ -21,13 +21,13 @@ _TITLES = {
 
 
 def heading(plan: InductorPlan) -> str:
-    """One line that names a graph, and says how exact its plan is."""
+    """One line that names a graph, and states how exact its plan is."""
     kind = f", {plan.kind} graph" if plan.kind is not None else ""
     return f"{plan.graph}{kind}: {plan.basis}"
 
 
 def total_rows(plan: InductorPlan) -> Iterator[tuple[str, str]]:
-    """Names and figures of the totals; a figure that is not known says so."""
+    """Names and figures of the totals; an unknown figure is marked as unknown."""
     totals = plan.totals
     for name in (
         "own_peak_bytes",

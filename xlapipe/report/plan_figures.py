@@ -121,7 +121,7 @@ class PlanFigures:
 
     @property
     def of_dump(self) -> "DumpFigures | None":
-        """The same with what the manifest says; None for files that XLA wrote."""
+        """The same with what the manifest states; None for files that XLA wrote."""
         return None
 
 

@@ -79,7 +79,7 @@ def signed(size_bytes: int) -> str:
 
 
 def change_class(name: str, difference: int) -> str:
-    """`better` or `worse`: fewer bytes are better, but for those that are updated in place.
+    """`better` or `worse`: fewer bytes are better, except those that are updated in place.
 
     >>> change_class("temp_bytes", 8), change_class("aliased_bytes", 8), change_class("temp", -1)
     ('worse', 'better', 'better')

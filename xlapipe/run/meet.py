@@ -25,7 +25,7 @@ from xlapipe.run.rendezvous import Member
 _MAX_LINE_BYTES = 4096
 _HELLO_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
-# Connections that have not said who they are.
+# Connections that have not identified themselves.
 _MOST_UNKNOWN_PEERS = 256
 _GO = "go"
 _LOOPBACK = ("127.0.0.1", "::1")

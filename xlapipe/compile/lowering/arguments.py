@@ -96,7 +96,7 @@ def call_arguments(
     return CallArguments(args, kwargs, static | names)
 
 
-# Stands for "no in_specs": a leaf without its own sharding is replicated if there is a mesh.
+# Means "no in_specs": a leaf without its own sharding is replicated if there is a mesh.
 _NO_SPEC = object()
 
 
@@ -345,7 +345,7 @@ def shard_bytes(leaf: Any, sharding: Any) -> int:
 
 
 def _bits(dtype: Any) -> int:
-    """Bits of one element; of a typed PRNG key, those of its words."""
+    """Bits of one element; those of its words if it is a typed PRNG key."""
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         return int(dtype.itemsize) * 8
     return int(jax.dtypes.itemsize_bits(dtype))

@@ -81,7 +81,7 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
     """A step that is jitted already is jitted again, with its static arguments and options.
 
     Raises:
-      WorkloadError: its jit says more, or it is another wrapper.
+      WorkloadError: its jit has other options, or it is another wrapper.
     """
     step = wrapped_step(workload)
     if step is None:

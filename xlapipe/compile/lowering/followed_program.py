@@ -224,7 +224,7 @@ class FollowedProgram:
         add_counts(self._count, one._count, trips)
 
     def _cond(self, branches: Sequence[Any], given: list[Any]) -> Sequence[Any]:
-        """The branch that is taken; of those that depend on data, the one that does most."""
+        """The branch that is taken; the one with most work if the choice depends on data."""
         which, *arguments = given
         if isinstance(which, (int, bool)):
             branches = [branches[max(0, min(int(which), len(branches) - 1))]]
@@ -259,7 +259,7 @@ def _name(atom: Any) -> Any:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """The quotient; of integers rounded toward zero, as in jax."""
+    """The quotient; that of integers is rounded toward zero, as in jax."""
     if isinstance(a, float) or isinstance(b, float):
         return a / b
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)

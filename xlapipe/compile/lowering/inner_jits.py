@@ -1,4 +1,4 @@
-"""What an inner `jax.jit` says and another one around it drops.
+"""Options of an inner `jax.jit` that an outer one drops.
 
 `lambda state, x: train_step(state, x, flag=True)` around a jitted `train_step` that donates its
 state: under another `jit` the inner donation has no effect, so the plan would be of a program that
@@ -118,7 +118,7 @@ def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> 
 def _error(workload: Workload, equation: Any, says: str, what: str, fix: str) -> WorkloadError:
     # "step at /folder/file.py:12"
     defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
-    # The fix of giving the inner function itself is of no use for a library's.
+    # Passing the inner function itself is not a fix for a library's function.
     own = is_own_code(defined.rpartition(" at ")[2].rpartition(":")[0])
     name = equation.params.get("name", "?")
     give = f"give {name!r} itself as fn (bind arguments with kwargs= or functools.partial), or "

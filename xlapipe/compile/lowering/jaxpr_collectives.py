@@ -2,7 +2,7 @@
 
 jax drops what nothing reads before XLA sees the module, and XLA merges, splits and rewrites what
 it sees: only the jaxpr has what the author wrote. Collectives that only sharding requires
-(GSPMD's and Shardy's, of a program without `shard_map`) are in no jaxpr, and not listed here.
+(GSPMD's and Shardy's, of a program without `shard_map`) are not in a jaxpr, and not listed here.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the `jax.jit` of a step says, read from the jitted object before it is lowered."""
+"""Options of the `jax.jit` of a step, read from the jitted object before it is lowered."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

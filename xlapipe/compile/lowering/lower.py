@@ -85,7 +85,7 @@ _NOT_AN_ARRAY = re.compile(
 _OTHER_DEVICES = "Received incompatible devices for jitted computation"
 _OTHER_SIZE = "does not match the device assignment size"
 _OTHER_MESH = re.compile(r"context mesh .* should match the mesh passed to shard_map (?P<mesh>.+)")
-# Fields of a Workload that say how to jit, which a function that is jitted already has itself.
+# Fields of a Workload that state how to jit; a function that is jitted already has them itself.
 _JIT_FIELDS = (
     "donate_argnums",
     "donate_argnames",
@@ -200,7 +200,7 @@ def _lower(
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
-    """The step with its own wrapper, or under `jax.jit` with what the workload says."""
+    """The step with its own wrapper, or under `jax.jit` with the workload's options."""
     wrapped = wrapped_step(workload)
     if wrapped is not None:
         own = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]

@@ -31,7 +31,7 @@ class LoweredProgram:
       requested_collectives, named_values: of the traced program.
       stated_costs, stated_trips, kernel_codes: of the traced program and the workload; see `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
-      expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
+      expectations: as `expectation_to_json` writes them; None for one of a user's class.
     """
 
     workload: str

@@ -33,7 +33,7 @@ def program_of_lowered(
 
     Raises:
       WorkloadError: it was lowered for another platform or GPU, for several devices, or holds what
-        only its function says.
+        only its function states.
     """
     lowering = lowering_of(lowered)
     details = lowering.compile_args

@@ -17,7 +17,7 @@ from xlapipe.workload import Workload
 
 
 def is_spec(value: Any) -> bool:
-    """Whether `value` is a leaf of a tree of specs; None stands for a replicated array."""
+    """Whether `value` is a leaf of a tree of specs; None means a replicated array."""
     return value is None or isinstance(value, PartitionSpec)
 
 
@@ -115,7 +115,7 @@ def _carried_meshes(
 
 
 def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
-    """The mesh that is current while the step is traced; it tells Pallas what the device is.
+    """The mesh that is current while the step is traced; Pallas reads the device from it.
 
     For one device, and for arguments or a function that bring their own mesh, it has no axes.
     """

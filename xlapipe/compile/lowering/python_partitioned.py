@@ -1,7 +1,7 @@
 """Lowers calls that Python code partitions, as cuDNN attention under a mesh, without devices.
 
 jax refuses them under an abstract mesh: it gives their code a mesh of devices, and XLA calls that
-code back while it partitions. Here the devices stand for those of the target, the code is kept to
+code back while it partitions. Here the devices represent those of the target, the code is kept to
 the end of the process, and its keys, which are in the module, do not depend on addresses.
 """
 

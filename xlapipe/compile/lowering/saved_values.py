@@ -69,7 +69,7 @@ def checkpointed_but_largest(
     """A policy that saves what `function` saves now, except for its largest group of values.
 
     The group is the one whose removal lowers the saved bytes most: a value whose own inputs would
-    have to be saved instead is of no use.
+    have to be saved instead does not count.
 
     Args:
       arguments: those that are differentiated; arrays or tracers.

@@ -50,7 +50,7 @@ _TRACED_FOR: Any = getattr(jax, "make_user_context", lambda _: lambda _: nullcon
 
 
 class TargetClient:
-    """Stands for the client of the target's platform."""
+    """Placeholder for the client of the target's platform."""
 
     runtime_type = "xlapipe: a device that is not attached"
 
@@ -90,7 +90,7 @@ class TargetClient:
 
 @dataclass(frozen=True, eq=False)
 class TargetDevice:
-    """Stands for one device of the target.
+    """Placeholder for one device of the target.
 
     Attributes:
       id: its position among all devices, host by host.
@@ -144,7 +144,7 @@ class TargetDevice:
 
 @dataclass(frozen=True)
 class _LibraryVersions:
-    """Stands for jax's module that asks CUDA's libraries for their versions."""
+    """Placeholder for jax's module that asks CUDA's libraries for their versions."""
 
     figures: DeviceFigures
 

@@ -23,7 +23,7 @@ _NVIDIA_SMI_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """An attached NVIDIA GPU. None stands for what nvidia-smi does not report."""
+    """An attached NVIDIA GPU. A field is None if nvidia-smi does not report it."""
 
     name: str
     driver_version: str | None = None

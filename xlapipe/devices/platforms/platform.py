@@ -80,10 +80,10 @@ class Platform:
       has_chip_memory: whether XLA places values in the chip's own memory, so that they move between
         it and device memory.
       kernels_use_chip_memory: whether a kernel may read and write the chip's own memory instead of
-        device memory, so that its values do not tell the bytes that it moves.
+        device memory, so that its values do not determine the bytes it moves.
       temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
       refuses_after_planning: whether XLA writes the plan of a program before it refuses the program
-        for want of memory.
+        for lack of memory.
       code_takes_memory: whether the program's code is in device memory, and in memory_analysis().
       builds_executables: whether an executable that is built without the device runs on it.
       has_speeds: whether the speeds of its devices are known, from which times are computed.

@@ -79,10 +79,10 @@ class CompilerSide:
         what Inductor's wrapper holds.
       in_use_bytes: of that, what holds a live value at the worst moment; None if not known.
       argument_bytes, output_bytes: None if not known.
-      kept_bytes: outputs for the backward pass only; None if the dump does not say.
+      kept_bytes: outputs for the backward pass only; None if unknown.
       reused_bytes: arguments whose memory outputs take, or that the call frees.
       unknown_calls: calls that allocate an unknown number of bytes.
-      kernels: what is launched, by kind; None if the dump does not say.
+      kernels: what is launched, by kind; None if unknown.
       with_backward: whether the backward pass, which reads what is kept, is part of the side.
     """
 
@@ -107,5 +107,5 @@ class CompilerSide:
 
     @property
     def launches(self) -> int | None:
-        """Number of kernels; None if the dump does not say."""
+        """Number of kernels; None if unknown."""
         return sum(self.kernels.values()) if self.kernels is not None else None

@@ -12,8 +12,8 @@ class TensorLeaf:
     """An argument or an output, on one device.
 
     Attributes:
-      dtype: torch's name, e.g. `bfloat16`; None if the dump does not say.
-      shape: None if the dump does not say.
+      dtype: torch's name, e.g. `bfloat16`; None if unknown.
+      shape: None if unknown.
       reused: whether its memory is used for an output, or freed by the call.
     """
 
@@ -79,7 +79,7 @@ class MatchedLeaves:
         return tuple(pair for pair in self.pairs if pair.match != Match.SAME)
 
 
-# What two leaves that are alike have in common.
+# Properties that matching leaves share.
 _Key = Callable[[TensorLeaf], object]
 
 
@@ -99,7 +99,7 @@ def match_leaves(inductor: Sequence[TensorLeaf], xla: Sequence[TensorLeaf]) -> M
     )
     for match, key in rules:
         for at, leaf in enumerate(inductor):
-            # Bytes alone say something only where there is no shape.
+            # Bytes alone are compared only without a shape.
             if at in match_of or (leaf.shape is None) != (match == Match.SAME_BYTES):
                 continue
             if leaf.shape is None and leaf.size_bytes is None:

@@ -38,7 +38,7 @@ def _of_product(graph: IrGraph, leaf: IrNode) -> Iterator[tuple[str, int]]:
 
 
 def _other_operand(operand: Layout, result: Layout) -> int | None:
-    """Elements of the other operand; None if the sizes do not say."""
+    """Elements of the other operand; None if the sizes do not determine it."""
     count = operand.elements
     if len(result.shape) != 2 or not count or operand.dtype != result.dtype:
         return None

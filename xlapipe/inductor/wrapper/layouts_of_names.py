@@ -9,7 +9,7 @@ from xlapipe.inductor.wrapper.state import WrapperState
 
 
 def layout_of(state: WrapperState, name: str, node: ast.AST) -> Layout | None:
-    """What the code or other files say about the layout of a name.
+    """What the code or other files state about the layout of a name.
 
     Of a call's result, torch may assert the size under the name that it is bound to next.
     """

@@ -45,7 +45,7 @@ class WrapperCode:
 
     Attributes:
       text: its lines; line numbers of the syntax tree count from its first line.
-      aot_id: e.g. `0_forward`; None if there is no such comment.
+      aot_id: e.g. `0_forward`; None without this comment.
       functions: by name, methods of `Runner` among them.
       kernels: Triton kernels by the name that the wrapper calls.
       other_kernels: names of C++ and CUTLASS kernels.
@@ -79,7 +79,7 @@ class WrapperCode:
         return self.text.number(getattr(node, "lineno", 1) - 1)
 
     def origin(self, node: ast.AST) -> Origin:
-        """What the comment above a statement says; the comment of its kernel's launch."""
+        """Text of the comment above a statement; the comment of its kernel's launch."""
         line = getattr(node, "lineno", 0)
         for above in range(line - 1, max(line - 4, 0), -1):
             if above in self.origins:

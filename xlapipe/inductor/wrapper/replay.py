@@ -1,7 +1,7 @@
 """Replays the statements of wrapper code, in order: allocations, launches, `del`, reuse.
 
 Names are bound to tensors; nothing is computed. Functions that `call` calls (partitions, subgraphs)
-are followed where they are called. Of an `if`, the branch that holds more counts.
+are followed where they are called. An `if` counts with the branch that holds more.
 """
 
 import ast
@@ -194,7 +194,7 @@ class _Interpreter:
                 self._state.release(before, target)
             case ast.Starred(value=inner):
                 self._store(inner, value)
-            case _:  # the value is kept to the end, since nothing says until when
+            case _:  # kept to the end, since the end of its use is unknown
                 self._leave_out(target, "a name or an item of a list")
 
     def _delete(self, targets: Sequence[ast.expr]) -> None:

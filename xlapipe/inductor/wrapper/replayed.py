@@ -11,7 +11,7 @@ from xlapipe.inductor.wrapper.launches import Launch
 
 @dataclass(frozen=True, slots=True)
 class GivenArgument:
-    """What the forward graph says about an argument of the backward graph.
+    """What the forward graph states about an argument of the backward graph.
 
     Attributes:
       group: arguments of one group share a storage; None for an argument that the caller keeps.
@@ -24,7 +24,7 @@ class GivenArgument:
 
 @dataclass(frozen=True)
 class Known:
-    """What other files say about the graph.
+    """What other files state about the graph.
 
     Attributes:
       layouts: of buffers and arguments, from IR or FX graphs.

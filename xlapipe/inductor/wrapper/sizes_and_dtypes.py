@@ -1,6 +1,6 @@
 """Sizes and dtypes of names in wrapper code, gathered before it is replayed.
 
-`assert_size_stride` states sizes and strides without the dtype, and stands after the call that
+`assert_size_stride` states sizes and strides without the dtype, and is after the call that
 allocates. Dtypes come from allocations, from the examples of arguments, from the signatures of
 Triton kernels, and from operators whose results have the dtype of an operand.
 """
@@ -39,7 +39,7 @@ class Asserted:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the whole module says of its names.
+    """What the whole module states about its names.
 
     Attributes:
       elements: names of the results of a call that returns several, by their place.
@@ -138,7 +138,7 @@ class _Gatherer:
             return
         for parameter, argument in zip(definition.parameters, call.args, strict=False):
             name, dtype = name_of(argument), definition.dtypes.get(parameter)
-            # A pointer to 8-bit integers may stand for another type of that size.
+            # A pointer to 8-bit integers may represent another type of that size.
             if name is not None and dtype is not None:
                 self.dtypes.setdefault(name, dtype)
 

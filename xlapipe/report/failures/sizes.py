@@ -28,7 +28,7 @@ class LoggedSize:
     slack_bytes: int = 0
 
     def may_be(self, size_bytes: int) -> bool:
-        """Whether the log's number can stand for `size_bytes`."""
+        """Whether the log's number can represent `size_bytes`."""
         return abs(size_bytes - self.size_bytes) <= self.slack_bytes
 
 

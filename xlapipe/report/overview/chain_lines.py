@@ -7,7 +7,7 @@ from xlapipe.plans.call_chains import Frame
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.wrapped_text import shortened
 
-# A library's own frames, of which the first and the last say most.
+# A library's own frames, of which the first and the last are most useful.
 _MAX_LIBRARY = 4
 
 

@@ -13,7 +13,7 @@ _MAX_FILE_BYTES = 4 << 20
 class SourceTexts:
     """Reads lines of the files that a dump names, below the current folder or around the dump.
 
-    A dump may come from anybody, so only relative paths are looked up, and only downwards.
+    A dump is untrusted, so only relative paths are looked up, and only downwards.
 
     Args:
       dump: the dump's path. A file that was written later than it is in `newer`.

@@ -1,1 +1,1 @@
-"""Times small programs on the attached GPU: what a calibration is made from."""
+"""Times small programs on the attached GPU: the input of a calibration."""

@@ -241,7 +241,7 @@ def gathers(rng: Rng) -> Drawn:
 
 
 def placed(rng: Rng) -> Drawn:
-    """A part of each row is read or replaced, where an index says; one part, or one of each row."""
+    """A part of each row, at an index, is read or replaced; one part, or one of each row."""
     rows, length, row = size(rng, 2, 10), size(rng, 4, 12), one_of(rng, (1, 4, 64, 128))
     while rows * length * row > 1 << 24:
         length = max(4, length // 2)

@@ -99,7 +99,7 @@ class Client:
         """Waits for an event and destroys it.
 
         Raises:
-          PjrtError: what the event stands for failed.
+          PjrtError: the operation of the event failed.
         """
         try:
             self.api.call("Event_Await", event=event)

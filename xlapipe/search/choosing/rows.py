@@ -45,7 +45,7 @@ class ChoiceRow:
     def seconds_per_item(self) -> float | None:
         """Predicted seconds of a step, per item if an argument is maximised.
 
-        None if unknown, also where a lower bound is known: it says nothing about which is faster.
+        None if unknown, also where a lower bound is known: it does not show which is faster.
         """
         predicted = self.memory.predicted
         if predicted is None or predicted.seconds is None:
