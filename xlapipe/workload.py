@@ -20,7 +20,7 @@ class Workload:
     """A function to compile, abstract arguments, and expectations.
 
     Attributes:
-      name: of the workload, and of its folder under `hlo_dumps/`.
+      name: name of the workload, and of its folder under `hlo_dumps/`.
       fn: the step, as `jax.jit` takes it.
       args: one pytree per positional argument, of arrays, `jax.ShapeDtypeStruct`s and Python
         scalars. Shardings, memory kinds and layouts on them are kept.

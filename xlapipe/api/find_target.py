@@ -14,7 +14,7 @@ def target(name: str | Path) -> Target:
     """A GPU or TPU to compile for: its memory, compute capability and configuration.
 
     Args:
-      name: of `xlapipe targets`, or a device's own, e.g. `NVIDIA H200`; the path of a target
+      name: a name of `xlapipe targets`, or a device's own, e.g. `NVIDIA H200`; the path of a target
         config; or `attached`, for the attached GPU.
 
     Raises:

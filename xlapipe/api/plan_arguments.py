@@ -44,7 +44,7 @@ def workload_of(
 
     Args:
       default_name: the name of a function.
-      fields: of Workload; those that are None are left out.
+      fields: fields of a Workload; those that are None are left out.
 
     Raises:
       WorkloadError: a Workload together with other arguments, an unknown one, or an invalid field.

@@ -88,8 +88,8 @@ class Planner(ABC, Generic[PlanT]):
           target: a name of `xlapipe targets`, or the path of a target config; default: `h200`, in
             a test that of `--xlapipe-target`.
           gemm: `auto`, `cublas` or `triton`.
-          name: of the step, in messages and reports; default: the function's name, in a test that
-            of the test, which names the golden.
+          name: name of the step, in messages and reports; default: the function's name; in a test
+            the test's name, which names the golden.
           options: XLA options (`xla_*`).
           mesh: see Workload.
           in_specs: see Workload.

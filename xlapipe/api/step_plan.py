@@ -95,8 +95,8 @@ class StepPlan(ShownPlan):
         """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
 
         Args:
-          name: of the list, `peak` for the values at the peak, or `lines` for the same by source
-            line and purpose, as `xlapipe show` prints them.
+          name: name of the list, `peak` for the values at the peak, or `lines` for the same by
+            source line and purpose, as `xlapipe show` prints them.
 
         Returns:
           A list of dictionaries; its `to_pandas()` is a DataFrame.
@@ -125,7 +125,7 @@ class StepPlan(ShownPlan):
         """Draws memory over the schedule with matplotlib.
 
         Args:
-          axes: of matplotlib, to draw on; default: new ones.
+          axes: matplotlib's axes to draw on; default: new ones.
 
         Raises:
           XlapipeError: matplotlib is not installed, or the plan has no live ranges.

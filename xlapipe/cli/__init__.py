@@ -104,7 +104,7 @@ def all_commands() -> argparse.ArgumentParser:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command that `arguments` begin with; of all commands if of none."""
+    """The parser of the command with which `arguments` begin, or of all commands without one."""
     # Imported here: a program that prints as the commands do imports only `xlapipe.cli.output`.
     from xlapipe.cli.options import Commands, Parser
 

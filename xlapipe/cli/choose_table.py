@@ -37,8 +37,8 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
     """For each target the rows, the fastest first, then what to write.
 
     Args:
-      width: of a terminal, which has no room for the temporary bytes and the interval; None for
-        the whole table.
+      width: width of a terminal that has no room for the temporary bytes and the interval; None
+        for the whole table.
     """
     for target in dict.fromkeys(row.candidate.target for row in choice.rows):
         rows = [row for row in choice.rows if row.candidate.target == target]

@@ -97,7 +97,7 @@ def fit_lines(
 
     Args:
       timings: with the seconds that each compile took.
-      width: of a terminal: without outputs, and without arguments, if the table is wider; None
+      width: width of a terminal; outputs, then arguments, are left out of wider tables. None
         for the whole table.
     """
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]

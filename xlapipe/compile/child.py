@@ -266,7 +266,7 @@ def _as_text(program: LoweredProgram) -> str:
 
 
 def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:
-    """XLA's own totals in bytes: of the device, and of the host if the program uses its memory.
+    """XLA's own totals in bytes for the device, and for the host if the program uses its memory.
 
     Empty without an executable. The program's code may take device memory as well.
     """

@@ -127,7 +127,7 @@ def compile_key(
     """SHA-256 of all that the result of a compile depends on.
 
     Args:
-      environment: of the process that compiles.
+      environment: environment of the process that compiles.
     """
     content: dict[str, Any] = {
         "program": replace(program, expectations=()).to_json(),

@@ -31,7 +31,7 @@ def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) ->
     """What compiles: the contents of packages, xlapipe itself, and the environment, as plain data.
 
     Args:
-      environment: of the process that compiles.
+      environment: environment of the process that compiles.
     """
     return {
         "packages": {name: _package(name) for name in (*_JAX, *own_platform.compiler_packages)},

@@ -103,7 +103,7 @@ class ForkedChild:
     """A child of a ForkServer, with the part of `subprocess.Popen` that is used for one.
 
     Attributes:
-      pid: of the child, which is the leader of its own process group.
+      pid: process id of the child, which is the leader of its own process group.
     """
 
     def __init__(self, connection: socket.socket, message: Mapping[str, object]) -> None:

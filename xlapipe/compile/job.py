@@ -25,7 +25,7 @@ class Process:
     """What is particular to the process of a compile; none of it may change the plan.
 
     Attributes:
-      hash_seed: of Python's hashes.
+      hash_seed: seed of Python's hashes.
       threads: number of cores that the process may use, and so of threads in XLA's pools.
     """
 
@@ -42,8 +42,8 @@ class Job:
       target: None for the attached GPU.
       program: the workload, if it is lowered already; None if the child imports and lowers it.
       lock: autotune results to use instead of tuning.
-      known_results: of the target's device; predict the results that tuning would give. None for
-        XLA's defaults, or with a lock.
+      known_results: results of the target's device, to predict those that tuning would give. None
+        for XLA's defaults, or with a lock.
       leave_out: as of `predict_lock`.
       tune: keep the results of the attached GPU's autotuning.
       shared_lowering: a file that jobs of one program have in common: the first child that has

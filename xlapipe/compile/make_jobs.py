@@ -214,7 +214,7 @@ def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> N
 
 
 def locked_jobs(workloads: Sequence[str], goldens: Path, options: CompileOptions) -> list[Job]:
-    """A Job for each lock in the goldens of the installed jaxlib; of one target, if it is named."""
+    """A Job for each lock in the goldens of the installed jaxlib, or of one named target."""
     # Folders are named after the GPU. A TPU, or an attached GPU, is refused for each lock.
     device = f"{options.target}-" if options.target in {row.name for row in catalogue()} else ""
     return [

@@ -26,14 +26,14 @@ class CompileRequest:
       program_path: a lowered program as JSON; None if the child imports and lowers `reference`.
       shared_lowering: as of `Job`; None to lower `reference` in any case.
       cache_folder: where results of earlier compiles are; None to compile in any case.
-      lock_sha256: of the autotune results that are loaded; None without a lock.
+      lock_sha256: SHA-256 of the autotune results that are loaded; None without a lock.
       platform: jax's name of the platform, e.g. `cuda`.
       target_config: None for the attached GPU.
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
       locked: autotune results are loaded, and should be complete.
       known_results: a table of `KnownResults`, from which a lock is predicted; None for none.
-      known_sha256: of that table.
+      known_sha256: SHA-256 of that table.
       leave_out: as of `predict_lock`, a value of `LeaveOut`.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
@@ -77,7 +77,7 @@ class CompileRecord(CompileFacts):
     """The result of a compile, except what is in XLA's own dump files. Source paths are absolute.
 
     Attributes:
-      target_config: of the device that was compiled for, as text.
+      target_config: target config of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
       standard_library: its folder, for relative source paths.
       compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was

@@ -59,7 +59,7 @@ def _paired(
 
 
 def _outputs(matching: Matching) -> Iterator[BytesChange]:
-    """Outputs in separate allocations; of two in one allocation the first gets the bytes."""
+    """Outputs in separate allocations; the first of two in one allocation gets the bytes."""
     bytes_a, bytes_b = _unaliased_bytes(matching.a), _unaliased_bytes(matching.b)
     aliases_a, aliases_b = aliased_to(matching.a), aliased_to(matching.b)
     for one, other in _paired(matching.a.outputs, matching.b.outputs, matching.outputs):

@@ -73,7 +73,7 @@ class InstructionChange:
     Attributes:
       what: its category.
       subject: its name in the user's code.
-      shape: of its result; B's shape unless it was removed.
+      shape: shape of its result; B's shape unless it was removed.
       a, b: its instruction names in the two plans; None in the plan without it.
       a_bytes, b_bytes: bytes of the values that it writes; None in the plan without it.
       aspects: what changed; empty unless `action` is CHANGED.
@@ -114,7 +114,7 @@ class BytesChange:
     """One line of the account of the difference in total_allocation_bytes.
 
     Attributes:
-      label: of the leaf, for arguments and outputs; the shape, for constants.
+      label: label of the leaf, for arguments and outputs; the shape, for constants.
       a_alias, b_alias: label of the argument whose allocation an output is in, if any.
       a_held, b_held: the value, for a line about one value in temporary memory.
       change: the change of the instruction that writes the value.
@@ -122,7 +122,7 @@ class BytesChange:
       room: for a line about the unused bytes of an arena, the reason for them.
       moment: for `SlackReason.ELSEWHERE`, the instruction at the peak of the larger arena;
         `fullest` is that of the smaller arena, and `fullest_value` the largest value there.
-      color: of the arena; XLA's memory space.
+      color: color of the arena; XLA's memory space.
     """
 
     place: Place

@@ -28,7 +28,7 @@ def compare(
     The lines of `account` always add up to the difference of the totals.
 
     Args:
-      names: of the two, for display.
+      names: names of the two, for display.
       context: settings and versions that differ; see `Difference`.
     """
     matching = match(_on_device(a), _on_device(b))

@@ -38,7 +38,7 @@ class Node:
     Attributes:
       position: in the order in which computations are entered and scheduled.
       operands: names of nodes and parameters; bitcasts, tuples and the like are skipped.
-      elements: of each operand, the element that is read; `()` for all of it.
+      elements: element that is read of each operand; `()` for all of it.
       local: number of the operation without its operands: opcode, shape, body, configuration.
       body: number of the computations that it calls by value.
       identity: number of what it computes from the program's arguments.

@@ -30,7 +30,7 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
     print the same module differently.
 
     Args:
-      names: of the two, for display; default: their paths.
+      names: names of the two, for display; default: their paths.
     """
     difference = compare(
         a.program,

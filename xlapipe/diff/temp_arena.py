@@ -47,7 +47,7 @@ class TempArena:
     """The temporary allocations of one color.
 
     Attributes:
-      allocations: of `plan`, all of one color.
+      allocations: allocations of `plan`, all of one color.
     """
 
     plan: Plan

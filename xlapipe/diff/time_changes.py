@@ -18,7 +18,7 @@ class LineCost:
 
     Attributes:
       predicted_seconds: None also without a calibration, and where a part is not counted.
-      at_least_seconds: of the whole step, where a part is not counted.
+      at_least_seconds: seconds of the whole step, where a part is not counted.
     """
 
     floor_seconds: float | None = None

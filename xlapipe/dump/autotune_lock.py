@@ -34,7 +34,7 @@ class AutotuneLock:
       device: the device's own name, e.g. `NVIDIA H200`.
       target_config: GpuTargetConfigProto of the device in text format.
       results: XLA's AutotuneResults in text format.
-      versions: of jax, jaxlib and jax-cuda13-plugin on the device, by package.
+      versions: versions of jax, jaxlib and jax-cuda13-plugin on the device, by package.
       topology: `HOSTSxGPUS` of a workload for several devices; None for one device. The results
         are those of one device, and valid for any number of devices.
       workspaces: bytes of the workspaces that libraries stated on the device; see

@@ -18,9 +18,9 @@ class CompileFacts:
     Attributes:
       options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
       outputs: with the shardings that XLA chose.
-      requested_collectives: of the traced program; None for a dump of several devices from before
-        they were recorded.
-      named_values: of the traced program; empty also for a dump from before they were recorded.
+      requested_collectives: those of the traced program; None for an old dump of several devices
+        that lacks them.
+      named_values: values of the traced program; empty also for an old dump that lacks them.
       expectations: as `expectation_to_json` writes them; None for one of a user's own class.
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
         refused the plan.

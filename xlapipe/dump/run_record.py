@@ -33,7 +33,7 @@ def run_record(
     Args:
       device: the GPU's name.
       driver: its driver's version; None if unknown.
-      versions: of jax, jaxlib and the plugin, by package.
+      versions: versions of jax, jaxlib and the plugin, by package.
       command: the program and its arguments, given in the current folder.
     """
     return {

@@ -35,7 +35,7 @@ def notes_if_same(
     """What differs from the dump in `folder` without being a change; None if it is another dump.
 
     Args:
-      manifest: of a compile, with the names of all its files.
+      manifest: manifest of a compile, with the names of all its files.
       files: their contents by name.
       normal: their normal form.
     """
@@ -61,7 +61,7 @@ def write_lines(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes where the instructions are now, if they have the names of those in `folder`.
 
     Args:
-      files: of a compile with the same plan.
+      files: files of a compile with the same plan.
     """
     manifest = read_manifest(folder, check_files=False)
     if SOURCE_LINES not in manifest.files:

@@ -31,8 +31,8 @@ class TimeRecord:
     """Measured times; seconds are per step, medians over the profiled steps.
 
     Attributes:
-      wall_seconds: of a call without the profiler.
-      profiled_wall_seconds: of a call with it; the difference is the profiler's overhead.
+      wall_seconds: seconds of a call without the profiler.
+      profiled_wall_seconds: seconds of a call with it; the difference is the profiler's overhead.
       measured: the profile, joined with the plan.
       provenance: device, driver, versions, command and date; see `run_record`.
     """

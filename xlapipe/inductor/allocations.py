@@ -113,7 +113,7 @@ class Replay:
         """A new storage without references; returns its number.
 
         Args:
-          layout: of the tensor that it is made for, which states its device.
+          layout: layout of the tensor that it is made for, which states its device.
         """
         self._events += 1
         counted = size_bytes is not None and self.counts(layout)

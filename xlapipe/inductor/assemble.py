@@ -96,7 +96,7 @@ def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -
     """The plan that liveness gives for IR alone.
 
     Args:
-      layouts: of arguments, from an FX graph.
+      layouts: layouts of arguments, from an FX graph.
 
     Raises:
       DumpError: a loop's body is not Python.

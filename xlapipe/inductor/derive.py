@@ -38,7 +38,7 @@ def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Repla
     """Allocations, launches and frees that the nodes of `graph` need.
 
     Args:
-      layouts: of arguments, from another file.
+      layouts: layouts of arguments, from another file.
     """
     return _Deriver(graph, layouts or {}).run()
 
@@ -226,7 +226,7 @@ class _Deriver:
         )
 
     def _note_subgraph(self) -> None:
-        """Notes that the IR is a subgraph's: of a graph with several, torch keeps the last one."""
+        """Notes that the IR is a subgraph's: torch keeps the last of a graph's subgraphs."""
         prefixes = {match[1] for leaf in self._graph.leaves if (match := _PREFIX.match(leaf.name))}
         if len(prefixes) == 1 and all(_PREFIX.match(leaf.name) for leaf in self._graph.leaves):
             name = prefixes.pop()

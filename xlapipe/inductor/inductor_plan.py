@@ -49,7 +49,7 @@ class Kernel:
 
     Attributes:
       position: in the schedule, from 0.
-      name: of the Triton kernel, or of the operator, e.g. `extern_kernels.mm`.
+      name: name of the Triton kernel, or of the operator, e.g. `extern_kernels.mm`.
       node: the scheduler's node, e.g. `op3`, if the plan comes from IR.
       line: in the file.
       reads, writes: names of buffers and arguments.
@@ -74,12 +74,12 @@ class Lifetime:
 
     Attributes:
       start: position of the first kernel after it was allocated; 0 for an argument.
-      end: of the last kernel before it was freed; the number of kernels if the call returns while
+      end: last kernel before it was freed; the number of kernels if the call returns while
         it is held.
       held_at_peak: whether it is held where the call holds most.
       held_at_end: whether it is held when the call returns.
-      line: of the statement that allocates it.
-      freed_line: of the statement that drops the last reference; None if none does.
+      line: line of the statement that allocates it.
+      freed_line: line of the statement that drops the last reference; None if none does.
     """
 
     start: int
@@ -96,7 +96,7 @@ class InductorArgument:
 
     Attributes:
       number: its place among all arguments, numbers included.
-      size_bytes: of its elements; None if unknown.
+      size_bytes: size of its elements; None if unknown.
       given_away: whether the call frees it at its `del`.
       mutated: whether a kernel writes into it.
       allocation: index of its allocation; None if its size is not known.
@@ -135,7 +135,7 @@ class UnknownAllocation:
     """A call that allocates a number of bytes which the dump does not state.
 
     Attributes:
-      result_bytes: of its results, which are counted; None if their sizes are not known either.
+      result_bytes: bytes of its results, which are counted; None if also unknown.
     """
 
     position: int
@@ -189,7 +189,7 @@ class InductorFinding:
 
     Attributes:
       node: the scheduler's node or the kernel.
-      size_bytes: of what is stored, read or computed needlessly; None if not known.
+      size_bytes: size of what is stored, read or computed needlessly; None if not known.
       line: in the file.
     """
 
@@ -216,7 +216,7 @@ class InductorOnly:
     """What Inductor has and XLA does not.
 
     Attributes:
-      nodes: of the scheduler, parts of fused ones counted, fused ones not; None without IR.
+      nodes: nodes of the scheduler, parts of fused ones counted, fused ones not; None without IR.
       node_kinds: number of nodes by `SchedulerNode(ComputedBuffer)` and so on.
       extern_calls: number of calls by operator.
       mutations: (buffer, buffer or argument of which it is the new state).
@@ -252,9 +252,9 @@ class InductorTotals:
       argument_bytes: None if the size of an argument is not known.
       peak_with_arguments_bytes: what the call and its arguments hold at their worst if the caller
         keeps none of these, so that each is freed at its `del`; None as `argument_bytes`.
-      output_bytes: of what the call computes and returns, each allocation once.
+      output_bytes: bytes of what the call computes and returns, each allocation once.
       unknown_allocations: calls that allocate an unknown number of bytes.
-      given_argument_bytes: of the arguments that the caller gives away.
+      given_argument_bytes: bytes of the arguments that the caller gives away.
       saved_bytes: outputs kept for the backward graph only; None without that graph.
       end_bytes: what the call holds beyond its arguments when it returns; below 0 where it frees
         more than it leaves.
@@ -301,11 +301,11 @@ class InductorPlan:
         Inductor's rule for in-place reuse.
       notes: what was assumed, for people.
       allocations: numbered by index; a temporary one has no kind.
-      lifetimes: of the allocations, by index.
-      live_ranges: of the values in them.
+      lifetimes: lifetimes of the allocations, by index.
+      live_ranges: live ranges of the values in them.
       reuses: (value, the value in whose memory it is), in order.
-      peak_position: of the kernel at which the call holds most; None for an empty graph.
-      peak_line: of the statement at which it does.
+      peak_position: position of the kernel at which the call holds most; None for an empty graph.
+      peak_line: line of the statement at which it does.
     """
 
     where: str

@@ -34,7 +34,7 @@ class Section:
 
     Attributes:
       kind: `wrapper`, `ir` or `graph`.
-      title: of an AOT graph `Forward 0`, of IR `BEFORE` or `AFTER`.
+      title: `Forward 0` for an AOT graph, `BEFORE` or `AFTER` for IR.
     """
 
     kind: str

@@ -41,7 +41,7 @@ class TextLines:
         return TextLines(self.where, self.lines[start:end], self.numbers[start:end], self.left_out)
 
     def number(self, index: int) -> int:
-        """Number in the file of the line at `index`; of the last one if there is none."""
+        """Number in the file of the line at `index`, or of the last line."""
         if not self.numbers:
             return 1
         return self.numbers[min(max(index, 0), len(self.numbers) - 1)]

@@ -37,7 +37,7 @@ class CopiedValue:
     Attributes:
       value: XLA's name of what it lists at its place in memory.
       allocation: the index of its allocation.
-      copied_bytes: of the value, at most.
+      copied_bytes: bytes of the value, at most.
       is_whole: whether all of the value is copied, not a slice.
       parameter_number: the entry parameter that it is, or of which it is an update in place; None
         for other values.

@@ -52,7 +52,7 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
     """The advice for a donated leaf that is updated in place, but also copied.
 
     Args:
-      copies: of half of the leaf or more; at least one.
+      copies: copies of half of the leaf or more; at least one.
     """
     most_bytes = max(copy.copied_bytes for copy in copies)
     allow = f"allow it with Donated(…, copies_up_to_bytes={most_bytes})"

@@ -17,9 +17,9 @@ class Donatable:
     """An argument that is not donated, and outputs that could be written over it.
 
     Attributes:
-      name: of the function's parameter.
+      name: name of the function's parameter.
       leaves: those with an output of the same type that is written to other memory.
-      size_bytes: of these leaves, on one device.
+      size_bytes: size of these leaves, on one device.
     """
 
     name: str

@@ -55,7 +55,7 @@ class Donation:
       reason: why the donation failed or is incomplete; empty if aliased.
       advice: what to try if there is a reason.
       copies: copies of half of the leaf or more, in spite of the alias, largest first.
-      moves: of half of the leaf or more, into a TPU's own memory and back to the same bytes.
+      moves: moves of half of the leaf or more, into a TPU's own memory and back to the same bytes.
       source: line of the first copy, or of the output that most likely should alias the leaf.
     """
 

@@ -84,7 +84,7 @@ class Instruction(NamedTuple):
     Attributes:
       name: without the leading `%`.
       opcode: XLA's, e.g. `fusion`, `custom-call`, `dot`.
-      shape: of the result, with its layout.
+      shape: shape of the result, with its layout.
       operands: names of instructions in the same computation.
       parameter_number: for a `parameter` instruction.
       called_computations: names of fused, called, reduction and loop computations, in XLA's
@@ -97,12 +97,12 @@ class Instruction(NamedTuple):
       collective: devices of a collective, also of one between slices; None for others.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
-      contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT,
-        a broadcast, an iota, a slice, a pad, a reduce-window and a gather; of a transpose, the
+      contraction: that of a dot, a convolution (also of cuDNN), a reduce, a sort, an FFT, a
+        broadcast, an iota, a slice, a pad, a reduce-window or a gather; for a transpose, the
         operand's dimension of each of the result's; None for others.
       integer, real: the value of a constant that is a scalar integer or a finite scalar float of 32
         bits or more; None for others.
-      unique_indices: of a scatter, whether its updates are known not to meet.
+      unique_indices: whether a scatter's updates are known not to overlap.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.
     """
 

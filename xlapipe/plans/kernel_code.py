@@ -16,18 +16,18 @@ class KernelCode:
     Attributes:
       kernel: its name.
       operand_bytes, result_bytes: sizes of the arrays, which distinguish kernels of one name.
-      loaded_bytes, stored_bytes: of each operand and each result, by all programs of the grid
+      loaded_bytes, stored_bytes: bytes of each operand and each result, by all programs of the grid
         together. What several of them load counts several times, what one loads again does not.
       updated_bytes: the part of `stored_bytes` that is added to what is there, of neighbours.
       scattered_updates: elements that are added at indices which an array holds, each alone.
-      programs: of the grid.
-      warps, stages: of a program, as passed to Triton.
+      programs: programs of the grid.
+      warps, stages: warps and stages of a program, as passed to Triton.
       operations: results of operations on elements, by XLA's opcode; `other` of cheap ones. Each
         thread computes one at least.
-      flops: of products, by type of the operands; two per multiply-add.
+      flops: flops of products, by type of the operands; two per multiply-add.
       steps: trips of innermost loops that load, one after another, of a program on average.
-      ordered_steps: of them, those that also store, which wait for each other.
-      longest_steps: of the program that has most of them, of those that were followed.
+      ordered_steps: those of the steps that also store, which wait for each other.
+      longest_steps: steps of the followed program that has most of them.
       sequence, reductions: operations on arrays, and of them reductions, of a program on average.
       live_words: the most 32-bit words of arrays that a program has at once.
       undecided: loops and branches whose course depends on data; one trip counts, and the branch

@@ -27,7 +27,7 @@ class MadeTogether:
       instruction: the fusion that makes them.
       position: its place in the schedule.
       values: their number.
-      size_bytes: of all of them.
+      size_bytes: size of all of them.
       joined_by: XLA's pass.
     """
 

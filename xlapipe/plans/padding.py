@@ -16,9 +16,9 @@ class Padding:
     """An argument or output of which a part is padding.
 
     Attributes:
-      path: the leaf, e.g. `cache[0]['k']`; of an output that is written over an argument, the
-        argument.
-      size_bytes: of the allocation.
+      path: the leaf, e.g. `cache[0]['k']`; for an output that is written over an
+        argument, the argument.
+      size_bytes: size of the allocation.
       padding_bytes: of these, bytes that hold no element.
       dims, stored_dims: the dimensions, minor dimension last in both, and what they are padded to.
     """

@@ -50,7 +50,7 @@ class SourceRow:
 
     Attributes:
       values: the number of values.
-      total_bytes: of arguments and of values that it computes.
+      total_bytes: total of arguments and of values that it computes.
     """
 
     source: str

@@ -49,9 +49,9 @@ class Plan:
       platform: jax's name of the platform; it determines the meaning of memory space numbers.
       sorts_undecided: whether XLA takes another decision about CUB for sorts on the device, which
         the compile could not take.
-      stated_costs: of Pallas kernels, by the author; see `StatedCost`.
-      kernel_codes: of Pallas kernels; see `KernelCode`.
-      stated_trips: of each loop whose number the plan does not have, by the author.
+      stated_costs: costs of Pallas kernels, by the author; see `StatedCost`.
+      kernel_codes: codes of Pallas kernels; see `KernelCode`.
+      stated_trips: trips of each loop whose number the plan does not have, by the author.
       topology: hosts and GPUs of each, `8x8`; None for one device, or if it is unknown.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """

@@ -127,12 +127,12 @@ class NamedValue:
     """Values of the forward pass of one name (`jax.ad_checkpoint.checkpoint_name`) and shape.
 
     Attributes:
-      shape: of one iteration of a loop.
+      shape: shape of one iteration of a loop.
       trips: iterations whose values are kept at once; 1 outside of loops.
       kept: where jax keeps them for the backward pass; None if the backward pass does not use
         them, or computes them again.
       count: number of values; those of all iterations are one.
-      size_bytes: of all, on all devices.
+      size_bytes: size of all, on all devices.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Program:
     Attributes:
       gemm_policy: `auto`, `cublas` or `triton`.
       requested_dots, requested_collectives: None if the dump does not record them.
-      named_values: of the traced program; empty for a dump from before they were recorded.
+      named_values: values of the traced program; empty for a dump from before they were recorded.
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
       target: name of the GPU that it was compiled for; None if unknown.

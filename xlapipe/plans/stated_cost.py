@@ -9,8 +9,8 @@ class StatedCost:
 
     Attributes:
       kernel: its name.
-      result_bytes: of its results, if those of the name differ; None for every kernel of the name.
-      accessed_bytes: that one launch reads and writes in device memory.
+      result_bytes: size of its results, if kernels of the name differ; None for all of the name.
+      accessed_bytes: bytes that one launch reads and writes in device memory.
       flops: operations of one launch; None if they are not stated.
     """
 

@@ -16,8 +16,8 @@ class Remedy:
 
     Attributes:
       change: in words.
-      saved_bytes: of the plan's total; positive.
-      total_bytes: of the changed plan.
+      saved_bytes: decrease of the plan's total; positive.
+      total_bytes: total of the changed plan.
       fits: whether the changed plan fits the limit; None if no limit is known.
     """
 
@@ -34,7 +34,7 @@ class Advice:
     Attributes:
       workload: its name.
       device: the target, with the topology if there are several devices.
-      total_bytes: of the unchanged plan.
+      total_bytes: total of the unchanged plan.
       usable_bytes: what a program may use of the device's memory.
       error_bytes: how far the total may be from the device's; see `plan_error_bytes`.
       autotuning: the label of the unchanged plan.

@@ -45,7 +45,7 @@ def collective_rows(
     """A row of each collective; None if they are unknown.
 
     Args:
-      gpus_per_host: of the topology; None if unknown.
+      gpus_per_host: GPUs per host of the topology; None if unknown.
     """
     if collectives is None:
         return None

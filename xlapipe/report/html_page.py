@@ -77,7 +77,7 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
     """The whole page.
 
     Args:
-      comparison: of two dumps, shown first.
+      comparison: comparison of two dumps, shown first.
 
     Raises:
       DumpError: the text of a stage is damaged.

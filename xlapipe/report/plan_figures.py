@@ -86,7 +86,7 @@ class PlanFigures:
     Bytes are ints on one device, shapes are as XLA prints them.
 
     Attributes:
-      overview: of a dump or files that were opened.
+      overview: overview of a dump or files that were opened.
       time: None also if it was not asked for.
     """
 

@@ -29,8 +29,8 @@ class ShowOptions:
       everything: all of these but `time` and `order`, and what has no option.
       kernel: instead of all else, what the predicted time of this kernel is made of.
       names: instead of all else, what these values, source lines and arguments are.
-      module: of a dump with several graphs of torch Inductor, a part of the name of those shown.
-      width: of the terminal, in characters.
+      module: part of the name of the graphs to show, for a dump of torch Inductor with several.
+      width: width of the terminal, in characters.
     """
 
     allocations: bool = False
@@ -61,7 +61,7 @@ class CheckedSubject:
       name: the path or workload as the user gave it; for a workload with target and GEMM policy.
       autotuning: the label of the plan; None for a plan that has no autotuning by XLA.
       notes: what the findings do not cover.
-      donations: of every donated leaf.
+      donations: outcomes for every donated leaf.
       collectives: lines about them.
       details: what the JSON of this compiler has beyond the findings.
     """
@@ -142,7 +142,7 @@ class TimeOptions:
       target: a GPU of the catalogue; None for the dump's.
       timed: a folder of dumps with time records, whose kernels are known; None for none.
       calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
-      trips: of each loop whose number of trips is unknown; None for 1.
+      trips: trips of each loop whose number of trips is unknown; None for 1.
     """
 
     target: str | None = None

@@ -17,10 +17,10 @@ class TimeRow:
     Attributes:
       kind: None for a source line.
       read_bytes, written_bytes, cached_bytes, unknown_bytes: as in `KernelCost`.
-      flops: of all types; None if unknown.
+      flops: flops of all types; None if unknown.
       measured_seconds: None if nothing was measured.
       predicted_seconds: None without a prediction.
-      basis: of the prediction: `timed`, `calibrated`, `scaled` or `assumed`.
+      basis: basis of the prediction: `timed`, `calibrated`, `scaled` or `assumed`.
       stated: whether bytes and operations are the author's statement.
     """
 

@@ -18,8 +18,8 @@ class Column:
     """A column.
 
     Attributes:
-      value: of a row; None if it has none.
-      cell: of a row whose value is known; None to show the value as a time.
+      value: value of a row; None if it has none.
+      cell: cell of a row whose value is known; None to show the value as a time.
     """
 
     heading: str

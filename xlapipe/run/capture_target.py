@@ -38,7 +38,7 @@ class CapturedTarget:
     Attributes:
       device: e.g. `NVIDIA H200`.
       driver: version of the driver; None if unknown.
-      versions: of jax, jaxlib and the plugin, by package.
+      versions: versions of jax, jaxlib and the plugin, by package.
       date: ISO date, UTC.
       config: a GpuTargetConfigProto in text format.
     """

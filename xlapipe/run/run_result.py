@@ -58,9 +58,9 @@ class RunResult:
       first_call_seconds: wall time of the first call.
       call_seconds: wall time of each further call, from inputs on the devices until this process's
         part of the outputs is ready.
-      devices: of all processes, in the order of the mesh.
+      devices: devices of all processes, in the order of the mesh.
       processes: number of processes.
-      profile: of further calls; None if they were not profiled.
+      profile: profile of further calls; None if they were not profiled.
     """
 
     device: str

@@ -38,7 +38,7 @@ class Goldens:
 
         Args:
           dump: without a predicted lock, which changes when more results are known.
-          key: of the compile; two compiles of one test must not use one golden.
+          key: key of the compile; two compiles of one test must not use one golden.
 
         Raises:
           DumpError: the golden is damaged, or was made by a newer xlapipe.

@@ -71,8 +71,8 @@ def call_arguments(
     Args:
       mesh: the mesh of the workload; its axes are empty if the arguments bring their own or there
         is only one device.
-      device: of the target, where single-device leaves are; None for several devices.
-      array_type: of the abstract leaves.
+      device: device of the target, where single-device leaves are; None for several devices.
+      array_type: type of the abstract leaves.
       wrapped: the step already has a wrapper, which decides what is static.
       committed: whether leaves in the device's own memory are on `device`, or anywhere.
 
@@ -336,7 +336,7 @@ def _refuse_misfit(
 
 
 def shard_bytes(leaf: Any, sharding: Any) -> int:
-    """Bytes of a leaf on one device, packed as XLA packs it; of all of it if `sharding` is None.
+    """Packed bytes of a leaf on one device, as in XLA; of the whole leaf without `sharding`.
 
     XLA stores elements of fewer than 8 bits next to each other: two int4 in a byte.
     """

@@ -37,7 +37,7 @@ class EarlyQuestions:
         """The questions that the target answers otherwise, with the answers that were given.
 
         Args:
-          device_count: of the program.
+          device_count: number of devices of the program.
         """
         known = (figures.platform, device_count)
         return tuple(

@@ -1,4 +1,4 @@
-"""Which dimensions of a step's values have a size of the differentiated arguments: of the weights.
+"""Which dimensions of a step's values have a size of the differentiated arguments (weights).
 
 A policy of `jax.checkpoint` sees shapes. Those that come from weights are the same for every batch
 and sequence, others are not, so sizes are followed from the weights through the jaxpr. Where an
@@ -16,7 +16,7 @@ WEIGHT_NAME = "differentiated argument (xlapipe)"
 
 
 class Size(IntEnum):
-    """Where the size of a dimension comes from; of several, the largest counts."""
+    """Where the size of a dimension comes from; the largest of several counts."""
 
     UNKNOWN = 0
     WEIGHT = 1

@@ -13,9 +13,9 @@ class PolicyKey(NamedTuple):
 
     Attributes:
       primitive: `name` for `checkpoint_name`.
-      input_shapes: of all inputs; None for a size that may differ between batches and sequences.
-        Empty for a named value.
-      dtype: of the first input; empty without inputs, and for a named value.
+      input_shapes: shapes of all inputs; None for a size that may differ between batches and
+        sequences. Empty for a named value.
+      dtype: dtype of the first input; empty without inputs, and for a named value.
       name: given to `checkpoint_name`; None for others.
       dimensions: contracted and batch dimensions of a matrix product; None for others.
     """
@@ -33,10 +33,10 @@ class ForwardValue:
 
     Attributes:
       key: None for a value that no policy decides about: an input of a loop's iteration.
-      shape, dtype: of one iteration.
-      size_bytes: of all iterations that are kept at once, on all devices.
+      shape, dtype: shape and dtype of one iteration.
+      size_bytes: size of all iterations that are kept at once, on all devices.
       operations: multiplications and additions, of all iterations and devices.
-      touched_bytes: of inputs and outputs, likewise.
+      touched_bytes: bytes of inputs and outputs, likewise.
       inputs: numbers of the values that it is computed from; arguments are left out.
       needed: whether the backward pass uses it.
       differentiated: whether it is inside a differentiated function.
@@ -70,7 +70,7 @@ class Site:
       kind: `gradient`, `scan` or `checkpoint`.
       source: `file:line`.
       function: as the user calls it, e.g. `nnx.value_and_grad`.
-      positions: of the differentiated arguments; empty for others.
+      positions: positions of the differentiated arguments; empty for others.
       made_before: whether the call is one of what `function` returned elsewhere.
       calls: number of different calls of `function` on the line.
       other_output: a value beside arrays that the differentiated function returns; None if all are
@@ -91,7 +91,7 @@ class SideEffect:
     """An equation in a differentiated function that does more than compute its outputs.
 
     Attributes:
-      primitive: of jax, e.g. `debug_print`.
+      primitive: primitive of jax, e.g. `debug_print`.
       source: `file:line` of the user; None if unknown.
       loop: `file:line` of the innermost scan that is differentiated; None outside.
     """

@@ -394,7 +394,7 @@ class _Place:
 
     Attributes:
       stack: name stacks of the calls around it, and its own.
-      line: of the user; that of the call around it if it has none.
+      line: the user's line; that of the call around it if it has none.
       loop: line of the innermost scan that is differentiated.
       loops: number and iterations of each scan around it, the outermost first.
       devices: that compute it, each a separate value, inside of `shard_map`.

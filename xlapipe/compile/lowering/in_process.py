@@ -36,7 +36,7 @@ def lower_in_test(
     """As `lower`, on a separate stack if that changes nothing else.
 
     Args:
-      topology: of the devices; None for the default of the workload's mesh, as in the child.
+      topology: topology of the devices; None for the mesh's default, as in the child.
 
     Raises:
       WorkloadError: as `lower`; what the user's function raises passes through.

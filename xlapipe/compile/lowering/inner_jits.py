@@ -85,7 +85,7 @@ def _calls(
     """The calls of jitted functions in a step, each with the ids of its arguments not donated.
 
     Args:
-      jaxpr: of the step, or of one of `_NO_PROGRAM`.
+      jaxpr: jaxpr of the step, or of one of `_NO_PROGRAM`.
       undonated: ids of the step's arguments that it does not donate.
       inside: also those inside of `jax.checkpoint` and its like.
     """

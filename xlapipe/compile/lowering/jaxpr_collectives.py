@@ -46,8 +46,8 @@ def _of(
     for equation in jaxpr.eqns:
         kind = _kind(equation)
         called = () if kind is not None else tuple(jaxprs_in_params(equation.params))
-        # A kernel's own jaxpr runs within one device. Of the other equations, which are most,
-        # neither source nor scope is asked, which takes long.
+        # A kernel's own jaxpr runs within one device. Source and scope of other equations, the
+        # majority, are not read: that takes long.
         if kind is None and (not called or equation.primitive.name == "pallas_call"):
             continue
         source = _source(equation) or caller

@@ -47,7 +47,7 @@ def listing_dropped_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
 
     Args:
       fn: the step without partial; only the user's own `jax.jit` is watched.
-      arguments: of the step, as a tree.
+      arguments: arguments of the step, as a tree.
     """
     dropped: list[str] = []
     place = jitted_function(fn)

@@ -107,7 +107,7 @@ def lower(
     """Traces and lowers `workload` for the device that the target config describes.
 
     Args:
-      topology: of the devices; None for one host with the number of devices of the mesh.
+      topology: topology of the devices; None for one host with the number of devices of the mesh.
 
     Raises:
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot

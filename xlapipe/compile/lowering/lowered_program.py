@@ -28,8 +28,9 @@ class LoweredProgram:
       compile_options: the fields of jax's own compile options, which the compile must have too.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that this machine answered, and not the target.
-      requested_collectives, named_values: of the traced program.
-      stated_costs, stated_trips, kernel_codes: of the traced program and the workload; see `Plan`.
+      requested_collectives, named_values: collectives and values of the traced program.
+      stated_costs, stated_trips, kernel_codes: from the traced program and the workload; see
+        `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None for one of a user's class.
     """

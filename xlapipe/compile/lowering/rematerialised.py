@@ -43,7 +43,7 @@ def rematerialising(policy_name: str, note: Path | None = None) -> Iterator[None
     """Replaces `jax.grad` and `jax.value_and_grad` by forms that rematerialise.
 
     Args:
-      policy_name: of `jax.checkpoint_policies`; `offload` for matrix products in the host's memory,
+      policy_name: one of `jax.checkpoint_policies`; `offload` for matrix products in host memory,
         or `largest` to save all but the largest saved values.
       note: a file for the description of these values.
     """

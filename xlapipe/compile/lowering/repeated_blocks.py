@@ -1,8 +1,8 @@
 """Functions of the user that a forward pass calls again and again, such as a model's blocks.
 
 A traceback has the calls around an equation, but not which iteration of a loop it is of: eight
-equations with the same calls are of eight iterations. Of functions that all of them are inside of,
-the innermost is the one that is called eight times.
+equations with the same calls are of eight iterations. The innermost function that contains all of
+them is the one that is called eight times.
 """
 
 from collections import Counter, defaultdict

@@ -38,7 +38,7 @@ class SavedGroup:
 
     Attributes:
       count: number of values; those of all iterations of a loop are one.
-      size_bytes: of all of them, on all devices.
+      size_bytes: size of all of them, on all devices.
       source: `file:line` of the first one; None if it has no line of the user.
     """
 

@@ -40,7 +40,7 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
     The current mesh, which the workload can name, the default device and the target may differ.
 
     Args:
-      name: of the workload.
+      name: name of the workload.
 
     Raises:
       WorkloadError: another setting differs, so the program would be another one.

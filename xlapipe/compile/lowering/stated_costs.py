@@ -15,7 +15,7 @@ def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[St
 
     Args:
       closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
-      kernel_bytes: of the workload, by name of the kernel; they replace estimates.
+      kernel_bytes: the workload's bytes by name of the kernel; they replace estimates.
     """
     costs: dict[tuple[str, int | None], set[StatedCost]] = {}
     for cost in _estimates(closed_jaxpr.jaxpr):

@@ -24,7 +24,7 @@ class XlaInput:
 
     Attributes:
       module: the StableHLO module.
-      compiler_options: of the function's own `jax.jit`.
+      compiler_options: compiler options of the function's own `jax.jit`.
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's compile options, as `option_fields` returns them.
     """
@@ -45,7 +45,7 @@ def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     Args:
       where: the step, for messages.
       lowering: as of `jax_private.lowering_of`.
-      devices: of the target, for a step whose shardings do not name devices.
+      devices: devices of the target, for a step whose shardings do not name devices.
 
     Raises:
       WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.

@@ -17,7 +17,7 @@ class Interrupted(KeyboardInterrupt):
     """A signal that asks this process to end, such as SIGTERM.
 
     Attributes:
-      number: of the signal.
+      number: number of the signal.
     """
 
     def __init__(self, number: int) -> None:

@@ -40,7 +40,7 @@ class PjrtTable:
     """A plugin's table of functions, whose major version only adds functions at its end.
 
     Attributes:
-      address: of its PJRT_Api.
+      address: address of its PJRT_Api.
       version: major and minor version of the API.
     """
 

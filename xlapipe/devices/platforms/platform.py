@@ -24,7 +24,7 @@ class DeviceFigures:
       core_count: number of streaming multiprocessors of a GPU.
       platform: as `jax.default_backend()` gives it (`gpu`, `tpu`), not the platform's name.
       platform_version: as a client of the platform gives it.
-      compute_capability: of a GPU, e.g. `9.0`.
+      compute_capability: compute capability of a GPU, e.g. `9.0`.
       cudnn_version, cusolver_version: as the libraries give them, e.g. 91900 for 9.19.0; None on
         a platform without them.
       cub_version: as XLA writes it, `0.0.0` if the config does not have it; None likewise.

@@ -44,8 +44,8 @@ class CatalogueRow:
     """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
 
     Attributes:
-      reported_name: of the device itself, if it is not the description.
-      feature_extension: of the compute capability; None if the source of the row has none.
+      reported_name: name of the device itself, if it is not the description.
+      feature_extension: extension of the compute capability; None if the row's source has none.
       unsupported: why XLA cannot compile for it; None if it can.
       peak_flops: dense operations per second of the tensor cores, by type of the operands.
       peak_source: where `peak_flops` are from.

@@ -31,7 +31,7 @@ class Device:
       name: as the device or the catalogue states it, e.g. `NVIDIA H200`.
       row: name of its row of the catalogue, which another GPU never has; None if it has none.
       cores: multiprocessors.
-      bandwidth: of device memory, in bytes per second.
+      bandwidth: bandwidth of device memory, in bytes per second.
       l2_bytes: size of the L2 cache.
       vector_flops: float32 operations per second outside the tensor cores.
       peak_flops: dense operations per second of the tensor cores, by type of the operands.

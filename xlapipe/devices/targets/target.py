@@ -21,7 +21,7 @@ class Target:
       name: part of folder names under `hlo_dumps/`: letters, digits, `.`, `_` and `-`.
       description: the device's name, e.g. `NVIDIA H200 141GB HBM3e`.
       config_text: a GpuTargetConfigProto in text form, or a TPU's configuration in the same form.
-      compute_capability: of a GPU, e.g. `9.0`; empty for a TPU.
+      compute_capability: compute capability of a GPU, e.g. `9.0`; empty for a TPU.
       device_memory_bytes: the memory of one device.
       source: where the configuration came from.
       platform: jax's name of the vendor's platform; see `xlapipe.devices.platforms`.

@@ -39,8 +39,8 @@ class Named:
 
     Attributes:
       description: the device's own name.
-      memory_bytes: of the device.
-      compute_capability: of a GPU; empty for a TPU.
+      memory_bytes: memory of the device.
+      compute_capability: compute capability of a GPU; empty for a TPU.
     """
 
     name: str

@@ -31,7 +31,7 @@ class Step:
     Attributes:
       failed: the expectations that fail.
       bad: whether the plan is worse than the first one's.
-      less_bytes: of temporary memory than the first one's; negative if it is more.
+      less_bytes: bytes of temporary memory below the first one's; negative if above.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Bisection:
     Attributes:
       steps: the compiled candidates, in the order of the candidates.
       good, bad: neighbours in that order; None if the last candidate is as good as the first.
-      difference: of the plans of `good` and `bad`.
+      difference: difference of the plans of `good` and `bad`.
     """
 
     steps: tuple[Step, ...]

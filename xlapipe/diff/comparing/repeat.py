@@ -22,9 +22,9 @@ class Parting:
     """The first difference of a compile from the first one.
 
     Attributes:
-      number: of the compile, from 2.
+      number: number of the compile, from 2.
       stage: the first file of XLA's that differs, in the order of the compiler's stages.
-      line: of that file, from 1.
+      line: line of that file, from 1.
       first, other: the line in both compiles; empty after the end of a text.
       plan_differs: whether the plans differ also in their normal form, i.e. not only in names.
     """

@@ -66,7 +66,7 @@ def jobs_of_options(
     Args:
       common: options of both compiles.
       options: XLA options of the second one.
-      label: of the second one.
+      label: label of the second one.
     """
     default, other = jobs_to_compare(workload, [common, replace(common, options=options)])
     return {"XLA's default options": default, label: other}

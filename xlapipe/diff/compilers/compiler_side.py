@@ -77,7 +77,7 @@ class CompilerSide:
       basis: how exact the figures are.
       own_peak_bytes: what a call takes at its worst beyond its arguments: what XLA reserves for it,
         what Inductor's wrapper holds.
-      in_use_bytes: of that, what holds a live value at the worst moment; None if not known.
+      in_use_bytes: the part that holds live values at the worst moment; None if not known.
       argument_bytes, output_bytes: None if not known.
       kept_bytes: outputs for the backward pass only; None if unknown.
       reused_bytes: arguments whose memory outputs take, or that the call frees.

@@ -61,7 +61,7 @@ class CanonicalHlo:
     Attributes:
       names: canonical names of the entry's instructions, by name.
       reading_nothing: the names that kernels of instructions without operands have.
-      orders: of the outputs of fusions, by name in the text that is not canonical.
+      orders: orders of the outputs of fusions, by name in the text that is not canonical.
     """
 
     text: str

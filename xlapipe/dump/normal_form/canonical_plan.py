@@ -24,7 +24,7 @@ def canonical_plan(text: str, module: CanonicalHlo) -> str:
     """The canonical form of a plan's normal form.
 
     Args:
-      module: of the same dump.
+      module: module of the same dump.
     """
     sections = re.split(r"(?m)^(?=\[\w+\]$)", text)
     return "".join(_canonical_section(section, module) for section in sections if section)

@@ -77,7 +77,7 @@ class ConstantDifference:
     Attributes:
       is_same: whether the values are the same within the tolerance.
       element: the number of the element that differs most, if it is known.
-      values: of that element.
+      values: values of that element.
     """
 
     golden: Constant
@@ -164,7 +164,7 @@ def places_of(
     """Where a step uses constants of these values, e.g. `step.py:12`.
 
     Args:
-      text: of the optimised module, with digests.
+      text: text of the optimised module, with digests.
       source: the place of an instruction, by its name.
     """
     wanted = {constant.digits for constant in constants}

@@ -170,7 +170,7 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     This alone decides whether a plan is its golden's: for `dump`, for tests and for devices.
 
     Args:
-      name: of the golden.
+      name: name of the golden.
     """
     comparison = compare(golden, new)
     if comparison.stage is None:

@@ -28,7 +28,7 @@ def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> Pa
     """Parse a whole HLO text.
 
     Args:
-      source_lines: of the instructions, if the text has none.
+      source_lines: source lines of the instructions, if the text has none.
 
     Raises:
       DumpError: the text has another form, or ends before the entry computation does.

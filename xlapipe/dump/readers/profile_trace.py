@@ -20,7 +20,7 @@ def kernel_events(content: bytes, device: int = 0) -> list[KernelEvent]:
     """Kernels and copies of XLA programs on one device, in the order of their start.
 
     Args:
-      content: of an `.xplane.pb` file.
+      content: content of an `.xplane.pb` file.
       device: position among the GPUs of the trace.
 
     Raises:
@@ -38,7 +38,7 @@ def call_intervals(content: bytes, annotation: str) -> list[CallInterval]:
     """The intervals of an annotation (`jax.profiler.TraceAnnotation`) on the host, by start.
 
     Args:
-      content: of an `.xplane.pb` file.
+      content: content of an `.xplane.pb` file.
       annotation: its name.
 
     Raises:

@@ -51,7 +51,7 @@ class ModuleReader:
     """Reads one module, with caches for data that many instructions share.
 
     Args:
-      lines: of the module's instructions; None if the module itself has them.
+      lines: lines of the module's instructions; None if the module itself has them.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) ->
     """Like `read_proto`, without checking the plan's invariants.
 
     Args:
-      lines: of the instructions, if they are not in the module.
+      lines: lines of the instructions, if they are not in the module.
     """
     if lines is not None:
         check_module(lines, data, where=where)

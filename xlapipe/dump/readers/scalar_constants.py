@@ -56,7 +56,7 @@ def _of_proto(shape: Shape, literal: bytes) -> float | int | None:
 
 
 def _finite(value: float, element: str) -> float | None:
-    """The value rounded to its type: text has only the digits that distinguish its neighbours."""
+    """The value in its type: text has only the digits that distinguish it from its neighbours."""
     try:
         rounded: float = (
             struct.unpack("f", struct.pack("f", value))[0] if element == "f32" else value

@@ -42,7 +42,7 @@ class SourceLines:
 
     Attributes:
       module_sha256: digest of the serialised HloProto that the names are of.
-      locations: of the frames; numbers of locations and frames count from 1.
+      locations: locations of the frames; numbers of locations and frames count from 1.
       frames: the location and the parent of each frame, 0 for none.
       instructions: names of the instructions of each frame, separated by spaces.
       requested_dots: a line for each of the manifest's, or None.

@@ -30,7 +30,7 @@ class DumpTexts:
       live_range: `*live-range.txt`.
       hlo: `*after_optimizations.txt`.
       thunks: `*thunk_sequence_after_thunk_passes.txt`, or `*thunk_sequence.txt`.
-      lines: of the instructions; None if they are in `hlo`.
+      lines: lines of the instructions; None if they are in `hlo`.
     """
 
     assignment: SourceText

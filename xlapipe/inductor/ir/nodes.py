@@ -17,7 +17,7 @@ class Dependency:
     Attributes:
       kind: `MemoryDep` (elements at an index), `StarDep` (the whole buffer) or `WeakDep` (order
         only, nothing is read).
-      index, ranges: of a MemoryDep, as printed.
+      index, ranges: index and ranges of a MemoryDep, as printed.
     """
 
     kind: str
@@ -68,11 +68,11 @@ class IrNode:
         classes of its parts.
       kernel: what an extern node calls; None where the dump prints None or nothing.
       parts: the nodes of a fused one.
-      layouts: of buffers and arguments that it names.
+      layouts: layouts of buffers and arguments that it names.
       body: lines of the loop's body; None for a node without a loop.
       triton: lines of the Triton kernel; None if the dump has none.
       iteration: as printed, e.g. `(32768, 1)`.
-      sizes: of the loops and of the reduction loops, as printed, e.g. `([128, 256], [])`.
+      sizes: sizes of the loops and of the reduction loops, as printed, e.g. `([128, 256], [])`.
     """
 
     name: str

@@ -15,7 +15,7 @@ class GivenArgument:
 
     Attributes:
       group: arguments of one group share a storage; None for an argument that the caller keeps.
-      size_bytes: of that storage.
+      size_bytes: size of that storage.
     """
 
     group: int | None
@@ -27,7 +27,7 @@ class Known:
     """What other files state about the graph.
 
     Attributes:
-      layouts: of buffers and arguments, from IR or FX graphs.
+      layouts: layouts of buffers and arguments, from IR or FX graphs.
       given: by argument name; empty if no forward graph was found.
       gives_by_name: whether arguments that are not named as parameters, inputs or tangents are
         given away, as assumed for a backward graph alone.

@@ -43,7 +43,7 @@ class TritonKernel:
     """One kernel's definition.
 
     Attributes:
-      name: of the wrapper's variable.
+      name: name of the wrapper's variable.
       source: text of the kernel's module.
       line: number in the file.
       origins: the operators in the comment above it, e.g. `aten.mul`.

@@ -28,7 +28,7 @@ class TempBuffer:
     """A region of temp that one value, or several in place of each other, are in.
 
     Attributes:
-      name: of the first value.
+      name: name of the first value.
       color: XLA's number of its memory space; buffers of different colors share no memory.
       nodes: numbers of the instructions that write or read it.
     """

@@ -52,7 +52,7 @@ class AllocatorDump:
 
     Attributes:
       start: offset of the first character in the log.
-      name: of the allocator, e.g. `GPU_0_bfc`.
+      name: name of the allocator, e.g. `GPU_0_bfc`.
       requested: exact if the allocator printed a rounded size, which is a multiple of 256.
       tolerated: whether the caller continues without this allocation.
       limit_bytes: the most that the allocator may take from the device.

@@ -46,7 +46,7 @@ def cause_on_gpu(
     Args:
       text: the log.
       start: offset of the message.
-      dump: of the same failure, if the log has one.
+      dump: dump of the same failure, if the log has one.
     """
     near = text[max(0, start - _NEAR) : start + 300]
     frames = traceback_before(text, start)

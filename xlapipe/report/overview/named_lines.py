@@ -36,7 +36,7 @@ def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator
     """The lines for each name.
 
     Args:
-      names: of values (`fusion.12`, `fusion.12{0}`), source lines (`gpt.py:63`, or the end of a
+      names: values (`fusion.12`, `fusion.12{0}`), source lines (`gpt.py:63`, or the end of a
         path), or arguments (`params`, `cache[0]['k']`).
 
     Raises:

@@ -45,7 +45,7 @@ class LineRow:
       shapes: with the number of values of each, most bytes first.
       until: lines at which lifetimes end, most bytes first.
       until_phase: the phase of most of them.
-      in_place_bytes: of arguments that an output is written over.
+      in_place_bytes: bytes of arguments that an output is written over.
     """
 
     name: str

@@ -35,7 +35,7 @@ def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Tex
     """The lines.
 
     Args:
-      name: of the dump, for the next command.
+      name: name of the dump, for the next command.
       width: in characters; only the parts of a name are never broken.
     """
     head = list(_head(overview, width))

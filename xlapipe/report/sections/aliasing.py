@@ -25,7 +25,7 @@ class AliasGroup:
       answer: one of the constants of this module.
       arguments: paths of all arguments.
       outputs: paths of the outputs in their memory, in the order of `arguments`.
-      size_bytes: of all of them.
+      size_bytes: size of all of them.
     """
 
     argument: str

@@ -57,7 +57,7 @@ class ProgramProfile:
     """A program of the calibration, as it ran.
 
     Attributes:
-      wall_seconds: of calls without the profiler.
+      wall_seconds: seconds of calls without the profiler.
     """
 
     name: str
@@ -82,7 +82,7 @@ def calibration_of(
     """The calibration that follows from the profiles of `probes`.
 
     Args:
-      device: of the GPU, from its datasheet.
+      device: speeds of the GPU, from its datasheet.
     """
     samples = [sample for profile in profiles for sample in _samples(profile, device)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)

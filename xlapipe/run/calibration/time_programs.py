@@ -35,7 +35,7 @@ class TimedCalls:
     """What the profiler saw of some calls of one program.
 
     Attributes:
-      wall_seconds: of calls without the profiler.
+      wall_seconds: seconds of calls without the profiler.
     """
 
     events: tuple[KernelEvent, ...]

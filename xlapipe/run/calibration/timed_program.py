@@ -65,7 +65,7 @@ class TimedProgram:
       args: pytrees of `Arg`.
       carried: whether the first argument is donated, and the first result takes its place in the
         next call.
-      options: of XLA.
+      options: options of XLA.
     """
 
     fn: Callable[..., Any]

@@ -21,10 +21,10 @@ class HeldAtPeak:
     """Values of a plan that are alive at its peak, from the forward to the backward pass.
 
     Attributes:
-      holder: of each value of the forward pass that is alive then, by number.
+      holder: plan's value for each value of the forward pass that is alive then, by number.
       others: those that hold no value as the forward pass computes it, such as its partial sums;
         the largest first, without small ones.
-      counted_bytes: of all that is kept then, as `xlapipe show` counts it.
+      counted_bytes: bytes of all that is kept then, as `xlapipe show` counts it.
     """
 
     holder: Mapping[int, CountedValue]

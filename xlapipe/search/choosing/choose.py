@@ -122,7 +122,7 @@ def choose(
       limit_bytes: what a total may have, instead of the device's usable memory.
       budget_minutes: no compile starts after so many minutes.
       compiles: the largest number of compiles.
-      options: of every compile, without its target; with a target config, `targets` is its name.
+      options: those of every compile, without target; with a target config, `targets` is its name.
       memory_fraction, reserve_bytes, scheduler, jobs: as for `xlapipe.fit`.
       on_done: called with each row, or the error of its compile.
 

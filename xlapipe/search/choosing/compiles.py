@@ -21,7 +21,7 @@ class Limits:
     """What candidates are compiled with, and how many.
 
     Attributes:
-      options: of every compile; without a target config, its target is the candidate's.
+      options: options of every compile; without a target config, its target is the candidate's.
       at_once: number of compiles that run at the same time.
       memory_fraction, reserve_bytes: as for `xlapipe.fit`.
       limit_bytes: compared with totals instead of the device's usable memory.

@@ -54,7 +54,7 @@ class ChoiceRow:
 
     @property
     def rank(self) -> tuple[float, float, bool, int, int]:
-        """Sort key: the fastest row first; of equal ones the step as written, then the smaller."""
+        """Sort key: the fastest row first; of equal rows, the step as written, then the smaller."""
         seconds = self.seconds_per_item
         unknown = float("inf") if seconds is None else seconds
         changed = self.candidate.change is not None

@@ -44,10 +44,10 @@ class SavedRow:
       name: given with `checkpoint_name`; None for others.
       source: `file:line`, relative to the current folder; None if unknown.
       count: number of values; those of all iterations of a loop are one.
-      size_bytes: of all, on all devices.
-      peak_bytes: of those that are alive at the plan's peak, on one device; None if none of the
+      size_bytes: size of all, on all devices.
+      peak_bytes: bytes of those alive at the plan's peak, on one device; None if none of the
         plan's values at the peak has the shape.
-      allocations: that hold them then.
+      allocations: allocations that hold them then.
       again_seconds: estimated, of computing them once more from their own inputs, on one device.
       on_host: whether a policy moves them to the host's memory.
       why: why they are kept.
@@ -93,11 +93,11 @@ class SavedValues:
     Attributes:
       rows: most bytes first.
       other_forms: likewise.
-      total_bytes: of the plan.
+      total_bytes: total of the plan.
       saved_bytes: what the plan keeps for the backward pass at its peak, on one device, as
         `xlapipe show` prints it; arguments and outputs are kept anyway.
       arguments: number of arguments that the backward pass reads, which are kept anyway.
-      arguments_bytes: of them, on all devices.
+      arguments_bytes: bytes of these arguments, on all devices.
       names: that the step gives.
       unmatched: names of a policy that the step does not give.
       not_offloaded: for each name whose values a policy offloads and the plan keeps on the device

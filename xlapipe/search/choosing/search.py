@@ -32,9 +32,9 @@ class Group:
     """The values that a policy cannot distinguish.
 
     Attributes:
-      values: of one key, in their order.
-      saved_bytes: of those that the backward pass needs.
-      size_bytes: of all.
+      values: values of one key, in their order.
+      saved_bytes: bytes of those that the backward pass needs.
+      size_bytes: size of all.
     """
 
     key: PolicyKey
@@ -54,7 +54,7 @@ class Kept:
     """A solution: the groups to keep.
 
     Attributes:
-      kept_bytes: of what is then kept on the device.
+      kept_bytes: bytes of what is then kept on the device.
       again_seconds: estimated, of what is computed again.
       offloaded: the groups to keep in the host's memory.
     """

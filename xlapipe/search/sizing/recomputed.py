@@ -21,7 +21,7 @@ class RecomputedKernel:
         if unknown.
       value_bytes: size of its result, which XLA does not keep in between; None if unknown.
       launches: in a step.
-      floor_seconds: of all launches; None if the GPU's speeds are unknown.
+      floor_seconds: floor of all launches; None if the GPU's speeds are unknown.
     """
 
     instruction: str

@@ -42,7 +42,7 @@ class Change:
 
     Attributes:
       text: the change in words.
-      arguments: of `changed_workload`.
+      arguments: arguments of `changed_workload`.
       options: extra XLA options.
       several_devices: whether it changes the number of devices.
     """
@@ -75,7 +75,7 @@ class Limit:
 
     Attributes:
       limit_bytes: memory of the device that may be used; None if unknown.
-      held_bytes: of it, what the program's arguments and other arrays take already.
+      held_bytes: part of `limit_bytes` that the program's arguments and other arrays use already.
     """
 
     limit_bytes: int | None
