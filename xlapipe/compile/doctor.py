@@ -390,6 +390,6 @@ def _install_quoted(machine: Machine, arguments: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, e.g. (2, 1) of `2.1rc1`; empty if there are none."""
+    """The leading numbers of a version, e.g. (2, 1) of `2.1rc1`; empty without any."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     return tuple(map(int, match.group().split("."))) if match else ()

@@ -61,7 +61,7 @@ class Manifest(CompileFacts):
 
     @property
     def compiled_name(self) -> str:
-        """What a command takes to compile it again."""
+        """Options with which a command recompiles it."""
         return self.reference or self.workload
 
     @property

@@ -137,7 +137,7 @@ class Opened:
 
     @cached_property
     def time_record(self) -> "TimeRecord | None":
-        """Measured times; None if there are none, or if they are of another plan.
+        """Measured times; None if absent, or of another plan.
 
         Raises:
           DumpError: the record is damaged, or of another device than the dump.
@@ -185,7 +185,7 @@ class Opened:
         """The serialised HloProto, with the source lines of its instructions.
 
         Raises:
-          DumpError: there is none.
+          DumpError: the files contain no proto.
         """
         if self.dump is not None:
             proto = read_file(self.path, MODULE)

@@ -142,7 +142,7 @@ def write_time_record(folder: Path, record: TimeRecord) -> Path:
 
 
 def read_time_record(folder: Path) -> TimeRecord | None:
-    """The record in a dump's folder; None if there is none.
+    """The record in a dump's folder, if any.
 
     Raises:
       DumpError: it is damaged.

@@ -78,7 +78,7 @@ def _decode(data: Any, where: str) -> Any:
             f"{kind!r}; fix: read the dump with the version of xlapipe that wrote it"
         )
     try:
-        _ = cls(**arguments)  # refuses what is no parameter
+        _ = cls(**arguments)  # refuses unknown parameters
         expectation = typed(cls, arguments)
     except (TypeError, ValueError, XlapipeError) as error:
         raise DumpError(

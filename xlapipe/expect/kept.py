@@ -16,7 +16,7 @@ class Saved(Expectation):
 
     The name is that of `jax.ad_checkpoint.checkpoint_name`. jax must keep the value, and the plan
     must have a value of its size that is alive from the forward to the backward pass: XLA may also
-    compute a value again inside of kernels.
+    recompute a value inside of kernels.
     """
 
     name: str

@@ -62,7 +62,7 @@ class Phases:
         return Phase.UPDATE
 
     def recomputes(self, name: str) -> bool:
-        """Whether an instruction computes a value of the forward pass again (`jax.checkpoint`)."""
+        """Whether an instruction recomputes a value of the forward pass (`jax.checkpoint`)."""
         return _RECOMPUTED in self._op_name(name)
 
     @cached_property

@@ -36,7 +36,7 @@ def graphs_named(dump: InductorDump, name: str) -> InductorDump:
     """The graphs whose name contains `name`.
 
     Raises:
-      DumpError: there is none.
+      DumpError: no graph has such a name.
     """
     plans = tuple(plan for plan in dump.plans if name in plan.graph)
     if not plans:

@@ -28,7 +28,7 @@ def module_named(directory: Path, name: str) -> Path:
     """The module of a directory whose file's name contains `name`; the largest of several.
 
     Raises:
-      DumpError: there is none.
+      DumpError: no module has such a name.
     """
     paths = modules_in(directory)
     matching = [path for path in paths if name in path.name]

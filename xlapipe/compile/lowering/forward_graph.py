@@ -126,7 +126,7 @@ class ForwardGraph:
       sites: in the order in which they are traced.
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
       arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
-      effects: that happen again where they are in what is computed again.
+      effects: those that are repeated if the equations around them are recomputed.
       decided: keys of what the policy of the step's own `jax.checkpoint` was asked about; empty if
         it is the step's own.
       repeated: what the differentiated functions call several times.

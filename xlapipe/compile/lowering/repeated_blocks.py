@@ -1,4 +1,4 @@
-"""Functions of the user that a forward pass calls again and again, such as a model's blocks.
+"""Functions of the user that a forward pass calls repeatedly, such as a model's blocks.
 
 A traceback has the calls around an equation, but not which iteration of a loop it is of: eight
 equations with the same calls are of eight iterations. The innermost function that contains all of

@@ -1,4 +1,4 @@
-"""Where xlapipe keeps between runs what it can make again."""
+"""Where xlapipe keeps files between runs that it can regenerate."""
 
 import os
 from pathlib import Path

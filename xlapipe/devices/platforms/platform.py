@@ -74,7 +74,7 @@ class Platform:
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
       memory_limit: bytes that XLA's allocator takes on a device, from the device's memory and the
-        process's share of it; XLA computes values again to stay below. None if it is not known.
+        process's share of it; XLA recomputes values to stay below. None if it is not known.
       pads_arrays: whether arrays are padded to tiles, so that a value can need more bytes than its
         elements.
       has_chip_memory: whether XLA places values in the chip's own memory, so that they move between
@@ -91,7 +91,7 @@ class Platform:
       has_chip_grid: whether a topology is a grid of chips, all of which are connected directly,
         whichever host they belong to; otherwise it is hosts and devices of each.
       memory_slop_option, overlap_option: XLA options that lower the memory limit (in percent), and
-        that keep values alive so that transfers overlap; None if there are none.
+        that keep values alive so that transfers overlap, if any.
       refusing_compiler: what refuses a target, and what to do then, for messages.
     """
 

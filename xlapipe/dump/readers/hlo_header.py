@@ -165,7 +165,7 @@ def _name(source: SourceText, number: int, text: str) -> str:
 
 
 def _reference(source: SourceText, number: int, text: str, key: str, limit: int | None) -> int:
-    """The number for `key` in `text`; 0 if there is none."""
+    """The number for `key` in `text`; 0 if absent."""
     value = fields(text).get(key, "0")
     if not value.isdecimal():
         source.fail_at(number, f"a number for {key}")

@@ -148,7 +148,7 @@ def _by_picture(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | N
 
 
 def traceback_before(text: str, start: int) -> str:
-    """The traceback that ends with the message; empty if there is none."""
+    """The traceback that ends with the message; empty if absent."""
     begin = text.rfind(_TRACEBACK, max(0, start - 60_000), start)
     if begin < 0:
         return ""

@@ -25,7 +25,7 @@ class SourceTexts:
         self.newer: set[str] = set()
 
     def of(self, source: SourceLine | None) -> str:
-        """The text of a line without indentation; empty if there is none."""
+        """The text of a line without indentation; empty if absent."""
         if source is None:
             return ""
         if source.file not in self._lines:

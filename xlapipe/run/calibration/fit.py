@@ -262,7 +262,7 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
 def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
     """The host's part of a call, of programs that do not wait for the host between kernels.
 
-    The sum of absolute errors is least, by least squares that are weighted again and again
+    The sum of absolute errors is least, by least squares that are reweighted repeatedly
     (Schlossmacher, An iterative technique for absolute deviations curve fitting, 1973).
     """
     rows, rest = [], []

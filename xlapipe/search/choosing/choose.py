@@ -407,7 +407,7 @@ def forward_graph_at(path: Path) -> ForwardGraph:
 
 
 def target_device(target: str) -> Device:
-    """The GPU whose speeds order what is computed again on a target."""
+    """The GPU whose speeds order what is recomputed on a target."""
     device = device_of_target(target) or device_of_target(_REFERENCE)
     assert device is not None
     return device

@@ -168,7 +168,7 @@ def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
 
 
 def chosen_values(kept: Kept, place: Place) -> Change:
-    """The policy that keeps some groups, on the device or the host, and computes others again."""
+    """The policy that keeps some groups, on the device or the host, and recomputes others."""
     texts = [_listed("keep", kept.groups)] if kept.groups else []
     if kept.offloaded:
         texts.append(f"{_listed('offload', kept.offloaded)} to the host")

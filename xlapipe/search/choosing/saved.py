@@ -193,7 +193,7 @@ def saved(
 def freeing(
     workload: str, target: str, options: CompileOptions, graph: ForwardGraph, free_bytes: int
 ) -> tuple[Freed, ...]:
-    """For each place of a policy, the change with the least to compute again for so many bytes.
+    """For each place of a policy, the change with the least recomputation for so many bytes.
 
     Bytes of the forward pass are not those of the plan: XLA keeps values in other forms, and each
     device has a part of them. If a plan frees too few bytes, fewer are kept in another compile.

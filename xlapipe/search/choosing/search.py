@@ -1,7 +1,7 @@
 """Which values of a forward pass to keep for a budget of bytes: a mixed-integer program.
 
 Groups of values that a policy cannot distinguish are kept or not; a value that the backward pass
-needs is kept, moved to the host's memory or computed again, and so are the inputs of what is
+needs is kept, moved to the host's memory or recomputed, and so are the inputs of what is
 computed again (as in Checkmate, arXiv 1910.02653, without its schedule). The seconds are estimates
 from bytes and operations: they only order what is compiled.
 """
@@ -20,7 +20,7 @@ from xlapipe.devices.targets.device import Device
 _FUSED_SHARE = 0.25
 _UNFUSED = ("dot_general", "conv_general_dilated", "sort", "gather", "scatter", "scatter-add")
 _FUSED_INTO_NOTHING = ("reduce", "cum", "custom", "pallas", "ffi", "top_k", "argm")
-# Groups below this share of all saved bytes are computed again: a policy stays short.
+# Groups below this share of all saved bytes are recomputed: a policy stays short.
 _LEAST_SHARE = 1e-3
 _SOLVER_SECONDS = 10.0
 # Bytes per second between device and host: 256 MiB took 5.06 ms on an H100 and an H200.
@@ -55,7 +55,7 @@ class Kept:
 
     Attributes:
       kept_bytes: bytes of what is then kept on the device.
-      again_seconds: estimated, of what is computed again.
+      again_seconds: estimated time of what is recomputed.
       offloaded: the groups to keep in the host's memory.
     """
 
@@ -98,7 +98,7 @@ def seconds_of(value: ForwardValue, device: Device) -> float:
 def keep_within(
     values: Sequence[ForwardValue], budget_bytes: int, device: Device, *, offload: bool = False
 ) -> Kept | None:
-    """The groups to keep so that least is computed again.
+    """The groups to keep so that least is recomputed.
 
     Args:
       values: those that a policy decides about; what they are computed from beside them is there.

@@ -53,7 +53,7 @@ class PlannedMemory:
       outside: memory outside the plan; None on a TPU.
       reserved_bytes: what must stay free for other live arrays and programs.
       missing: instructions that may need more memory on the device; it is not in the total.
-      rematerialised: number of instructions that XLA computes again to save memory, because its
+      rematerialised: number of instructions that XLA recomputes to save memory, because its
         estimate exceeded its limit: the share of the device's memory that the process may use.
         Without them the plan would be larger and faster.
       recomputed: the kernels among them, the longest floor first.

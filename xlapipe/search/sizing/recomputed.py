@@ -14,7 +14,7 @@ _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedKernel:
-    """A kernel that is computed again.
+    """A kernel that is computed a second time.
 
     Attributes:
       source: line of the program that the kernel computes, relative to the current folder; None
