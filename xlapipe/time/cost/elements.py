@@ -36,7 +36,7 @@ def array_of(shape: Shape) -> Array:
 
 
 class ElementCounts:
-    """Counts elements that are read, for the instructions of one module."""
+    """Count elements that are read, for the instructions of one module."""
 
     def __init__(self, module: HloModule) -> None:
         self._module = module
@@ -84,7 +84,7 @@ class ElementCounts:
             if instruction.parameter_number is not None:
                 reads[instruction.parameter_number] = _bytes_of(count, own)
                 continue
-            # Most instructions. To skip the bytes of their operands saves a third of the time.
+            # Most instructions: skipping the bytes of their operands saves a third of the time.
             if instruction.opcode in _ONE_FOR_ONE and not instruction.operand_indices:
                 for name in instruction.operands:
                     shape = body.by_name[name].shape
@@ -171,7 +171,7 @@ def _operand_array(
 
 
 def _bytes_of(elements: int, array: Array) -> int:
-    """Bytes of so many elements of an array, at most all of them."""
+    """Bytes of this number of elements of an array, at most all of them."""
     if elements >= array.elements:
         return array.size_bytes
     return -(-array.size_bytes * elements // array.elements)

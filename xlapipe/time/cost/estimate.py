@@ -10,7 +10,7 @@ from typing import Any
 
 from xlapipe.plans.hlo import Instruction
 
-# The key of XLA's performance model that has no name.
+# The key of XLA's unnamed performance model.
 DEFAULT_MODEL = "default"
 _INDEXING, _GEMM, _SOL = "indexing-cost-model", "experimental-gemm-cost-model", "sol"
 _COLLECTED = '"reification_cost":[{'

@@ -22,12 +22,12 @@ from xlapipe.time.cost.library_calls import library_call
 
 VECTOR = "vector"
 _ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")
-# Products of cuDNN's flash attention: two forward; five backward, one of them computed again.
+# Products of cuDNN's flash attention: two forward; five backward, one of them recomputed.
 _ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
 
 
 class Flops:
-    """Counts operations for the instructions of one plan."""
+    """Count operations for the instructions of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._module = module

@@ -8,12 +8,12 @@ from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.plan import Plan
 
-# The carry of a loop stays where it is.
+# A loop carries its values in place.
 _IN_PLACE = frozenset({"while"})
 
 
 class MemoryOf:
-    """Finds the memory of operands and results of one plan."""
+    """Find the memory of operands and results of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._plan = plan

@@ -27,19 +27,19 @@ class Residency:
         # Bytes of each memory, and when it was last touched: a position in `_touches`.
         self._resident: dict[Hashable, tuple[int, int]] = {}
         self._touches: list[Hashable] = []
-        # No position before it is that of a resident memory.
+        # No memory at an earlier position is resident.
         self._oldest = 0
         self._total = 0
         # What each change replaced, so that branches need no copy of the whole cache.
         self._replaced: list[tuple[Hashable, tuple[int, int] | None]] = []
 
     def mark(self) -> Mark:
-        """The present state."""
+        """The current state."""
         self._skip_stale()
         return Mark(len(self._replaced), len(self._touches), self._oldest, self._total)
 
     def restore(self, mark: Mark) -> None:
-        """Forgets what was touched since a mark."""
+        """Restore the state of a mark."""
         for memory, before in reversed(self._replaced[mark.changes :]):
             if before is None:
                 del self._resident[memory]
@@ -50,7 +50,7 @@ class Residency:
         self._oldest, self._total = mark.oldest, mark.total_bytes
 
     def launch(self, touched: Touched) -> int:
-        """Records what a kernel touches; returns the bytes of its reads that may be in the cache.
+        """Record what a kernel touches; return the bytes of its reads that may hit the cache.
 
         A read of a part is served only if the whole is in the cache: which part was touched before
         is unknown, e.g. a slice at another offset in each trip of a loop.
@@ -79,7 +79,7 @@ class Residency:
             self._shrink_oldest(self._total - self._capacity)
 
     def _shrink_oldest(self, excess: int) -> None:
-        """Evicts as many bytes as are too many, at most the whole of the oldest memory."""
+        """Evict the bytes in excess of the cache's size, at most the whole of the oldest memory."""
         self._skip_stale()
         memory = self._touches[self._oldest]
         entry = self._resident[memory]
@@ -91,7 +91,7 @@ class Residency:
         self._total -= min(entry[0], excess)
 
     def _skip_stale(self) -> None:
-        """Advances to the oldest memory that is resident and was not touched again later."""
+        """Advance to the oldest memory that is resident and was not touched again later."""
         while self._oldest < len(self._touches):
             entry = self._resident.get(self._touches[self._oldest])
             if entry is not None and entry[1] == self._oldest:

@@ -9,9 +9,9 @@ from xlapipe.plans.loops import find_loops
 from xlapipe.plans.opcodes import ALLOCATE_BUFFER, NO_KERNEL
 
 SEPARATE_FIRST_TRIPS = 3
-"""How many loops around each other have their first trip, with a colder cache, apart from the rest.
+"""Nesting depth up to which a loop's first trip, with a colder cache, is visited separately.
 
-The body of one further inside is visited once for all trips: else each level would double the work.
+The body of a deeper loop is visited once for all trips: else each level would double the work.
 """
 
 

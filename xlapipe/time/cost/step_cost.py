@@ -1,8 +1,8 @@
 """The cost of one step: bytes, operations and floor of every kernel and of the whole.
 
-The floor of a kernel is the time that a GPU needs at least: its bytes in device memory at full
-bandwidth, its operations at the peak, or its bytes on the wire at the link's bandwidth, whichever
-takes longest. Launches, latencies and imperfect access patterns come on top.
+The floor of a kernel is its roofline time: its bytes in device memory at full bandwidth, its
+operations at the peak, or its bytes on the wire at the link's bandwidth, whichever takes longest.
+Launches, latencies and uncoalesced accesses take additional time.
 """
 
 from collections import Counter
@@ -135,7 +135,7 @@ class StepCost:
       kernels: in the order of their first launch.
       traffic: bytes read and written; the least with the cheapest branches, the most with the
         most expensive ones and everything that kernels may touch in addition.
-      floors: seconds that kernels need one after another, and asynchronous ones beside them.
+      floors: seconds of kernels that run one after another, and of asynchronous ones beside them.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
         and what it touches.
@@ -161,7 +161,7 @@ class StepCost:
 
     @property
     def floor_seconds(self) -> float | None:
-        """The least time of a step; asynchronous kernels may be hidden beside the others."""
+        """The lower bound of a step's time; asynchronous kernels may overlap with the others."""
         return None if self.floors is None else max(self.floors[0].low, self.floors[1].low)
 
     @cached_property
@@ -238,7 +238,7 @@ class _Totals:
 
 
 class _Walk:
-    """Visits the kernels in order, and twice those of loops, but for loops deep inside others."""
+    """Visit the kernels in order: those of loops twice, except in deeply nested loops."""
 
     def __init__(self, plan: Plan, device: Device | None) -> None:
         assert plan.module is not None
@@ -410,7 +410,7 @@ class _Walk:
             compute += flops / peak if peak else 0.0
         collective = self._collectives.get(kernel.name)
         link = 0.0
-        # Between hosts it is not the link within a host that bounds it.
+        # Between hosts, the link within a host is not the bottleneck.
         inside = collective is not None and not spans_hosts(collective, self._plan.topology)
         if inside and collective is not None and device.link_bandwidth:
             link = _link_bytes(collective) / device.link_bandwidth
@@ -456,7 +456,7 @@ def _multiplied(kernel: KernelCost, times: int) -> KernelCost:
 
 
 def _sum(first: KernelCost | None, second: KernelCost) -> KernelCost:
-    """Launches of one kernel together, which have the same types and models."""
+    """Total of one kernel's launches, which have the same types and models."""
     if first is None:
         return second
     return replace(

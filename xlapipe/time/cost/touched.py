@@ -60,7 +60,7 @@ class Touched:
         return sum(write.size_bytes for write in self.writes)
 
     def of_total(self, total_bytes: int) -> "Touched":
-        """The same with this number of bytes in total.
+        """The same accesses with this number of bytes in total.
 
         Writes are kept whole if the bytes are enough for them. The rest are reads of each operand
         in proportion to its size; bytes beyond all operands are repeated reads.
@@ -73,7 +73,7 @@ class Touched:
 
 
 def _scaled(accesses: tuple[Access, ...], most_bytes: int) -> tuple[Access, ...]:
-    """The same in proportion, of at most so many bytes in total."""
+    """The same accesses scaled in proportion to at most this number of bytes in total."""
     whole_bytes = sum(access.size_bytes for access in accesses)
     if whole_bytes <= most_bytes:
         return accesses
@@ -84,7 +84,7 @@ def _scaled(accesses: tuple[Access, ...], most_bytes: int) -> tuple[Access, ...]
 
 
 class TouchedBytes:
-    """Computes `Touched` for the instructions of one plan."""
+    """Compute `Touched` for the instructions of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._module = module

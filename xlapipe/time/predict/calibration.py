@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
-# GPUs of the calibrations that do not state how many their collectives were among.
+# GPUs per collective in calibrations that do not state their number.
 _GPUS = 2
 _MAX_BYTES = 16 * 1024 * 1024
 _Stated: TypeAlias = Annotated[Line, Meta(min_length=1)]
@@ -76,9 +76,9 @@ class Constants:
     """Constants of the formulas; seconds, bytes per second and operations per second.
 
     Attributes:
-      launch_seconds: of a kernel that does nothing.
+      launch_seconds: of an empty kernel.
       cold_seconds: additional, if it reads data that is not in the L2 cache.
-      bandwidth, l2_bandwidth: of device memory and of the L2 cache, as kernels reach them.
+      bandwidth, l2_bandwidth: of device memory and of the L2 cache, as kernels achieve them.
       l2_bytes: that the L2 cache holds from one kernel to the next.
       operation_rate: of simple float32 operations on elements.
       thread_rate: threads per second that start and end.
@@ -207,7 +207,7 @@ class Calibration:
 
     @property
     def times_collectives(self) -> bool:
-        """Whether collectives were timed on this very GPU."""
+        """Whether collectives were timed on this GPU itself, not on another of its generation."""
         own = (self.of_kind(kind).kernels((0,)) for kind in COLLECTIVES if self.of_kind(kind).lines)
         return self.scaled_from is None and any(not kernel.device for (kernel,) in own)
 
@@ -300,7 +300,7 @@ def _rounded(value: float) -> float:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Reads a calibration file.
+    """Read a calibration file.
 
     Raises:
       CalibrationError: it cannot be read, or a line is not what it must be.

@@ -1,7 +1,7 @@
-"""Values that a gather's indices have, as far as a plan states them.
+"""Values of a gather's indices, as far as a plan states them.
 
-Indices are often computed: from an iota, from sizes, from a few numbers. What is computed from
-arrays whose values nobody knows is as if they were random.
+Indices are often computed from an iota, from sizes or from a few numbers. What is computed from
+arrays with unknown values counts as random.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from xlapipe.plans.hlo import Instruction
 
 Array = np.ndarray[Any, Any]
-# Unknown integers are below this number, and so large that a remainder spreads them evenly.
+# Unknown integers are below this number, large enough that a remainder spreads them evenly.
 _UNKNOWN = 1 << 30
 _INTEGERS = ("s", "u")
 
@@ -62,7 +62,7 @@ def unknown_values(element: str, places: Array, number: int) -> Array:
     Args:
       element: the type: integers are uniform and large, floats normal, `pred` either.
       places: of the elements.
-      number: of the array, of which others have other values.
+      number: seed of the array: another one gives other values.
     """
     # Steele et al., Fast splittable pseudorandom number generators, 2014.
     bits = places.astype(np.uint64) + np.uint64((number + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
@@ -101,6 +101,6 @@ def computed_values(instruction: Instruction, values: Sequence[Array]) -> Array 
 
 
 def within(values: Array, low: Array | int, high: Array | int) -> Array:
-    """Unknown values as they are within limits; others stay."""
+    """Unknown values reduced to a range; other values unchanged."""
     inside = low + np.abs(values).astype(np.int64) % np.maximum(1, high - low + 1)
     return np.where(np.abs(values) >= _UNKNOWN >> 12, inside, values)

@@ -1,4 +1,4 @@
-"""The launches of a step in order: what each finds in the L2 cache, and how the host starts it."""
+"""The launches of a step in order: their L2 cache hits, and how the host starts them."""
 
 import re
 from collections import Counter
@@ -40,7 +40,7 @@ class Launch:
     """One launch of a kernel.
 
     Attributes:
-      cached_bytes: of its reads, those that the L2 cache may hold.
+      cached_bytes: bytes of its reads that may hit the L2 cache.
       graph: number of the command buffer that has it; None outside of one.
       graph_size: kernels of that command buffer.
     """
@@ -53,7 +53,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop: the first trip, and another one that stands for the rest.
+    """A loop: its first trip, with a colder cache, and another that represents the rest.
 
     Attributes:
       trips: number of trips; None if unknown, in which case one is listed.
@@ -75,7 +75,7 @@ Step = Launch | Loop | Branches
 
 
 def launches_of(plan: Plan, cost: StepCost, l2_bytes: int) -> tuple[Step, ...]:
-    """The launches of one step that follows an equal one, whose last values are still in the cache.
+    """The launches of a step after an identical one, whose last values are still in the L2 cache.
 
     Args:
       l2_bytes: size of the cache.
@@ -130,7 +130,7 @@ class _Walk:
 def thunks_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, Thunk]:
     """The thunk that launches each kernel, by name; empty if the two do not correspond.
 
-    A sort has a thunk for each of its kernels, of which the first counts.
+    A sort has one thunk per kernel; only the first is kept.
     """
     sites = list(sites_of(nodes))
     thunks: list[Thunk] = []
@@ -152,7 +152,7 @@ def thunks_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, Thunk]:
 
 
 def _overwrites_its_operand(site: Site, plan: Plan) -> bool:
-    """Whether it is a sort or solves for a triangle: a copy before it is part of it."""
+    """Whether a kernel is a sort or triangular solve: a copy before it is part of it."""
     inner, module = site.inner, plan.module
     if inner.opcode == "sort" or "triangularSolve" in (inner.custom_call_target or ""):
         return True

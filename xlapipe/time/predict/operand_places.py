@@ -30,7 +30,7 @@ def element_bytes(shape: Shape) -> int:
 
 
 def unravelled(place: Array, shape: Shape) -> Index:
-    """The index of each place in the order of memory."""
+    """The index of each offset in memory order."""
     index: list[Array] = [place] * len(shape.dims)
     for dim in minor_to_major(shape):
         size = max(1, shape.dims[dim])
@@ -40,7 +40,7 @@ def unravelled(place: Array, shape: Shape) -> Index:
 
 
 def raveled(index: Sequence[Array], shape: Shape) -> Array:
-    """The place in memory of each index, in elements."""
+    """The offset in memory of each index, in elements."""
     place: Any = np.zeros(len(index[0]), np.int64) if index else np.zeros(1, np.int64)
     stride = 1
     for dim in minor_to_major(shape):
@@ -123,7 +123,7 @@ def number_of_terms(instruction: Instruction, operand: Shape) -> int:
 def terms_of(
     instruction: Instruction, operand: Shape, index: Index, count: int
 ) -> Iterator[tuple[Index, Array]]:
-    """Where each thread reads some terms of its sum, and which threads have them."""
+    """Elements at which each thread reads sampled terms of its sum, and which threads have them."""
     contraction = instruction.contraction
     assert contraction is not None
     everywhere = np.ones(count, bool)
@@ -162,10 +162,10 @@ def terms_of(
 
 
 def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:
-    """How many terms of a block's sums are the same element: windows of neighbours overlap.
+    """Number of terms of a block's sums that are the same element, where windows overlap.
 
     Args:
-      elements: of the result, that a block has, in the order of memory.
+      elements: of the result, that a block has, in memory order.
     """
     if instruction.opcode != "reduce-window" or instruction.contraction is None:
         return 1.0

@@ -34,8 +34,8 @@ _CONVOLUTION_INTERVALS = 3
 # Host time for launches without the profiler, as a share of that with it: 0.45 to 0.85 in programs
 # of the calibration that are bound by the host.
 _UNPROFILED = 0.7
-# Error for a program that no part of the calibration was fitted to: nine of ten are within e **
-# ±(this + the kernels' own spread); see docs/time.md.
+# Error for a program that no part of the calibration was fitted to: nine of ten are within a factor
+# of e ** ±(this + the kernels' own spread); see docs/time.md.
 _PROGRAM_SPREAD = 0.3
 # Additional error for a GPU that was not measured: nine of ten of 4,000 products of bfloat16 of 50
 # µs or more on an A100, a B200, a GB200 and an RTX PRO 6000 are within e ** ±this of what is
@@ -52,7 +52,7 @@ class PredictedKernel:
     """All launches of one kernel in a step.
 
     Attributes:
-      seconds: of all launches; at least the floor.
+      seconds: of all launches; not less than the floor.
       launch: time of the longest launch, for an explanation.
       at_floor: whether the prediction was below the floor, and is the floor.
     """
@@ -76,7 +76,7 @@ class Prediction:
       at_least_seconds: the lower bound, where `seconds` is None; else None.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
         lower bound.
-      call_seconds: of a call without the profiler, with the host's part; None of a lower bound.
+      call_seconds: of a call without the profiler, including host time; None of a lower bound.
       device: GPU of the prediction; scaled_from: the GPU that was timed, if another.
       assumptions: what is unknown, in words.
       uncounted: assumptions because of which the step may take many times as long.
@@ -95,7 +95,7 @@ class Prediction:
 
     @property
     def text(self) -> str:
-        """The time in microseconds, or what it is at least."""
+        """The time, or its lower bound, in microseconds."""
         if self.seconds is None:
             return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
         return f"{self.seconds * 1e6:,.1f} µs"
@@ -138,7 +138,7 @@ class _Sum:
             self.longest = time
 
 
-# Name of a kernel, its time, and how often; or what a branch launches.
+# Name of a kernel, its time, and number of launches; or the launches of a branch.
 _Launched = list["tuple[str, KernelTime, int] | _Launched"]
 
 
@@ -289,7 +289,7 @@ class _Predictor:
         )
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
-        """States how much longer scatters take if rows meet, which depends on the data."""
+        """State how much longer scatters take if rows contend, which depends on the data."""
         added = [(kernel, kernel.work.updates) for kernel in kernels if kernel.work.updates]
         chosen = [(kernel, updates) for kernel, updates in added if updates.rows_of_a_constant]
         seconds = sum(kernel.seconds for kernel, _ in chosen)
@@ -367,7 +367,7 @@ class _Predictor:
             else:
                 self._branches(step.branches, times * outer)
         clock = self._clock
-        # An iteration, or a whole program, ends with its asynchronous kernels.
+        # An iteration, or a whole program, waits for its asynchronous kernels at its end.
         for *_, end in clock.pending[pending:]:
             clock.busy += max(0.0, end - clock.device)
             clock.device = max(clock.device, end)
@@ -452,7 +452,7 @@ class _Predictor:
             clock.host += interval
         launches = max(0.0, time.launches - 1)
         start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
-        # Further kernels of a library's call wait for their own launches.
+        # Additional kernels of a library call wait for their own launches by the host.
         waiting = 0.0
         if launch.graph is None and launches:
             clock.host += launches * constants.kernel_interval_seconds

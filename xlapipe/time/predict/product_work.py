@@ -33,10 +33,9 @@ _TERMS_OF_SMALL_MATRICES = 300
 # Side of a tile, and least terms of small matrices, without tensor cores.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
-# XLA's tiles without autotune results: those of 16 × 16 for Blackwell, of 16 × 8 for other GPUs, of
-# 64 × 32 for the largest results. A product of more
-# than a round of such tiles gets another one from a tuner: as many elements as fill a round, within
-# these powers of two.
+# XLA's tiles without autotune results: 16 × 16 on Blackwell, 16 × 8 on other GPUs, 64 × 32 for the
+# largest results. For more than a wave of such tiles, a tuner would choose larger ones, whose
+# elements, within these powers of two, make one wave.
 _DEFAULT_TILE = re.compile(
     r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
     r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32)"\]'
@@ -47,8 +46,8 @@ _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 _SAME_PRODUCTS = {"f16": "bf16"}
 # The engines of convolutions also add a bias, and take nearly as long.
 _WITH_A_BIAS, _PLACE_OF_A_BIAS = "BiasActivation", 1.5
-# Element types whose products by cuBLAS were compared with tiles. Where rows of a matrix do not
-# start at multiples of 16 bytes, which `wgmma` needs, blocks take so many times as long.
+# Element types whose products by cuBLAS were compared with tiles. Factors by which blocks slow down
+# if rows of a matrix are not aligned to 16 bytes, as `wgmma` needs.
 _TILED = ("bf16", "f16", "f32")
 _MISALIGNED_32_BITS, _MISALIGNED_16_BITS = 4.0, 2.0
 
@@ -183,7 +182,7 @@ def _by_cublas(
 def _given_to_cublas(
     dot: Instruction, body: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
 ) -> KernelWork:
-    """The work of cuBLAS for the dot of a fusion; another kernel computes what is fused with it."""
+    """The work of cuBLAS for a fusion's dot; a separate kernel computes what is fused with it."""
     moved_bytes = 0
     if any(item.opcode not in _IN_A_CALL for item in body.instructions):
         moved_bytes = dot.shape.size_bytes or 0

@@ -25,7 +25,7 @@ THREADS_OF_A_BLOCK = 128
 _MIXED = 1_000_003
 # Kernels before this one whose results are followed to find values of indices.
 _KERNELS_BEFORE = 3
-# Instructions from an index to what it is computed from, at most, and of all indices.
+# Limits: depth from an index to what it is computed from, and instructions of all indices.
 _DEEPEST, _MOST_VALUES = 100, 2000
 # Instructions that only move values.
 _WITH_VALUES = frozenset(
@@ -44,7 +44,7 @@ class Places:
       threads: number of active threads.
       warps: which warps have an active thread.
       key: equal for equal places.
-      branch: of the branches on the way to them, 0 for none: what is computed in one of them is not
+      branch: identifies the branches on the way, 0 for none: values computed in one branch are not
         known in another.
     """
 
@@ -65,7 +65,7 @@ class Frame(NamedTuple):
 
 
 class ThreadPlaces:
-    """Follows indices through a fusion's body.
+    """Follow indices through a fusion's body.
 
     Attributes:
       body: the frame of what the fusion computes.
@@ -106,7 +106,7 @@ class ThreadPlaces:
         return Places(index, active, int(np.count_nonzero(active)), warps, key)
 
     def _repeated(self, index: Index) -> Array:
-        """Which warps are at the same places as for their threads' elements before."""
+        """Which warps are at the same elements as in the previous element of their threads."""
         warps = THREADS_OF_A_BLOCK // THREADS_OF_A_WARP
         repeated = np.ones((self.blocks, self._unrolled - 1, warps), bool)
         for part in index:
@@ -131,7 +131,7 @@ class ThreadPlaces:
     def operands(
         self, frame: Frame, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Places, bool]]:
-        """Where threads read each operand, and whether that is in a branch."""
+        """Elements of each operand that threads read, and whether they do so in a branch."""
         if instruction.opcode in opcodes.ELEMENTWISE:
             by_name, rank = frame.computation.by_name, len(at.index)
             if all(len(by_name[name].shape.dims) == rank for name in instruction.operands):
@@ -287,7 +287,7 @@ class ThreadPlaces:
             computed = computed_values(instruction, values)
             if computed is not None:
                 return computed
-        # Equal ones have equal values.
+        # Equal indices have equal values.
         places = np.zeros(len(at.active), np.int64)
         for part in at.index:
             places = places * _MIXED + part
@@ -300,7 +300,7 @@ class ThreadPlaces:
     def _made(
         self, frame: Frame, instruction: Instruction, path: tuple[int, ...], at: Places, before: int
     ) -> Array | None:
-        """Values of what a kernel before this one made; None if they are not followed.
+        """Values of a result of an earlier kernel; None if they are not followed.
 
         Args:
           path: of the element of its tuple; none if it is an array.

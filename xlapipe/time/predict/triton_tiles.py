@@ -16,10 +16,10 @@ _STAGES = re.compile(r'"num_stages":(\d{1,3})')
 _STEP = re.compile(r'"sizes":\[([^\]]*)\]')
 _DEPTH = 32  # terms of a step, if a configuration does not state them
 _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
-_REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
+_REGISTERS_OF_A_THREAD = 16  # in addition to a product's accumulators
 _MOST_ELEMENTS = 1 << 40
-_MISALIGNED_ALONE = 1  # what is further misaligned is read one element at a time
-_ALIGNED_BITS = 128  # that a thread moves at once
+_MISALIGNED_ALONE = 1  # beyond it, elements are read alone
+_ALIGNED_BITS = 128  # largest access of a thread
 # Relative cost of a 16-bit element that is read alone, where rows start at odd elements or at
 # others, with one stage and with several. Those use asynchronous copies, which 2 bytes cannot.
 _SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
@@ -38,8 +38,8 @@ class ProductTile:
       stages: pipeline stages: steps whose reads are in flight at once.
       warps: of a block.
       element_bytes: of an operand.
-      misaligned: elements of a step that are read one by one, since the rows of their matrix do not
-        start at multiples of 16 bytes; those that take longer than others count more.
+      misaligned: elements of a step that are read one by one, since the rows of their matrix are
+        not aligned to 16 bytes; weighted by their relative cost.
     """
 
     sides: tuple[float, float]
@@ -90,8 +90,7 @@ class FusionTile:
 
     Attributes:
       sums: longest chain of dependent sums, as a variance depends on a mean.
-      misalignment: of rows of a whole array: how often 16 bytes are halved until rows start at
-        multiples of the rest.
+      misalignment: how often 16 bytes must be halved to give the alignment of a whole array's rows.
       pieces: parts of a tile that are separate in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
@@ -105,8 +104,8 @@ class FusionTile:
 
     @property
     def unaligned_rows(self) -> int:
-        """All rows of a tile, if those of a whole array do not start at multiples of 8 bytes, so
-        that their elements are read one by one; else 1.
+        """All rows of a tile if they are not aligned to 8 bytes, so that threads read their
+        elements one by one; else 1.
         """
         return self.pieces * self.rows_of_a_piece if self.misalignment > _MISALIGNED_ALONE else 1
 

@@ -21,7 +21,7 @@ def unmodelled(plan: Plan, calibration: Calibration) -> Mapping[str, str]:
 
 
 def sentences(plan: Plan, reasons: Mapping[str, str]) -> list[str]:
-    """The same for people: one sentence for all collectives with the same reason."""
+    """The same as text for users: one sentence for all collectives with the same reason."""
     kinds: dict[str, Counter[str]] = {}
     for collective in plan.collectives or ():
         if (reason := reasons.get(collective.instruction)) is not None:

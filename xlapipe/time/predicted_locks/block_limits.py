@@ -35,7 +35,7 @@ def block_limits(text: str) -> dict[str, int]:
 
 
 def excludes_triton(limits: Mapping[str, int]) -> bool:
-    """Whether Triton has no block that is small enough."""
+    """Whether even Triton's smallest block is too large."""
     return any(limit < _LEAST for limit in limits.values())
 
 
@@ -84,7 +84,7 @@ def _regrouped(before: list[int], after: list[int]) -> Iterator[tuple[list[int],
 
 
 def _power_of_two(size: int) -> int:
-    """The largest power of two that divides it."""
+    """The largest power of two that divides a number."""
     return size & -size
 
 

@@ -53,7 +53,7 @@ class _State:
         return (end + last) & _MASK, (b + _rotated(end, 44) + a) & _MASK
 
     def mix(self) -> None:
-        """Takes in the next 64 bytes."""
+        """Hash the next 64 bytes."""
         at, v, w = self._at, self._v, self._w
         x = _rotated(self._x + self._y + v[0] + self._word(at + 8), 37) * _K1 & _MASK
         y = _rotated(self._y + v[1] + self._word(at + 48), 42) * _K1 & _MASK
@@ -66,7 +66,7 @@ class _State:
         self._at += 64
 
     def end(self, left: int) -> tuple[int, int]:
-        """Takes in the last `left` bytes, from the end backwards; the low and the high half."""
+        """Hash the last `left` bytes, from the end backwards; return the low and the high half."""
         (v0, v1), (w0, w1) = self._v, self._w
         x = (self._x + _rotated(v0 + self._z, 49) * _K0) & _MASK
         y = (self._y * _K0 + _rotated(w1, 37)) & _MASK

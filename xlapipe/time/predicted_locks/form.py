@@ -1,4 +1,4 @@
-"""What makes two products or two library calls alike."""
+"""Similarity of two products or of two library calls."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _DOT = re.compile(r" dot\((\w+)\[([\d,]*)\]\S* \w+, (\w+)\[([\d,]*)\]\S* \w+\)(.*)", re.ASCII)
 _DIMENSIONS = re.compile(r"(lhs|rhs)_(batch|contracting)_dims=\{([\d,]*)\}")
 _CALL = re.compile(r'custom-call\((?P<operands>.*)\), (?P<layout>.*)custom_call_target="([^"]*)"')
-# Octaves by which an instruction counts as further away.
+# Octaves added to the distance for other element types, another layout, and other fusion.
 _OTHER_TYPES, _OTHER_LAYOUT, _OTHER_FUSION = 2.0, 1.0, 0.5
 # An octave of work counts as this number of octaves of a size.
 _WORK = 2.0
@@ -17,7 +17,7 @@ _WORK = 2.0
 
 @dataclass(frozen=True)
 class Form:
-    """A product or a library call, as far as its result depends on it.
+    """A product or a library call, by the properties that its result depends on.
 
     Attributes:
       kind: `dot` or the name of a library call, and the element types of the operands.
@@ -38,7 +38,7 @@ class Form:
         return self.kind.startswith("dot ")
 
     def distance(self, other: "Form") -> float | None:
-        """How far the other is, in octaves of sizes; None if nothing can be learned from it."""
+        """Distance to another form, in octaves of sizes; None if they are not comparable."""
         same_call = self.kind.partition(" ")[0] == other.kind.partition(" ")[0]
         both_floats = ("s8" in self.kind) == ("s8" in other.kind)
         if not (same_call and both_floats) or len(self.dimensions) != len(other.dimensions):

@@ -121,7 +121,7 @@ class KnownResults:
         return replace(self, results=tuple(rows))
 
     def without(self, program: str) -> "KnownResults":
-        """Without what is known from this program alone."""
+        """The results without those known from this program alone."""
         rows = (
             replace(row, programs=tuple(name for name in row.programs if name != program))
             for row in self.results
@@ -129,7 +129,7 @@ class KnownResults:
         return replace(self, results=tuple(row for row in rows if row.programs))
 
     def with_results(self, results: Iterable[KnownResult]) -> "KnownResults":
-        """With further results; the programs of equal ones are joined."""
+        """The results and further ones; programs of equal results are joined."""
         rows = {_key(row): row for row in self.results}
         for row in results:
             earlier = rows.get(key := _key(row), row)
@@ -138,12 +138,12 @@ class KnownResults:
         return replace(self, results=tuple(rows.values()))
 
     def with_other_device(self, others: "KnownResults") -> "KnownResults":
-        """With the results of another device of the same architecture."""
+        """The results and those of another device of the same architecture."""
         rows = (replace(row, other_device=True) for row in others.results)
         return replace(self, results=(*self.results, *rows))
 
     def by_fingerprint(self) -> dict[str, KnownResult]:
-        """For each instruction the result of the most programs, the first among equals.
+        """The result of the most programs for each instruction, the first among equals.
 
         A result of another jaxlib is taken only where the installed one has none.
         """
@@ -184,7 +184,7 @@ class KnownResults:
 
     @classmethod
     def read(cls, path: Path) -> "KnownResults":
-        """Reads a table.
+        """Read a table.
 
         Raises:
           TargetError: the file cannot be read, or is not such a table.

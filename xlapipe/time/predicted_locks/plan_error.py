@@ -1,4 +1,4 @@
-"""How far the memory of a plan may be from that of the device, by what its results rest on.
+"""Error bound of a plan's memory against the device's, by the evidence for its results.
 
 Measured on programs whose plan an H200 or an H100 has recorded, each predicted from other
 programs alone (`tests/gpu/predicted_locks.json`). Nearly all errors are whole workspaces of
@@ -12,7 +12,7 @@ from xlapipe.plans.gemms import GemmBackend
 from xlapipe.time.predicted_locks.predict import Basis
 
 WORKSPACE_BYTES = 33_554_432
-"""What cuBLASLt's products share on a GPU of compute capability 9.0."""
+"""Workspace that cuBLASLt's products share on a GPU of compute capability 9.0."""
 SHARE_PREDICTED, SHARE_UNTUNED = 0.02, 0.2
 """Further errors, as shares of the temporary memory."""
 

@@ -1,4 +1,4 @@
-"""Chooses a result for each tuned instruction of a module."""
+"""Choose a result for each tuned instruction of a module."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,7 @@ from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 
-# Further away, in octaves, nothing is learned from a result.
+# Largest distance, in octaves, from which a result is used.
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
 _VOTERS = 9
@@ -23,7 +23,7 @@ _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fi
 
 
 class Basis(StrEnum):
-    """What a result rests on."""
+    """The evidence for a result."""
 
     KNOWN = "known"  # the same instruction is in a known lock
     OTHER_JAXLIB = "of another jaxlib"  # as known or nearest, and of another jaxlib's tuner
@@ -72,7 +72,7 @@ class PredictedLock:
 def predict_lock(
     instructions: Iterable[str], known: KnownResults, *, leave_out: LeaveOut = LeaveOut.NOTHING
 ) -> PredictedLock:
-    """Predicts what the device's tuner would choose.
+    """Predict what the device's tuner would choose.
 
     Args:
       instructions: canonical texts, as of `tuned_instructions`.

@@ -88,7 +88,7 @@ class Measured:
 def join_profile(
     plan: Plan, events: Iterable[KernelEvent], steps: int, calls: Sequence[CallInterval] = ()
 ) -> Measured:
-    """Joins the kernels of `steps` equal steps.
+    """Join the kernels of `steps` equal steps.
 
     Args:
       events: of one device, in any order.
@@ -263,7 +263,7 @@ def _join_by_kernel_name(
     instruction_of: list[str | None],
     position_of: list[int | None],
 ) -> None:
-    """Joins events with the launches of the same kernel name, in order."""
+    """Join events with the launches of the same kernel name, in order."""
     launches: defaultdict[str, list[int]] = defaultdict(list)
     for position in left:
         launches[expected[position].kernel].append(position)
@@ -301,7 +301,7 @@ def _join_by_neighbours(
         between = [position for position in free if before < position < after]
         for number, index in enumerate(indices):
             if between:
-                # More kernels than launches: a library runs several for one call.
+                # More kernels than launches: a library runs several kernels per call.
                 share = number * len(between) // len(indices)
                 position = between[number if len(indices) <= len(between) else share]
                 instruction_of[index] = expected[position].instruction
