@@ -1,8 +1,8 @@
 """The expectations: what a plan must satisfy, as frozen dataclasses whose fields are plain data.
 
 `expectation` has the base class, `Finding` and `Violation`; `expectation_json` stores expectations
-in a manifest. Each other module has the expectations of one subject, e.g. `memory`, `donation`,
-`collectives` or `gemms`. Programs import all of them from here.
+in a manifest. Most other modules have the expectations of one subject, e.g. `memory`,
+`donation`, `collectives` or `gemms`. Programs import all of them from here.
 """
 
 from xlapipe.expect.collectives import (

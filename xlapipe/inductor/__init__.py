@@ -16,6 +16,8 @@ The steps, in order:
 - `assemble` makes the `inductor_plan`, with `gemms_and_collectives`, `ir.findings`,
   `wrapper.findings` and `ir.facts`; `measured` adds what was measured; `verify` checks it.
 
+`open_path` opens dumps of XLA, and refuses those of torch Inductor.
+
 `wrapper` may import `ir`; `ir` does not import `wrapper`.
 
 An InductorPlan is not a `xlapipe.plans.Plan`, in which every allocation is reserved for the whole
