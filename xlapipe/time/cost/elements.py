@@ -36,7 +36,7 @@ def array_of(shape: Shape) -> Array:
 
 
 class ElementCounts:
-    """Count elements that are read, for the instructions of one module."""
+    """Counter of the elements that are read, for the instructions of one module."""
 
     def __init__(self, module: HloModule) -> None:
         self._module = module

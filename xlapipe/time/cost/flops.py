@@ -27,7 +27,7 @@ _ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
 
 
 class Flops:
-    """Count operations for the instructions of one plan."""
+    """Counter of operations, for the instructions of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._module = module

@@ -13,7 +13,7 @@ _IN_PLACE = frozenset({"while"})
 
 
 class MemoryOf:
-    """Find the memory of operands and results of one plan."""
+    """The memory of operands and results of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._plan = plan

@@ -92,7 +92,7 @@ class KernelCost:
 
     @property
     def bound(self) -> str | None:
-        """What bounds it: `memory`, `compute` or `link`; None without speeds."""
+        """The bottleneck: `memory`, `compute` or `link`; None without speeds."""
         floor = self.floor_seconds
         if floor is None:
             return None
@@ -135,7 +135,7 @@ class StepCost:
       kernels: in the order of their first launch.
       traffic: bytes read and written; the least with the cheapest branches, the most with the
         most expensive ones and everything that kernels may touch in addition.
-      floors: seconds of kernels that run one after another, and of asynchronous ones beside them.
+      floors: seconds of kernels that run one after another, and of asynchronous, overlapped ones.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
         and what it touches.
@@ -180,11 +180,11 @@ class StepCost:
 
     @property
     def launches(self) -> int:
-        """Kernels that a step launches."""
+        """Number of kernels that a step launches."""
         return sum(kernel.launches for kernel in self.kernels)
 
     def bound_seconds(self) -> Mapping[str, float]:
-        """Floor of the kernels that each bound determines."""
+        """Sum of the floors of the kernels that each bound limits."""
         seconds: dict[str, float] = {}
         for kernel in self.kernels:
             if kernel.bound is not None and kernel.floor_seconds is not None:
@@ -238,7 +238,7 @@ class _Totals:
 
 
 class _Walk:
-    """Visit the kernels in order: those of loops twice, except in deeply nested loops."""
+    """Walk over the kernels in order: those of loops twice, except in deeply nested loops."""
 
     def __init__(self, plan: Plan, device: Device | None) -> None:
         assert plan.module is not None
@@ -282,7 +282,7 @@ class _Walk:
         return totals
 
     def _loop(self, loop: LoopNode, times: int) -> _Totals:
-        """The first trip separately: later ones find in the cache what it touched."""
+        """Count the first trip separately: later ones hit in the L2 cache what it touched."""
         if loop.trips is None:
             totals = self._run(loop.condition, 2 * times)
             return (totals + self._run(loop.body, times)).unbounded()
@@ -309,7 +309,7 @@ class _Walk:
         one, touched = self._one_launch[name]
         reads: Iterable[Access] = touched.reads
         if name in self._collectives:
-            # Their accesses are not tracked in the L2 cache, but they are reads.
+            # Reads of collectives count, although their accesses are not tracked in the L2 cache.
             reads = self._touched.of_collective(site.inner, site.scope)
         for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes

@@ -84,7 +84,7 @@ def _scaled(accesses: tuple[Access, ...], most_bytes: int) -> tuple[Access, ...]
 
 
 class TouchedBytes:
-    """Compute `Touched` for the instructions of one plan."""
+    """`Touched` of each instruction of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._module = module
@@ -121,7 +121,7 @@ class TouchedBytes:
     def _reads(
         self, instruction: Instruction, scope: Computation, sizes: tuple[int, ...]
     ) -> tuple[Access, ...]:
-        """The reads; one for operands in the same memory, of which the whole is counted once."""
+        """The reads: operands in the same memory are one read, and the whole is counted once."""
         reads: dict[Hashable, Access] = {}
         for position, read_bytes in enumerate(sizes):
             operand = scope.by_name.get(instruction.operands[position])

@@ -20,7 +20,7 @@ def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
 
 
 def minor_to_major(shape: Shape) -> tuple[int, ...]:
-    """Dimensions of an array in the order of memory."""
+    """Dimensions of an array from minor to major in memory."""
     numbers = range(len(shape.dims))
     if shape.order is None or sorted(shape.order) != list(numbers):
         return tuple(reversed(numbers))
@@ -28,7 +28,7 @@ def minor_to_major(shape: Shape) -> tuple[int, ...]:
 
 
 def operand_shapes(instruction: Instruction, scope: Computation) -> list[Shape]:
-    """What an instruction reads, by position; of a tuple's element, that element's shape.
+    """Shapes of what an instruction reads, by position; for a tuple's element, its own shape.
 
     Without operands of other computations, which a damaged file may have.
     """
@@ -40,7 +40,7 @@ def operand_shapes(instruction: Instruction, scope: Computation) -> list[Shape]:
 
 
 def updated_in_place(body: Computation) -> frozenset[str]:
-    """The updates that a fusion does in place: XLA does so if each of its results is one.
+    """The in-place updates of a fusion: XLA updates in place if each of its results is an update.
 
     Source: `IsDynamicUpdateSliceFusion` of xla/backends/gpu/codegen/fusions.cc.
     """
@@ -58,10 +58,10 @@ def updated_in_place(body: Computation) -> frozenset[str]:
 
 
 def log(value: float) -> float:
-    """Base-2 logarithm; 0 of what is less than 1."""
+    """Base-2 logarithm; 0 for numbers less than 1."""
     return log2(max(value, 1.0))
 
 
 def share_of(part: float, whole: float) -> float:
-    """A part of a whole; 0 if there is nothing."""
+    """The share of a part in a whole; 0 if the whole is 0."""
     return part / whole if whole else 0.0

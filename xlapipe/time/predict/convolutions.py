@@ -106,7 +106,7 @@ _SLICED_SHARE, _SLICED_SHARE_OF_HOPPER, _REORDERED_SHARE = 1 / 3.5, 0.2, 0.4
 # Additional kernels that split a sum (split-K) and add its parts.
 _TO_SPLIT = 2.0
 # Additional kernels that transform both arrays, multiply them, and transform the product back, per
-# group: 6 to 10, which take as long as 12 that only pad; and their share of the bandwidth.
+# group: 6 to 10, which take as long as this number that only pad; and their share of bandwidth.
 _TO_TRANSFORM, _TRANSFORMING_SHARE = 12.0, 0.55
 # Engines without tiles: latency per term that a thread adds; and throughput, which bounds many
 # results: seconds per result, and per term of each, for 16 and 32 bits.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Instruction
 
-# Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
+# Cost in simple float32 operations, measured on an H200 with dependent chains of 16.
 OPERATIONS = {
     "exponential": 9,
     "exponential-minus-one": 14,
@@ -25,7 +25,7 @@ OPERATIONS = {
     "divide": 9,
     "remainder": 14,
     "convert": 3,
-    # Whether an index is within an operand is computed for each element.
+    # Each element has a bounds check of its index against an operand.
     "pad": 5,
     "concatenate": 6,
     # Shifts to both sides are one instruction, and so is logic of three operands.
@@ -49,15 +49,15 @@ def operations_of(instruction: Instruction) -> float:
 
 
 class ThreadWork(NamedTuple):
-    """What all threads of a launch do together.
+    """The work of all threads of a launch together.
 
     Attributes:
       operations: in simple float32 operations; if one thread of a warp computes, all count.
-      longest_operations: of one thread, of those that were followed.
-      elements: the most that an instruction has, of which only those that are needed count.
+      longest_operations: most operations of one thread, among those that were followed.
+      elements: of the largest instruction, where only elements that are needed count.
       longest_reads: for terms of a sum, of the thread that has most of them.
-      lines: of 128 bytes of the L1 caches, once for each warp that reads one.
-      sector_bytes: of the L2 cache, that blocks read beyond what is needed once.
+      lines: L1 cache lines of 128 bytes, counted once for each warp that reads one.
+      sector_bytes: bytes of L2 cache sectors that blocks read beyond what is needed once.
       far_sector_bytes: the same of arrays that the L2 cache does not hold.
       reads_apart: other reads of the thread that has most of them, if some are in branches, so that
         each starts when the one before has ended; 0 if none is in a branch.

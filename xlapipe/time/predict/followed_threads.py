@@ -40,8 +40,8 @@ _L1_BYTES = 192 << 10
 # Share of repeated reads of a sector by other blocks that miss the L1 cache; all miss if a sector
 # has 32 elements, since too many blocks read one each.
 _SHARE_AGAIN = 0.5
-# The L2 cache holds a sector for blocks that read the rest of it until sectors of this share of its
-# size were moved.
+# The L2 cache holds a sector for blocks that read the rest of it until the bytes of sectors moved
+# since then equal this share of its size.
 _HELD_SHARE = 0.5
 # A read in a branch of a loop starts after the one before it ends: from an array larger than the L1
 # cache, it takes as long as this number of others, if a term that is followed stands for at least
@@ -261,11 +261,11 @@ class _Threads:
     def _follow(
         self, frame: Frame, name: str, at: Places, times: float, in_sum: float, at_root: bool
     ) -> None:
-        """Follows threads that need elements of an instruction.
+        """Follow threads that need elements of an instruction.
 
         Args:
-          times: how often they do the same.
-          in_sum: 0 if not for a term of a sum, otherwise how many of a block's are the same one.
+          times: how often they repeat it.
+          in_sum: 0 outside a sum, otherwise how many of a block's terms are the same element.
           at_root: whether only element-wise instructions use the result.
         """
         key = (frame.number, name, at.key, at.branch)
@@ -384,7 +384,7 @@ class _Threads:
     def _sum(
         self, frame: Frame, instruction: Instruction, at: Places, times: float, same: float
     ) -> None:
-        """Follows some terms of a sum that each thread adds up."""
+        """Follow sampled terms of a sum that each thread adds up."""
         body = frame.computation
         names = instruction.operands[: max(1, len(instruction.operands) // 2)]
         arrays = body.by_name[names[0]].shape.arrays
@@ -421,13 +421,13 @@ class _Threads:
 
 
 def _is_of_warps(index: Index) -> bool:
-    """Whether all threads of each warp are at one place."""
+    """Whether all threads of each warp are at the same element: a broadcast."""
     warps = (part.reshape(-1, THREADS_OF_A_WARP) for part in index)
     return all(bool((part == part[:, :1]).all()) for part in warps)
 
 
 def _beside(index: Index, shape: Shape, dim: int) -> Index:
-    """Places one further along a dimension; one before at its end."""
+    """Indices one element further along a dimension; one element before at its end."""
     part = index[dim]
     moved = np.where(part + 1 < shape.dims[dim], part + 1, part - 1)
     return (*index[:dim], moved, *index[dim + 1 :])
@@ -436,7 +436,7 @@ def _beside(index: Index, shape: Shape, dim: int) -> Index:
 def _are_beside(
     reads: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
 ) -> bool:
-    """Whether most threads read another element of the same sector."""
+    """Whether most threads read another element of the same sector as their neighbours."""
     same = number = 0
     for (offsets, active), (beside, there) in zip(reads, others, strict=True):
         both = active & there

@@ -1,4 +1,4 @@
-"""The work of fusions: how XLA emits them, what their bodies compute, and how threads read."""
+"""Work of fusions: XLA's emitter, the operations of the body, and the reads of the threads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,7 +41,7 @@ _LEAST_COMPARED = 360.0
 # Elements per thread to which XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 _SHORT_TYPES, _COMPLEX = ("bf16", "f16"), ("c64", "c128")
-# A term of a product in a loop fusion, of more than 32 terms, in reads of a sum; on an H100.
+# Reads in a sum that take as long as a term of a longer product in a loop fusion, on an H100.
 _READS_OF_A_TERM, _UNROLLED_TERMS = 13.0, 32
 # LLVM does not unroll a loop of more operations and reads than this. Then each term waits for its
 # reads: dependent accesses per term, and per read.
@@ -302,10 +302,10 @@ def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str,
 
 
 def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:
-    """The point of a sort by XLA, and operations of the whole GPU that take as long."""
+    """The point of a sort by XLA, and its cost in operations of the whole GPU."""
     operands, elements = len(result.arrays), first_array(result)[2]
     length, distance = _sorted(sort)
-    # Blocks sort parts of 4,096 elements in steps that wait for each other.
+    # Blocks sort parts of 4,096 elements in dependent steps.
     steps = log(length) * (log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)
     compared = max(_LEAST_COMPARED, 7 * log(length) ** 2)
     operations = compared * elements * operands + _SORT_STEP * steps
@@ -313,7 +313,7 @@ def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:
 
 
 def _sorted(sort: Instruction) -> tuple[int, int]:
-    """Elements that are sorted together, and the distance between two of them in memory."""
+    """Length of each sort, and the stride in memory, in elements, between two of its elements."""
     shape = sort.shape.arrays[0]
     dim = sort.contraction.dims[0] if sort.contraction is not None else len(shape.dims) - 1
     order = shape.order or tuple(reversed(range(len(shape.dims))))

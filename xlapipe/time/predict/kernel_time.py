@@ -13,7 +13,7 @@ from xlapipe.time.predict.triton_tiles import ProductTile
 from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
-# float16 has the rate of bfloat16, and so on: as `Device.peak_of`.
+# float16 has the peak of bfloat16, and so on, as in `Device.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 # Library calls whose time grows smoothly with size, over orders of magnitude, and the length scale
 # of their kriging: the calibrations' kernels predict each other best with these.
@@ -182,7 +182,7 @@ def _of_operations(work: KernelWork, constants: Constants) -> Iterator[Part]:
 
 
 def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[Part]:
-    """Parts of XLA-emitted kernels that are bound by what their threads write and wait for."""
+    """Parts of XLA-emitted kernels by scattered writes, updates, latency, and L1 cache lines."""
     if work.scattered_bytes:
         text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
         yield Part(work.scattered_bytes / (_SCATTERED_RATE * work.gpu.vector), text)

@@ -31,7 +31,7 @@ _COMPARED, _MERGED = 3.3e6, 2.6e4
 # element of a batch's solution, and a term of a row for one right-hand side. LU: a pivot.
 _ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
 _PIVOT = 3e6
-# In the same unit: a right-hand side of a tridiagonal system; cuSPARSE solves one at a time.
+# In the same unit, tridiagonal solve: a right-hand side; cuSPARSE solves one after another.
 _SYSTEM = 2e8
 # In the same unit, CUB's radix sort. Several rows: fixed, per element, and per byte of it. One row:
 # fixed, passes over 32-bit keys, per element in them, and per byte of it.
@@ -108,7 +108,7 @@ def _work_of(
             "host copy", (log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, 0, what
         )
     if inner.opcode in opcodes.COPIES or (thunk is not None and thunk.kind == "kCopy"):
-        # Also slices, and updates in a loop, for which XLA emits no kernel.
+        # Also slices, and updates in a loop, which XLA runs as copies without a kernel.
         own = thunk is not None and thunk.kind == "kCustomKernel"
         touched = cost.read_bytes + cost.written_bytes
         what = f"{cost.written_bytes:,} B"

@@ -18,7 +18,7 @@ from xlapipe.time.cost.schedule import (
 )
 from xlapipe.time.cost.step_cost import StepCost
 
-# Thunks that hold others, or launch nothing on the device.
+# Thunks that contain other thunks, or launch nothing on the device.
 _NO_LAUNCH = frozenset(
     {"kAsyncDone", "kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
     | {"kGemmWorkspace", "kHostRecvDone", "kHostSendDone", "kSequential", "kWaitForStreams"}

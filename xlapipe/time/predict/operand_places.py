@@ -1,6 +1,6 @@
 """Elements of its operands that an instruction's threads read, from those of its result.
 
-Indices are arrays with a number for each thread, one array for each dimension.
+An index is one array per dimension, with one number per thread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +57,7 @@ def joined_dimension(result: Shape, shapes: Sequence[Shape]) -> int:
 def index_of_operand(
     instruction: Instruction, position: int, operand: Shape, index: Index
 ) -> tuple[Index | None, Array | None]:
-    """Index of an operand, and which threads read it if not all do; None if none of them does."""
+    """Index of an operand, and which threads read it if not all do; None if no thread does."""
     opcode = instruction.opcode
     contraction = instruction.contraction
     dims = contraction.dims if contraction is not None else ()

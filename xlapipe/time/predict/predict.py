@@ -71,8 +71,8 @@ class Prediction:
 
     Attributes:
       kernels: each kernel, with the time of its launches that are counted.
-      seconds: from the first kernel's start to the last one's end on the device; None if only a
-        lower bound is known, which is no prediction: it is neither ranked nor compared.
+      seconds: device time from the first kernel's start to the last one's end; None if only a lower
+        bound is known, which is not a prediction: it is neither ranked nor compared.
       at_least_seconds: the lower bound, where `seconds` is None; else None.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
         lower bound.
@@ -149,7 +149,7 @@ class _Clock:
     Attributes:
       device, host: clocks of the device and of the host.
       busy: time that the device needs if it never waits for the host.
-      beside: when the last asynchronous kernel ends.
+      beside: time at which the last asynchronous, overlapped kernel ends.
       pending: (scope, position of its done instruction, end) of kernels not yet waited for.
       graph: number of the command buffer of the last launch.
       graph_kernels: number of kernels launched in command buffers.
@@ -547,7 +547,7 @@ def _floor_of_a_launch(kernel: KernelCost) -> float:
 
 
 def basis_of(prediction: Prediction) -> dict[str, float]:
-    """Seconds of the kernels by basis."""
+    """Seconds of the kernels by basis, e.g. `calibrated`."""
     seconds = dict.fromkeys((TIMED, CALIBRATED, SCALED, ASSUMED), 0.0)
     for kernel in prediction.kernels:
         seconds[kernel.launch.basis] += kernel.seconds

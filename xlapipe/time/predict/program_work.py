@@ -1,4 +1,4 @@
-"""How long the programs of a Pallas kernel's grid take, each on one multiprocessor."""
+"""Time of the programs of a Pallas kernel's grid, each on one multiprocessor."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,11 +45,11 @@ class ProgramWork:
       warps, stages: of a program, as set for Triton (num_warps, num_stages).
       steps: trips of the loops of a program that load, on average.
       ordered_steps: those of these steps whose loops also store.
-      longest: the most steps of a program, relative to the average.
+      longest: steps of the longest program, as a multiple of the average (load imbalance).
       reductions: of a program.
       live_words: 32-bit words of arrays that a program has at once.
       loaded_bytes: of a program.
-      added: elements that a program adds to device memory, each alone.
+      added: elements that a program adds to device memory, one access each.
       operations: on elements, of a program, in simple float32 operations.
       flops: of products of a program, by type.
       gpu: that runs them.

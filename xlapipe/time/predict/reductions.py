@@ -35,7 +35,7 @@ _FEW_OPERANDS, _SHARE_OF_FEW, _SHARE_OF_OTHERS = 2, 0.85, 0.5
 
 
 class Reduced(NamedTuple):
-    """What a reduction adds up.
+    """Sizes of a reduction.
 
     Attributes:
       along: `row` if that is contiguous in memory, otherwise `column`.
@@ -51,7 +51,7 @@ class Reduced(NamedTuple):
 
 
 class ColumnTile(NamedTuple):
-    """How a block adds up columns.
+    """A block's tile of a column reduction.
 
     Attributes:
       elements: that a thread adds up one after another; threads beyond a short row have none.

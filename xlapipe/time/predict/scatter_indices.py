@@ -139,7 +139,7 @@ def share_of_one_place(
 
 
 def _origin(value: _Value, module: HloModule) -> _Value:
-    """What computes the elements of a value, also in another fusion."""
+    """The instruction that computes a value's elements, also in another fusion."""
     while True:
         instruction, number = value.instruction, value.instruction.parameter_number
         if number is not None and value.fusion is not None and value.scope is not None:
@@ -165,12 +165,12 @@ def _result(value: _Value, element: tuple[int, ...], module: HloModule) -> _Valu
 
 
 def _integer(value: _Value) -> int:
-    """An integer that all elements are; -1 if they are not."""
+    """The integer that all elements equal; -1 if they do not or it is unknown."""
     return -1 if value.instruction.integer is None else value.instruction.integer
 
 
 def _is_handed_on(value: _Value, module: HloModule) -> bool:
-    """Whether elements are those of an argument."""
+    """Whether elements are passed on from an argument."""
     values = [value]
     for _ in range(_MOST_FOLLOWED):
         if not values:
@@ -214,7 +214,7 @@ def _is_random(value: _Value, module: HloModule) -> bool:
 
 
 def _followed(value: _Value, module: HloModule) -> Iterator[_Value]:
-    """All that a value is computed from, also in other fusions."""
+    """All values that a value is computed from, also in other fusions."""
     values, seen = [value], set[_Value]()
     while values and len(seen) < _MOST_FOLLOWED:
         value = _origin(values.pop(), module)

@@ -183,7 +183,7 @@ class _Added:
         return larger * seconds + (1 - larger) * self.sectors * (one + (eight - one) * share)
 
     def _waiting(self, places: float) -> float:
-        """Seconds per further compare-and-swap of a destination, if rows share `places` of them."""
+        """Seconds per further compare-and-swap of a destination, with rows spread over `places`."""
         rows = self._rows_at_once()
         # A warp contributes at most one competing update per destination at a time.
         there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
@@ -234,7 +234,7 @@ def _added(
 
 
 def _last(scatter: Instruction, body: Computation) -> str:
-    """The opcode of what computes the updates."""
+    """The opcode of the instruction that computes the updates."""
     instruction = body.by_name[scatter.operands[-1]]
     while instruction.opcode in _SAME_THREAD and instruction.operands:
         instruction = body.by_name[instruction.operands[0]]

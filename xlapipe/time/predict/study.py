@@ -30,15 +30,15 @@ class Study:
 
     @cached_property
     def cost(self) -> StepCost | None:
-        """None if the dump has no complete HLO module, and for a TPU."""
+        """The cost; None if the dump has no complete HLO module, and for a TPU."""
         return step_cost(self.plan, self.device)
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """None without a complete HLO module, and for a GPU that nothing is known of.
+        """The prediction; None without a complete HLO module, and for a GPU without figures.
 
         Raises:
-          CalibrationError: the user's calibration does not hold for the device.
+          CalibrationError: the user's calibration is not valid for the device.
         """
         if self.device is None or self.cost is None:
             return None
@@ -55,7 +55,7 @@ class Study:
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:
-    """The GPU that a plan's times are for; None if it is unknown, or is no GPU.
+    """The GPU that a plan's times are for; None if it is unknown or not a GPU.
 
     Args:
       target: name of the target that the plan was compiled for.

@@ -65,7 +65,7 @@ class Frame(NamedTuple):
 
 
 class ThreadPlaces:
-    """Follow indices through a fusion's body.
+    """Indices of threads, followed through a fusion's body.
 
     Attributes:
       body: the frame of what the fusion computes.

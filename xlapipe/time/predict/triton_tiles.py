@@ -21,7 +21,7 @@ _MOST_ELEMENTS = 1 << 40
 _MISALIGNED_ALONE = 1  # beyond it, elements are read alone
 _ALIGNED_BITS = 128  # largest access of a thread
 # Relative cost of a 16-bit element that is read alone, where rows start at odd elements or at
-# others, with one stage and with several. Those use asynchronous copies, which 2 bytes cannot.
+# others, with one stage and with several. The latter copy asynchronously, which needs over 2 bytes.
 _SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
@@ -93,7 +93,7 @@ class FusionTile:
       misalignment: how often 16 bytes must be halved to give the alignment of a whole array's rows.
       pieces: parts of a tile that are separate in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
-      operations_of_a_thread: elements of a thread, times one more than the operations on each.
+      operations_of_a_thread: elements per thread, times one more than the operations on each.
     """
 
     sums: int
@@ -261,7 +261,7 @@ def _elements(instruction: Instruction) -> int:
 
 
 def _contiguous(array: Shape, sizes: tuple[int, ...]) -> int:
-    """Elements of a tile that are next to each other in memory."""
+    """Elements of a tile that are contiguous in memory."""
     if len(sizes) != len(array.dims):
         return prod(sizes)
     order = array.order or tuple(reversed(range(len(array.dims))))

@@ -1,4 +1,4 @@
-"""Collectives without a known time: between hosts, or among a number of GPUs never timed."""
+"""Collectives without a known time: between hosts, or among an untimed number of GPUs."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -59,12 +59,12 @@ class KernelWork:
     Attributes:
       kind: group of comparable kernels; a calibration has timed kernels of each kind.
       point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
-      read_bytes, written_bytes: as touched.
+      read_bytes, written_bytes: bytes that the kernel touches.
       operations: arithmetic on elements, in simple float32 operations.
       flops: of products and convolutions by type; empty if there are none.
       threads: number of threads; 0 if unknown.
-      what: the same in words, for people.
-      link_bytes: that a device sends to others.
+      what: description of the work for users.
+      link_bytes: bytes that a device sends to other GPUs.
       serial_accesses: dependent accesses of each thread. In a column reduction, for each element
         that it adds up, one per result and a quarter per operand.
       lines, sector_bytes, far_sector_bytes: of the caches, as in `ThreadWork`.
@@ -84,7 +84,8 @@ class KernelWork:
       as_tuned: whether a product or convolution is untuned; its work then assumes a tile or an
         engine that a tuner would choose.
       or_else: work of such a product by cuBLAS, which a tuner chooses if it is faster.
-      partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
+      partly_unknown: whether part of a Pallas kernel's work is unknown: not stated, or data decide
+        it.
       gpu: that runs it.
     """
 
@@ -142,7 +143,7 @@ class KernelWork:
 
     @property
     def is_library_call(self) -> bool:
-        """Whether it is known by the name of a library's call alone, not by what it computes."""
+        """Whether only the name of a library call is known, not what it computes."""
         return not (self.flops or self.kind.startswith(_COUNTED))
 
     @property

@@ -172,7 +172,7 @@ class ExpectedLaunch:
 
 
 def expected_launches(plan: Plan) -> tuple[ExpectedLaunch, ...]:
-    """The launches of a step in the order of the schedule; unknown trip counts are taken as one.
+    """The launches of a step in schedule order; a loop with unknown trip count counts as one trip.
 
     Kernel names are those of the thunk sequence if it has one thunk for each launch of the
     schedule, otherwise the instructions' own.
@@ -287,7 +287,7 @@ def _join_by_neighbours(
     instruction_of: list[str | None],
     position_of: Sequence[int | None],
 ) -> None:
-    """Joins the events between two that are joined by order with the launches between those two.
+    """Join the events between two that are joined by order with the launches between those two.
 
     Events joined by the instruction's name may be among them: those of another stream, or between
     two command buffers.
