@@ -106,8 +106,7 @@ class _Threads:
         self._module = module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
-        # If set, follow neighbours of the blocks' threads: one element further along this
-        # dimension.
+        # Dimension along which neighbours, one element further, are followed instead, if any.
         self._beside: int | None = None
         self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
         self._in_place = updated_in_place(body)
@@ -115,8 +114,7 @@ class _Threads:
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
-        # Threads that each compute the same index of a scatter, by the instruction that computes
-        # it.
+        # Threads that each compute one index of a scatter, by the instruction of the index.
         self._same: dict[str, float] = {}
         # State of the domain that is being followed.
         self._scale = 1.0

@@ -45,8 +45,7 @@ _OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_A_BYTE_IN_STAGES = 5.2, 3.0
 _OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_ONE_ALONE_IN_STAGES = 6.0, 9.0
 _OPERATIONS_OF_A_RESULT = 3.6
 _STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
-# Latency of a dependent access, as in the threads of a column reduction: to device memory, and to
-# the L2 cache.
+# Latency of a thread's dependent access to device memory, and to the L2 cache.
 _SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
 # Latency until a kernel's threads have their first elements, by prefix of its kind.
 _START_SECONDS = {
@@ -104,7 +103,7 @@ class KernelTime:
       ratio: time of similar timed kernels as a multiple of the sum of the parts.
       basis: `calibrated`, `scaled`, `assumed` or `timed`.
       spread: standard deviation of the logarithm of the ratio.
-      launches: kernels that run for it.
+      launches: number of kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
       in_a_step: factor by which it takes longer in a step than alone.
     """

@@ -84,8 +84,7 @@ class KernelWork:
       as_tuned: whether a product or convolution is untuned; its work then assumes a tile or an
         engine that a tuner would choose.
       or_else: work of such a product by cuBLAS, which a tuner chooses if it is faster.
-      partly_unknown: whether part of a Pallas kernel's work is unknown: not stated, or data decide
-        it.
+      partly_unknown: whether part of a Pallas kernel's work is not stated, or depends on data.
       gpu: that runs it.
     """
 
