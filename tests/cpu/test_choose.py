@@ -112,7 +112,8 @@ def test_a_side_effect_outside_of_the_scan_leaves_policies_for_its_body() -> Non
         "choose_refused_steps:side_effect(scan=True)", changes=Changes(remat=True), compiles=2
     )
     (change,) = [row.candidate.change for row in choice.rows if row.candidate.change is not None]
-    assert "(scan bodies)" in change.text and "would happen twice" in choice.notes[0]
+    assert "(scan bodies)" in change.text
+    assert any("would happen twice" in note for note in choice.notes)
 
 
 def test_a_budget_of_compiles_and_an_interrupt_keep_the_rows_so_far(

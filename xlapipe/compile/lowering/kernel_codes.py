@@ -9,7 +9,6 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
-from jax.experimental.pallas.triton import CompilerParams as TritonParams
 from jax.extend.core import jaxprs_in_params
 
 from xlapipe.compile.lowering.followed_program import (
@@ -80,7 +79,7 @@ def _together(codes: list[KernelCode]) -> KernelCode:
 def _codes(jaxpr: Any) -> Iterator[KernelCode]:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
-            compiler = equation.params["compiler_params"] or TritonParams()
+            compiler = equation.params["compiler_params"] or _triton_params()
             # The others are not for Triton.
             if hasattr(compiler, "num_warps") and not equation.params["interpret"]:
                 try:
@@ -90,6 +89,12 @@ def _codes(jaxpr: Any) -> Iterator[KernelCode]:
         else:
             for called in jaxprs_in_params(equation.params):
                 yield from _codes(called)
+
+
+def _triton_params() -> Any:
+    from jax.experimental.pallas.triton import CompilerParams  # slow, and most steps have no kernel
+
+    return CompilerParams()
 
 
 def _code(equation: Any, compiler: Any) -> KernelCode:
