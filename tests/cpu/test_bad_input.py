@@ -183,15 +183,17 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--tune"], "--target attached"),
-        (["--tune", "--target", "attached", "--autotune-lock", "x"], "fix: leave one out"),
-        (["--autotune-lock", "nowhere.json"], "expected a file or directory, found none"),
+        (["--tuning", "tune"], "--target attached"),
         (
-            ["--autotune-lock", "{golden}", "--target", "b200"],
+            ["--tuning", "nowhere.json"],
+            "expected auto, none, tune, or a file",
+        ),
+        (
+            ["--tuning", "{golden}", "--target", "b200"],
             "expected target 'b200', found 'h200'",
         ),
         (
-            ["--autotune-lock", "{golden}", "--gemm", "cublas"],
+            ["--tuning", "{golden}", "--gemm", "cublas"],
             "expected gemm policy 'cublas', found 'auto'",
         ),
     ],
@@ -221,7 +223,7 @@ def test_a_lock_of_another_workload_is_refused(
     path = tmp_path / "lock.json"
     path.write_bytes(lock.to_bytes())
     before = tree(tmp_path)
-    arguments = ["dump", "qwen3-step", "--autotune-lock", str(path), "--out", str(tmp_path)]
+    arguments = ["dump", "qwen3-step", "--tuning", str(path), "--out", str(tmp_path)]
     refused(arguments, capsys, "expected workload 'qwen3-step', found 'other'")
     assert tree(tmp_path) == before
 
@@ -232,4 +234,4 @@ def test_a_lock_of_another_jaxlib_is_refused(
     path = goldens / "qwen3-step" / f"h200-auto-tuned-jax{golden_jaxlib}" / "autotune_lock.json"
     other = tmp_path / "lock.json"
     other.write_text(path.read_text().replace(f'"jaxlib": "{golden_jaxlib}"', '"jaxlib": "0.9"'))
-    refused(["dump", "qwen3-step", "--autotune-lock", str(other)], capsys, "found '0.9'")
+    refused(["dump", "qwen3-step", "--tuning", str(other)], capsys, "found '0.9'")

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.diff.comparing import bisect as bisecting
 from xlapipe.diff.comparing.bisect import bisect, option_jobs, released_versions, versions_between
 from xlapipe.dump.dump import Dump, open_dump
@@ -93,7 +93,7 @@ def test_no_candidate_is_worse(
 
 
 def test_options_are_added_one_after_another() -> None:
-    (job,) = jobs_of(["qwen3-step"], CompileOptions())
+    (job,) = jobs_of(["qwen3-step"], CompileSettings())
     made = option_jobs(job, {"xla_a": True, "xla_b": 2})
     jobs: list[Job] = [make() for make in made.values()]
     assert list(made) == ["XLA's default options", "xla_a=True", "xla_b=2"]

@@ -15,7 +15,7 @@ from tests.cpu import choose_steps
 from xlapipe import XlapipeError
 from xlapipe.compile.lowering.forward_graph import PolicyKey
 from xlapipe.compile.lowering.forward_values import forward_graph
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.search.choosing.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Changes, Choice, choose
 from xlapipe.search.choosing.compiles import job_of
@@ -42,7 +42,7 @@ PASTED = {
         "nnx.scan(nnx.remat(nnx_body, policy=policy, prevent_cse=False),",
     ),
 }
-OPTIONS = CompileOptions()
+OPTIONS = CompileSettings()
 RECORD = FOLDER.parent / "gpu/choose_regret.json"
 SIZES = {"scan": "batch=512", "gradient": "batch=2048, scan=False"}
 # Compiles until a form takes less memory than the step as written.

@@ -15,7 +15,7 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.messages import CompileRequest
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.compile.reused_compiles import ENDED_COMPILES
@@ -75,7 +75,7 @@ def compiled_now() -> Iterator[Callable[[], list[bool]]]:
 
 
 def job(**changes: object) -> Job:
-    (made,) = jobs_of(["cached_step:workload"], CompileOptions(target="h200"))
+    (made,) = jobs_of(["cached_step:workload"], CompileSettings(target="h200"))
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -191,7 +191,7 @@ def test_everything_that_affects_a_plan_is_in_the_key(
 ) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     monkeypatch.delenv("XLAPIPE_NO_CACHE")
-    options = CompileOptions(target="h200")
+    options = CompileSettings(target="h200")
     (base,) = jobs_of(["small_step:small_step"], options)
     (hopper,) = jobs_of(["small_step:small_step"], replace(options, target="h100_sxm"))
     (cublas,) = jobs_of(["small_step:small_step"], replace(options, policies=("cublas",)))
@@ -249,13 +249,13 @@ def test_compiles_on_a_device_and_repeated_ones_use_no_cache(
 ) -> None:
     monkeypatch.delenv("XLAPIPE_NO_CACHE")
     monkeypatch.chdir(Path(__file__).parent)
-    (made,) = jobs_of(["small_step:small_step"], CompileOptions(target="h200"))
+    (made,) = jobs_of(["small_step:small_step"], CompileSettings(target="h200"))
     assert child_process._cache_folder(made) is not None
     assert child_process._cache_folder(replace(made, target=None)) is None
-    (off,) = jobs_of(["small_step:small_step"], CompileOptions(target="h200", use_cache=False))
+    (off,) = jobs_of(["small_step:small_step"], CompileSettings(target="h200", use_cache=False))
     assert off.cache_folder is None
     monkeypatch.setenv("XLAPIPE_NO_CACHE", "1")
-    (off,) = jobs_of([find_workload("small_step:small_step")], CompileOptions(target="h200"))
+    (off,) = jobs_of([find_workload("small_step:small_step")], CompileSettings(target="h200"))
     assert off.cache_folder is None
 
 
@@ -278,7 +278,7 @@ def test_the_longest_unused_results_are_removed(
 
 
 def test_a_result_writes_nothing_outside_of_its_folders(tmp_path: Path) -> None:
-    (made,) = jobs_of([find_workload("qwen3-step")], CompileOptions(target="h200"))
+    (made,) = jobs_of([find_workload("qwen3-step")], CompileSettings(target="h200"))
     request = request_of(made, tmp_path / "scratch")
     for name in ("dump/../../outside", "/tmp/outside", "executable"):
         with zipfile.ZipFile(tmp_path / "key.zip", "w") as archive:

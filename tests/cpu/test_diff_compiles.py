@@ -90,16 +90,16 @@ def test_two_workloads_and_a_dump_are_compared(
     """Both workloads have the same name, and so the same folder of dumps."""
     monkeypatch.chdir(HERE)
     names = ["named_steps:small", "named_steps:small(rows=32)"]
-    assert main(["diff", *names, "--untuned"]) == 1
+    assert main(["diff", *names, "--tuning", "none"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"A  {names[0]}", f"B  {names[1]}"]
     assert lines[2].startswith("total ")
     assert any("argument x f32[16,64] → x f32[32,64]" in line for line in lines)
 
-    assert main(["dump", names[0], "--untuned", "--out", str(tmp_path)]) == 0
+    assert main(["dump", names[0], "--tuning", "none", "--out", str(tmp_path)]) == 0
     (dump,) = tmp_path.glob("*/*")
     capsys.readouterr()
-    assert main(["diff", str(dump), names[0], "--untuned"]) == 0
+    assert main(["diff", str(dump), names[0], "--tuning", "none"]) == 0
     assert "the plans are the same" in capsys.readouterr().out
     assert main(["diff", str(dump), str(dump), "--gemm", "cublas"]) == 2
     assert "fix: leave them out" in capsys.readouterr().err

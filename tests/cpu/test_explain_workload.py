@@ -20,8 +20,9 @@ from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.compile.lowering.saved_values import checkpointed_but_largest
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
@@ -233,7 +234,7 @@ def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
     step: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(FOLDER)
-    (job,) = jobs_of([f"hungry_step:{step}"], CompileOptions(untuned=True))
+    (job,) = jobs_of([f"hungry_step:{step}"], CompileSettings(tuning=Tuned.NONE))
     compiled = compile_dump(job, None)
     (made,) = made_together(compiled.dump.plan)
     assert made.values > 1 and made.joined_by == name
@@ -249,7 +250,7 @@ def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
 
 def test_the_changes_of_a_program(goldens: Path) -> None:
     program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
-    (job,) = jobs_of(["spectral-diffusion(batch=4)"], CompileOptions())
+    (job,) = jobs_of(["spectral-diffusion(batch=4)"], CompileSettings())
     texts = [change.text for change in changes_of(program, job)]
     assert texts[0] == "donate x (donate_argnames=('x',))"
     assert "batch=2" in texts
@@ -263,7 +264,7 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(FOLDER)
-    (job,) = jobs_of(["hungry_step:attention"], CompileOptions())
+    (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
     dump = compile_dump(job, None).dump
     wanted = ("rematerialise only the largest", "shard batch")
 

@@ -103,7 +103,7 @@ def test_a_compile_with_a_whole_dump_has_the_same_totals(
             ["qwen3-decode", "--reserve", "-1"],
             ["--reserve -1: expected a size; fix: write e.g. 16GB"],
         ),
-        (["qwen3-decode", "--autotune-lock", "lock.json"], ["does not accept --autotune-lock"]),
+        (["qwen3-decode", "--tuning", "lock.json"], ["does not accept --tuning"]),
         (["qwen3-decode", "--topology", "8"], ["topology '8'", "HOSTSxGPUS"]),
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),
     ],

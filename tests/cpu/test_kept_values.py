@@ -8,7 +8,7 @@ import pytest
 
 from tests.cpu import choose_steps
 from xlapipe.compile.lowering.forward_values import named_values
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.manifest import Manifest
 from xlapipe.expect import Expectation, NotSaved, Offloaded, Saved
@@ -24,7 +24,7 @@ def compiled(scan: bool) -> Program:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(FOLDER)
         reference = find_workload(f"choose_steps:named_workload(scan={scan})")
-        (job,) = jobs_of([reference], CompileOptions(target="h200"))
+        (job,) = jobs_of([reference], CompileSettings(target="h200"))
         dump = compile_dump(job, None).dump
     manifest = Manifest.from_json(dump.manifest.to_json(), where="manifest")
     assert manifest.named_values == dump.manifest.named_values != ()

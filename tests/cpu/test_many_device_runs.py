@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.dump.autotune_lock import LOCK
 from xlapipe.dump.dump import open_dump
@@ -59,7 +59,7 @@ def test_the_plan_of_four_devices_is_compiled_again_without_them(
     if jaxlib_version != RECORD["versions"]["jaxlib"]:
         pytest.skip(f"the lock is for jaxlib {RECORD['versions']['jaxlib']}")
     folder = goldens / name / f"h200-1x4-auto-tuned-jax{jaxlib_version}"
-    (job,) = jobs_of([name], CompileOptions(autotune_lock=folder / LOCK))
+    (job,) = jobs_of([name], CompileSettings(tuning=folder / LOCK))
     written = make_dump(job, tmp_path)
     assert written.dump.manifest.topology == "1x4"
     assert differences(read_normal_form(folder), written.normal, name=name) == []

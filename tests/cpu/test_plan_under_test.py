@@ -120,7 +120,7 @@ def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
             target="h200",
             gemm="auto",
             topology=None,
-            autotune_lock=None,
+            tuning=None,
             timeout=None,
         ),
         reference=reference,
@@ -272,7 +272,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((jnp.sin, X), target="attached"), "target capture"),
         (call_with((jnp.sin, X), gemm="fast"), "expected one of auto, cublas, triton"),
         (call_with((jnp.sin, X), timeout=-1), "above 0"),
-        (call_with((jnp.sin, X), autotune_lock="nowhere.json"), "found none"),
+        (call_with((jnp.sin, X), tuning="nowhere.json"), "found none"),
         (call_with((jnp.sin, "text")), "functools.partial"),
         (call_with((jax.jit(jnp.sin), X), donate=0), "jitted already"),
         (call_with((jnp.sin, X), name="a b"), "workload name 'a b'"),
@@ -331,9 +331,7 @@ def test_an_unchanged_program_is_not_compiled_again(
 
 def test_everything_that_affects_the_plan_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = broken.good()
-    job = job_of(
-        workload, target="h200", gemm="auto", topology=None, autotune_lock=None, timeout=None
-    )
+    job = job_of(workload, target="h200", gemm="auto", topology=None, tuning=None, timeout=None)
     program = lower_in_test(workload, TARGET.config_text)
     keys = [
         cache_key(job, program, HERE),

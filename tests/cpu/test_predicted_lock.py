@@ -20,9 +20,10 @@ from xlapipe.cli import main
 from xlapipe.compile import child_process, compile_program
 from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.compile.pipeline import CompiledDump, compile_dump, dump_folder
+from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError, EndedBySignalError
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
@@ -42,7 +43,7 @@ DOT = (
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    (job,) = jobs_of([WORKLOAD], CompileOptions(lock="predicted", use_cache=False))
+    (job,) = jobs_of([WORKLOAD], CompileSettings(tuning=Tuned.AUTO, use_cache=False))
     assert job.known_results is not None
     return replace(job, known_results=job.known_results.without(WORKLOAD))
 
@@ -130,7 +131,7 @@ def test_a_signal_from_outside_does_not_change_the_plan(
     """The kernel kills a process where memory is short: XLA has not refused the lock."""
     monkeypatch.setenv("ENDED_ONCE", f"{tmp_path}:{int(number)}")
     monkeypatch.chdir(Path(__file__).parent)
-    (job,) = jobs_of(["broken:ended_once"], CompileOptions(lock="predicted", use_cache=False))
+    (job,) = jobs_of(["broken:ended_once"], CompileSettings(tuning=Tuned.AUTO, use_cache=False))
     with pytest.raises(EndedBySignalError, match=f"was ended by {number.name}"):
         compile_dump(job, None)
     assert compile_dump(job, None).dump.manifest.predicted_lock is not None
@@ -214,7 +215,7 @@ def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plan = xlapipe.plan(jax.numpy.dot, *DOT)
     assert repr(plan).startswith("<plan of dot on h200, predicted lock: ")
-    untuned = xlapipe.plan(jax.numpy.dot, *DOT, untuned=True)
+    untuned = xlapipe.plan(jax.numpy.dot, *DOT, tuning="none")
     assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
     # Nothing of this step is predicted.
     assert repr(xlapipe.plan(jax.numpy.tanh, DOT[0])).startswith("<plan of tanh on h200, untuned: ")
@@ -262,18 +263,5 @@ def test_an_executable_is_not_built_with_a_predicted_lock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "built")
-    assert main(["build", WORKLOAD, "--lock", "predicted", "--out", out]) == 2
+    assert main(["build", WORKLOAD, "--tuning", "auto", "--out", out]) == 2
     assert "a predicted lock is for plans" in capsys.readouterr().err
-
-
-def test_options_that_contradict_each_other_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lock = tmp_path / "lock.json"
-    arguments = ["dump", WORKLOAD, "--lock", "predicted", "--out", str(tmp_path), "--json"]
-    assert main([*arguments, "--autotune-lock", str(lock)]) == 2
-    assert "--lock and --autotune-lock are both given" in capsys.readouterr().err
-    assert main([*arguments, "--target", "v5e"]) == 2
-    assert "--lock predicted is for GPUs" in capsys.readouterr().err
-    assert main([*arguments, "--target", "b200"]) == 2
-    assert "target b200: no autotune results are known" in capsys.readouterr().err

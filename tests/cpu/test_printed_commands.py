@@ -33,7 +33,7 @@ def test_the_next_commands_from_dump_to_a_line(
 ) -> None:
     monkeypatch.chdir(HERE)
     out = str(tmp_path / "my dumps, of a folder whose name is longer than a line of a terminal")
-    screen = run(capfd, "dump", name, "--untuned", "--out", out)
+    screen = run(capfd, "dump", name, "--tuning", "none", "--out", out)
     while any(line.startswith(NEXT) for line in screen.splitlines()):
         screen = run(capfd, *next_command(screen))
     assert "named_steps.py:" in screen.splitlines()[0]
@@ -44,7 +44,7 @@ def test_the_next_command_of_a_step_that_does_not_fit_names_the_step(
 ) -> None:
     monkeypatch.chdir(HERE)
     name = "named_steps:small(rows=400000)"
-    screen = run(capfd, "dump", name, "--untuned", "--out", str(tmp_path))
+    screen = run(capfd, "dump", name, "--tuning", "none", "--out", str(tmp_path))
     command, *words = next_command(run(capfd, *next_command(screen)))
     assert (command, words) == ("advise", [name])
     assert str(find_workload(words[0])) == name
@@ -72,10 +72,12 @@ def test_two_steps_with_one_name_have_two_dumps(
     monkeypatch.chdir(HERE)
     names = ["named_steps:small", "named_steps:small(rows=8)"]
     for name in (*names, *names):
-        run(capfd, "dump", name, "--untuned", "--out", str(tmp_path))
+        run(capfd, "dump", name, "--tuning", "none", "--out", str(tmp_path))
     folders = sorted(path.name for path in tmp_path.iterdir())
     assert folders == ["another-name", "another-name-rows=8"]
-    error = run(capfd, "dump", "named_steps:other", "--untuned", "--out", str(tmp_path), code=2)
+    error = run(
+        capfd, "dump", "named_steps:other", "--tuning", "none", "--out", str(tmp_path), code=2
+    )
     assert "holds the dump of named_steps:small, whose workload has the same name" in error
     assert "fix: give one of the workloads another name" in error
 

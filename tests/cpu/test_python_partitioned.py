@@ -7,8 +7,9 @@ import pytest
 from tests.cpu import partitioned_steps as steps
 from xlapipe import plan
 from xlapipe.cli import main
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
+from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 
@@ -17,7 +18,9 @@ HERE = Path(__file__).resolve().parent
 
 def compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> Dump:
     monkeypatch.chdir(HERE)
-    (job,) = jobs_of([f"partitioned_steps:{name}"], CompileOptions(untuned=True, use_cache=False))
+    (job,) = jobs_of(
+        [f"partitioned_steps:{name}"], CompileSettings(tuning=Tuned.NONE, use_cache=False)
+    )
     return compile_dump(job, None).dump
 
 
@@ -47,7 +50,14 @@ def test_such_compiles_are_equal_to_the_last_byte(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(HERE)
-    arguments = ["dump", "partitioned_steps:by_batch_and_heads", "--untuned", "--repeat", "2"]
+    arguments = [
+        "dump",
+        "partitioned_steps:by_batch_and_heads",
+        "--tuning",
+        "none",
+        "--repeat",
+        "2",
+    ]
     assert main(arguments) == 0
     assert "2 compiles are equal to the last byte" in capfd.readouterr().out
 

@@ -22,7 +22,7 @@ from models.qwen3.kernels.all_layers.sizes import (
 from models.qwen3.kernels.tiling import jax_for_hopper
 from models.qwen3.steps import implementation_for
 from tests.cpu.integers import Integers
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.expect import check_all
 from xlapipe.registry import find_workload
@@ -126,7 +126,7 @@ def test_models_that_were_run_have_the_kernel_on_hopper(size: str) -> None:
 def test_the_step_compiles_and_meets_its_expectations(size: str, tmp_path: Path) -> None:
     arguments = f"layers=1,config={asdict(CONFIGS[size])!r},implementation='persistent'"
     reference = find_workload(f"qwen3-generate({arguments})")
-    (job,) = jobs_of([reference], CompileOptions(target="h200", policies=("cublas",)))
+    (job,) = jobs_of([reference], CompileSettings(target="h200", policies=("cublas",)))
     dump = make_dump(job, tmp_path).dump
     findings = check_all(dump.expectations, dump.program)
     assert findings

@@ -22,7 +22,7 @@ from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate_persistent
 from xlapipe import StepPlan
 from xlapipe.api.answer import Answer
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.target_config import target_attached
@@ -152,7 +152,7 @@ def test_one_kernel_reads_the_weights_where_they_are(goldens: Path, golden_jaxli
 def test_a_copy_of_the_weights_breaks_an_expectation(tmp_path: Path) -> None:
     own_folder = Path(__file__).parent
     reference = replace(find_workload("broken_persistent:copied_weights"), folder=own_folder)
-    options = CompileOptions(target="h200", policies=("cublas",))
+    options = CompileSettings(target="h200", policies=("cublas",))
     (job,) = jobs_of([reference], options)
     dump = make_dump(job, tmp_path, folder=own_folder).dump
     findings = check_all(dump.expectations, dump.program)

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 def refusal(name: str, capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> str:
     patch.chdir(HERE)
-    assert main(["check", f"kernel_steps:{name}", "--untuned"]) == 2
+    assert main(["check", f"kernel_steps:{name}", "--tuning", "none"]) == 2
     return capfd.readouterr().err
 
 

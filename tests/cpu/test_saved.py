@@ -9,7 +9,7 @@ import pytest
 from xlapipe import XlapipeError
 from xlapipe.cli import main
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.dump.dump import open_dump
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import Occupancy
@@ -127,7 +127,7 @@ def test_a_step_without_a_gradient_and_too_many_bytes_are_errors(
     assert main(["saved", "choose_steps:workload", "--policy", "policies.dots_saveable"]) == 2
     assert "--policy policies.dots_saveable: expected names" in capsys.readouterr().err
     with pytest.raises(XlapipeError, match="the step has no gradient"):
-        freeing("choose_steps:forward", "h200", CompileOptions(), ForwardGraph((), ()), 10)
+        freeing("choose_steps:forward", "h200", CompileSettings(), ForwardGraph((), ()), 10)
 
 
 @pytest.mark.parametrize("command", [["saved"], ["choose", "--remat"]])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import WrittenDump, make_dump, make_dumps
 from xlapipe.dump.dump import read_file
 
@@ -16,7 +16,7 @@ def test_jobs_of_one_program_are_lowered_once_and_give_the_same_dumps(
 ) -> None:
     monkeypatch.chdir(HERE)
     traces = tmp_path / "traces"
-    options = CompileOptions(target="h200", policies=("cublas", "triton"))
+    options = CompileSettings(target="h200", policies=("cublas", "triton"))
     jobs = jobs_of([f"traced:counted(path={str(traces)!r})"], options)
     outcomes: list[WrittenDump] = []
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cpu import stated_steps
 from tests.cpu.stated_steps import ACCESSED_BYTES, TRIPS, WIDTH
 from xlapipe.compile.lowering.stated_costs import stated_costs
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.manifest import Manifest
 from xlapipe.dump.opened import Opened
@@ -26,7 +26,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parent)
         reference = find_workload(f"stated_steps:workload(stated={request.param})")
-        (job,) = jobs_of([reference], CompileOptions(target="h200"))
+        (job,) = jobs_of([reference], CompileSettings(target="h200"))
         return Opened.of_dump(compile_dump(job, None).dump)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from xlapipe.compile.child_process import compile_workload
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.readers import read_path
 from xlapipe.plans.plan import Plan
@@ -31,7 +31,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_for(target: str, workload: str = "product:product") -> Plan:
-    (job,) = jobs_of([workload], CompileOptions(target=target))
+    (job,) = jobs_of([workload], CompileSettings(target=target))
     with compile_workload(replace(job, plan_only=True)) as compiled:
         return compiled.record.in_plan(read_path(compiled.dump_folder))
 

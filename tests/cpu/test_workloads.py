@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, ROOT, TORCH_TWINS
 from xlapipe.api.testing.golden_changes import golden_changes
-from xlapipe.compile.make_jobs import CompileOptions, locked_jobs
+from xlapipe.compile.make_jobs import CompileSettings, locked_jobs
 from xlapipe.compile.pipeline import dump_folder
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.dump import manifest_bytes, open_dump, read_file, read_manifest
@@ -180,7 +180,7 @@ def test_locks_are_those_of_the_gpu_that_is_named(goldens: Path, jaxlib_version:
         pytest.skip(f"locks are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}")
 
     def devices(target: str | None) -> set[str]:
-        jobs = locked_jobs(["qwen3-decode", "fsdp-mlp"], goldens, CompileOptions(target=target))
+        jobs = locked_jobs(["qwen3-decode", "fsdp-mlp"], goldens, CompileSettings(target=target))
         return {job.lock.device for job in jobs if job.lock is not None}
 
     assert devices("h200") == {"NVIDIA H200"}

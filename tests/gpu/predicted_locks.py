@@ -37,7 +37,7 @@ from tests.gpu.fidelity.record import references
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.known_locks import about_lock, known_results
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.module_text import fingerprint_text
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target import Target
@@ -104,7 +104,7 @@ def programs(names: Sequence[str] = ()) -> Iterator[LockedProgram]:
         workload = path.parent.parent.name
         if names and workload not in names:
             continue
-        (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
+        (job,) = jobs_of([workload], CompileSettings(tuning=path, use_cache=False))
         print(path.parent, flush=True)
         yield LockedProgram(path, read_lock(path), job, tuned_by_xla(job))
 
@@ -344,7 +344,7 @@ def cases(pattern: str, zoos: Path | None) -> Iterator[Case]:
     for path in sorted(ROOT.glob(f"hlo_dumps/*/*-jax{JAXLIB}/{LOCK}")):
         workload, device = path.parts[-3], path.parts[-2].partition("-auto")[0]
         if re.search(pattern, name := f"{workload}@{device}"):
-            (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
+            (job,) = jobs_of([workload], CompileSettings(tuning=path, use_cache=False))
             yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
     for records in RECORDS + LATER_RECORDS if zoos is not None else ():
         folder = ROOT / "tests/gpu/time_zoo/records"

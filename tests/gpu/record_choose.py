@@ -50,7 +50,8 @@ BASES = ("predicted_lock", "untuned")
 
 def search(workload: str, jobs: int) -> list[dict[str, Any]]:
     """The compiled rows of a workload, with what applies their policy and with a predicted lock."""
-    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.compile.make_jobs import CompileSettings
+    from xlapipe.compile.tuning import Tuned
     from xlapipe.search.choosing.choose import Changes, choose
     from xlapipe.search.choosing.compiles import job_of
     from xlapipe.search.choosing.rows import ChoiceRow
@@ -59,7 +60,7 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
     def with_predicted_lock(row: ChoiceRow) -> dict[str, Any]:
         change = row.candidate.change
         policy = dict(change.rematerialise or {}) if change is not None else None
-        job = job_of(workload, row.candidate, CompileOptions(lock="predicted"))
+        job = job_of(workload, row.candidate, CompileSettings(tuning=Tuned.AUTO))
         memory, _ = planned_memory(job, None, whole=False, with_floors=False, with_times=True)
         locked = replace(row, memory=memory).to_json()
         names = ("total_bytes", "temp_bytes", "basis", "error_bytes")
@@ -80,7 +81,7 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
 
 def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
     """Writes the lowered program of each row, and `forms.json` for `time_choose.py`."""
-    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.errors import XlapipeError
     from xlapipe.search.choosing.candidate import Candidate, Change
@@ -89,7 +90,7 @@ def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
     def lowered(form: dict[str, Any]) -> dict[str, Any]:
         policy = form.pop("rematerialise")
         change = Change("", "", policy) if policy is not None else None
-        job = job_of(form.pop("workload"), Candidate({}, "h200", change), CompileOptions())
+        job = job_of(form.pop("workload"), Candidate({}, "h200", change), CompileSettings())
         path = forms / form["family"] / f"{form['row']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

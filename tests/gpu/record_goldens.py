@@ -48,7 +48,7 @@ def _for_one_gpu() -> list[str]:
 
 def _tuned(request: str, out: Path) -> Path | None:
     name, topology = _parts(request)
-    dump = ["dump", name, *topology, "--target", "attached", "--tune", "--jobs", "1"]
+    dump = ["dump", name, *topology, "--target", "attached", "--tuning", "tune", "--jobs", "1"]
     rows = _xlapipe(*dump, "--out", out / "hlo")
     return Path(rows["dumps"][0]["path"]) if rows and rows["dumps"] else None
 
@@ -57,7 +57,7 @@ def _built(request: str, folder: Path, out: Path) -> Path | None:
     name, topology = _parts(request)
     build = out / "builds" / request.replace("@", "-")
     lock = folder / "autotune_lock.json"
-    options = ["--target", "attached", "--autotune-lock", str(lock), "--out", str(build)]
+    options = ["--target", "attached", "--tuning", str(lock), "--out", str(build)]
     return build if _xlapipe("build", name, *topology, *options) is not None else None
 
 

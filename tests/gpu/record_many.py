@@ -32,7 +32,7 @@ def record_of(build: Path, scratch: Path) -> dict[str, Any]:
     one = xlapipe("run", build, *REPEAT)
     several = xlapipe("run", build, *REPEAT, processes=count)
     made = xlapipe(
-        "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
+        "build", reference, "--target", "attached", "--tuning", lock, "--out", fresh_folder
     )
     fresh = xlapipe("run", fresh_folder, *REPEAT)
     plans = [(folder / "plan.txt").read_text() for folder in (build, fresh_folder)]

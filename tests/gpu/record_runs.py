@@ -2,12 +2,12 @@
 
     python tests/gpu/record_runs.py BUILDS OUT.json [AT_ONCE [FRESH]]
 
-BUILDS contains a folder of `xlapipe build … --autotune-lock …` per workload, built on a machine
+BUILDS contains a folder of `xlapipe build … --tuning …` per workload, built on a machine
 without a GPU, and named as the workload's reference with `=` instead of `:`, e.g.
 `models.qwen3.workloads=qwen3_step`. Each step is a separate process, as when a user runs it.
 AT_ONCE workloads run at the same time, each in its share of the GPU's memory; their times are then
 longer. FRESH contains builds that were made on this GPU before, with the same names, and beside
-each, as NAME.json, what its `build --target attached --autotune-lock … --json` printed.
+each, as NAME.json, what its `build --target attached --tuning … --json` printed.
 """
 
 import json
@@ -45,7 +45,7 @@ def build_here(build: Path, folder: Path) -> Any:
     if output.is_file():
         return json.loads(output.read_text(encoding="utf-8"))
     reference, lock = build.name.replace("=", ":"), build / "autotune_lock.json"
-    target = ("--target", "attached", "--autotune-lock", lock)
+    target = ("--target", "attached", "--tuning", lock)
     return xlapipe("build", reference, *target, "--out", folder)
 
 

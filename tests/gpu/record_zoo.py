@@ -2,7 +2,7 @@
 
     cd tests/zoo/programs && python ../../gpu/record_zoo.py BUILDS PLANS OUT.json
 
-BUILDS is as for record_runs.py. PLANS contains a folder of `xlapipe dump … --autotune-lock …` for
+BUILDS is as for record_runs.py. PLANS contains a folder of `xlapipe dump … --tuning …` for
 each program that cannot be built without a GPU: those with host callbacks and with cuDNN attention.
 Their plans are compared with the memory of a plain `jax.jit(…).lower(…).compile()` on the GPU.
 """
@@ -65,7 +65,7 @@ def planned_record(folder: Path, scratch: Path) -> dict[str, Any]:
     reference = folder.name.replace("=", ":")
     lock = folder / "autotune_lock.json"
     options: list[str | Path] = ["--target", "attached"]
-    options += ["--autotune-lock", lock] if lock.exists() else []
+    options += ["--tuning", lock] if lock.exists() else []
     planned, out = open_dump(folder), scratch / "dumps"
     xlapipe("dump", reference, *options, "--out", out)
     (on_device,) = out.glob("*/*")

@@ -10,7 +10,7 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.cli.dump_table import DumpTable
-from xlapipe.cli.options import add_target_options, read_compile_options
+from xlapipe.cli.options import add_target_options, compile_settings
 from xlapipe.cli.output import named_error, run_command
 from xlapipe.compile.job import Job
 from xlapipe.compile.xla_patches import XlaPatch
@@ -90,7 +90,8 @@ def test_rows_of_the_dump_table_are_aligned(
     end = header.index("total") + len("total")
     assert compiled[:end].endswith("  377.4 MiB")
     assert summary == (
-        "1 plan is untuned; to tune, on the GPU: xlapipe dump WORKLOAD --target attached --tune"
+        "1 plan is untuned; to tune, on the GPU: xlapipe dump WORKLOAD --target attached "
+        "--tuning tune"
     )
     assert folder == f"in {path}"
     assert following == f"Next: xlapipe show {path}"
@@ -132,7 +133,7 @@ def test_changes_of_xla_that_are_left_out_are_read_by_name() -> None:
     parser = argparse.ArgumentParser()
     add_target_options(parser)
     given = parser.parse_args(["--without-xla-patch", "cub-table"])
-    assert read_compile_options(given, None).without_xla_patches == {XlaPatch.CUB_TABLE}
+    assert compile_settings(given, None).without_xla_patches == {XlaPatch.CUB_TABLE}
     with pytest.raises(SystemExit):
         parser.parse_args(["--without-xla-patch", "cub"])
 

@@ -9,7 +9,7 @@ from tests.reading.small_hlo import plan_of_text
 from tests.reading.test_fit_report import planned
 from xlapipe.cli import main
 from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.report.records import plain_data
@@ -58,7 +58,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def found(**bounds: Any) -> Cliff:
-    return find_cliff("m:step", "batch", options=CompileOptions(), **bounds)
+    return find_cliff("m:step", "batch", options=CompileSettings(), **bounds)
 
 
 def test_both_sides_are_found_with_few_compiles(compiled: list[int]) -> None:

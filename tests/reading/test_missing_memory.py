@@ -97,7 +97,7 @@ def test_a_convolution_that_no_autotune_result_gave_an_algorithm() -> None:
     assert [it.name for it in untuned.untuned_calls] == ["conv"]
     assert list(host_lines(untuned)) == [
         "1 convolution of cuDNN without an algorithm: temp lacks the workspaces, which autotune "
-        "results of the GPU state (--autotune-lock)"
+        "results of the GPU state (--tuning)"
     ]
     tuned = plan(call._replace(backend_config=config % "45"))
     assert tuned.untuned_calls == ()

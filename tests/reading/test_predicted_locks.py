@@ -22,9 +22,10 @@ from tests.reading.predicted_lock_record import (
 )
 from xlapipe.cli import main
 from xlapipe.compile.known_locks import _known_results, added_locks, known_results
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of, jobs_to_compare
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of, jobs_to_compare
+from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.autotune_lock import read_lock
-from xlapipe.errors import TargetError, WorkloadError, XlapipeError
+from xlapipe.errors import TargetError, WorkloadError
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.block_limits import block_limits
@@ -450,27 +451,26 @@ def test_recorded_programs_are_within_the_stated_error(kind: str, outside: int) 
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])
 def test_without_any_known_result_no_lock_is_predicted(target: str, policy: str) -> None:
     assert known_results(target, policy) is None
-    options = CompileOptions(target=target, policies=(policy,), lock="predicted")
-    with pytest.raises(TargetError, match=r"no autotune results are known .*xlapipe lock add"):
-        jobs_of([REFERENCE], options)
+    (job,) = jobs_of([REFERENCE], CompileSettings(target=target, policies=(policy,)))
+    assert job.known_results is None
 
 
 def test_a_lock_is_predicted_where_results_are_known_unless_the_project_is_untuned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def known(**options: Any) -> list[bool]:
-        jobs = jobs_of([REFERENCE], CompileOptions(**options))
+        jobs = jobs_of([REFERENCE], CompileSettings(**options))
         return [job.known_results is not None for job in jobs]
 
     monkeypatch.chdir(tmp_path)
     is_known = version("jaxlib") in TRITON_COMMITS
     assert known() == [is_known]
     assert known(policies=("auto", "cublas")) == [is_known, False]
-    assert known(target="b200") == known(target="v6e") == known(untuned=True) == [False]
+    assert known(target="b200") == known(target="v6e") == known(tuning=Tuned.NONE) == [False]
     assert known(options={"xla_gpu_autotune_level": 0}) == [False]
     (tmp_path / "pyproject.toml").write_text("[tool.xlapipe]\nuntuned = true\n")
     assert known() == [False]
-    assert known(untuned=False) == [is_known]
+    assert known(tuning=Tuned.AUTO) == [is_known]
     (folder := tmp_path / "steps").mkdir()
     monkeypatch.chdir(folder)
     assert known() == [False]
@@ -484,9 +484,9 @@ def test_two_compiles_that_are_compared_rest_on_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    reference, common = "step:workload", CompileOptions()
+    reference, common = "step:workload", CompileSettings()
 
-    def known(*options: CompileOptions) -> list[bool]:
+    def known(*options: CompileSettings) -> list[bool]:
         jobs = jobs_to_compare(reference, options)
         assert len({job.target for job in jobs}) == 1
         return [job.known_results is not None for job in jobs]
@@ -496,9 +496,3 @@ def test_two_compiles_that_are_compared_rest_on_the_same(
     assert known(common, other) == [is_known, is_known]
     assert known(common, replace(common, policies=("triton",))) == [False, False]
     assert known(common, replace(common, options={"xla_gpu_autotune_level": 0})) == [False, False]
-
-
-@pytest.mark.parametrize("other", [{"lock": "predicted"}, {"autotune_lock": LOCK}])
-def test_untuned_contradicts_a_lock(other: Mapping[str, Any]) -> None:
-    with pytest.raises(XlapipeError, match=r"--untuned and --(autotune-)?lock are both given"):
-        CompileOptions(untuned=True, **other)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.platforms import TPU
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.chip_grid import ChipGrid
@@ -126,18 +127,18 @@ def test_libtpu_is_asked_for_hosts_that_fit_the_grid() -> None:
         ({"policies": ("cublas",)}, "--gemm cublas is for NVIDIA GPUs, and target v6e is a TPU"),
         ({"policies": ("auto", "triton")}, "fix: leave --gemm out"),
         ({"topology": "1x2"}, "do not fill hosts"),
-        ({"tune": True}, "fix: leave --tune out"),
+        ({"tuning": Tuned.TUNE}, "fix: leave --tuning out"),
     ],
 )
 def test_options_of_gpus_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(XlapipeError, match=message):
-        jobs_of([REFERENCE], CompileOptions(target="v6e", **options))  # type: ignore[arg-type]
+        jobs_of([REFERENCE], CompileSettings(target="v6e", **options))  # type: ignore[arg-type]
 
 
 def test_an_autotune_lock_is_refused() -> None:
     (lock,) = (ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_lock.json")
     with pytest.raises(XlapipeError, match="TPU, whose plans need no autotune results; fix: leave"):
-        jobs_of([REFERENCE], CompileOptions(target="v6e", autotune_lock=lock))
+        jobs_of([REFERENCE], CompileSettings(target="v6e", tuning=lock))
 
 
 @pytest.mark.parametrize(("name", "hint"), [("v6", "v6e"), ("v5", "v5e"), ("v7x", "tpu7x")])
@@ -152,7 +153,10 @@ def test_versions_of_jax_are_compared_on_gpus() -> None:
 
     with pytest.raises(XlapipeError, match="--versions compiles for NVIDIA GPUs only"):
         jobs_of_versions(
-            "step:workload", CompileOptions(target="v6e"), ("0.10.2", "0.11.2"), on_install=installs
+            "step:workload",
+            CompileSettings(target="v6e"),
+            ("0.10.2", "0.11.2"),
+            on_install=installs,
         )
 
 
@@ -194,8 +198,8 @@ LOCK = next((ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_l
         (["--target", "v5p", "--topology", "4x4"], "expected a grid of chips with 3 dimensions"),
         (["--target", "v6e", "--topology", "8x8-0slices"], "fix: write e.g. 4x4 for 16 chips"),
         (["--target", "v5"], "unknown target 'v5'"),
-        (["--target", "v6e", "--autotune-lock", str(LOCK)], "fix: leave --autotune-lock out"),
-        (["--target", "v6e", "--tune"], "fix: leave --tune out"),
+        (["--target", "v6e", "--tuning", str(LOCK)], "fix: leave --tuning out"),
+        (["--target", "v6e", "--tuning", "tune"], "fix: leave --tuning out"),
         (["--target", "v6e", "--gemm", "cublas"], "fix: leave --gemm out"),
     ],
 )

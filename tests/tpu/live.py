@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import WrittenDump
 from xlapipe.expect import check_all
 
@@ -22,7 +22,7 @@ needs_libtpu = pytest.mark.skipif(LIBTPU is None, reason="libtpu is not installe
 
 
 def job_of(workload: str, target: str = "v6e", topology: str | None = None) -> Job:
-    (job,) = jobs_of([workload], CompileOptions(target=target, topology=topology))
+    (job,) = jobs_of([workload], CompileSettings(target=target, topology=topology))
     return job
 
 

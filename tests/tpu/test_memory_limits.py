@@ -6,7 +6,7 @@ import pytest
 
 from tests.tpu.live import LIBTPU, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.dump import open_dump
@@ -24,7 +24,7 @@ ROW_BYTES = 2 * 1024 * 4
 def planned(workload: str, target: str, name: str, *values: int) -> list[PlannedMemory]:
     """The memory for each value of the parameter `name`, by `fit`."""
     points = combinations(workload, [Axis(name, values)])
-    jobs = jobs_of([point.reference for point in points], CompileOptions(target=target))
+    jobs = jobs_of([point.reference for point in points], CompileSettings(target=target))
     outcomes = [row.outcome for row in fit(points, jobs, at_once=1)]
     memory = [outcome for outcome in outcomes if isinstance(outcome, PlannedMemory)]
     assert len(memory) == len(outcomes), outcomes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.batch import PROGRAMS, Batch, compile_batch, programs
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.dump.dump import Dump
 
@@ -69,7 +69,7 @@ def test_cudnn_attention_built_on_the_gpu_has_its_workspace_and_runs(name: str) 
 def compiled_with_lock(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Dump:
     monkeypatch.chdir(PROGRAMS)
     (reference,) = (it for it in RECORD["programs"] if it.endswith(f":{name}"))
-    (job,) = jobs_of([reference], CompileOptions(autotune_lock=LOCKS[name], policies=("auto",)))
+    (job,) = jobs_of([reference], CompileSettings(tuning=LOCKS[name], policies=("auto",)))
     return make_dump(job, out).dump
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlapipe.api.rows import Rows
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.search.choosing.choose import Changes
 from xlapipe.search.choosing.choose import choose as choose_form
 
@@ -58,7 +58,7 @@ def choose(
         limit_bytes=limit,
         budget_minutes=budget,
         compiles=compiles,
-        options=CompileOptions(topology=topology),
+        options=CompileSettings(topology=topology),
         memory_fraction=memory_fraction,
         reserve_bytes=reserve_bytes,
         scheduler=scheduler,

@@ -12,6 +12,7 @@ from xlapipe.api.step_plan import StepPlan
 from xlapipe.compile import pipeline
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.dump_cache import CachedDump, DumpCache
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.cache_folder import cache_folder
 from xlapipe.dump.opened import Opened
 from xlapipe.expect import Expectation
@@ -56,7 +57,7 @@ def build(
     out: str | Path,
     target: str | Path = DEFAULT_TARGET,
     gemm: str | None = None,
-    autotune_lock: str | Path | None = None,
+    tuning: str | Path | None = None,
     without_xla_patch: str | Sequence[str] = (),
     timeout: float | None = None,
 ) -> StepPlan:
@@ -68,7 +69,7 @@ def build(
       out: a new folder, or one that `build` made.
       target: as for `plan`; or `attached` for the name of a workload, which is then tuned.
       gemm: as for `plan`; default: `auto`, or that of the lock.
-      autotune_lock: as for `plan`.
+      tuning: as for `plan`; default: `none`.
       without_xla_patch: as for `plan`.
       timeout: as for `plan`.
 
@@ -85,9 +86,7 @@ def build(
         target=target,
         gemm=gemm,
         topology=None,
-        autotune_lock=autotune_lock,
-        # The device may refuse what a predicted lock names.
-        untuned=True if autotune_lock is None else None,
+        tuning=tuning or Tuned.NONE,  # the device may refuse what a predicted lock names
         without_xla_patch=without_xla_patch,
         timeout=timeout,
     )

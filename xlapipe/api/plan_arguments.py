@@ -11,7 +11,8 @@ from xlapipe.api.find_target import is_config
 from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import ATTACHED, CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import ATTACHED, CompileSettings, jobs_of
+from xlapipe.compile.tuning import tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.expect import Expectation
@@ -135,8 +136,7 @@ def job_of(
     target: str | Path,
     gemm: str | None,
     topology: str | None,
-    autotune_lock: str | Path | None,
-    untuned: bool | None = None,
+    tuning: str | Path | None,
     project: Path | None = None,
     without_xla_patch: str | Sequence[str] = (),
     timeout: float | None,
@@ -145,7 +145,7 @@ def job_of(
 
     Args:
       gemm: None for that of the lock, or `auto`.
-      untuned, project: as of `CompileOptions`.
+      tuning, project: as of `CompileSettings`.
 
     Raises:
       XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
@@ -160,13 +160,12 @@ def job_of(
     if gemm not in (None, *policies):
         raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
     is_file = is_config(target)
-    options = CompileOptions(
+    options = CompileSettings(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=() if gemm is None else (gemm,),
         topology=topology,
-        autotune_lock=None if autotune_lock is None else Path(autotune_lock),
-        untuned=untuned,
+        tuning=None if tuning is None else tuning_of(tuning),
         project=project,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
         without_xla_patches=_patches(without_xla_patch),

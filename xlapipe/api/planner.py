@@ -12,6 +12,7 @@ from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.dump_cache import CachedDump, DumpCache
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.jax_log import hide_missing_gpu
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
@@ -69,8 +70,7 @@ class Planner(ABC, Generic[PlanT]):
         in_specs: Any = None,
         out_specs: Any = None,
         topology: str | None = None,
-        autotune_lock: str | Path | None = None,
-        untuned: bool | None = None,
+        tuning: str | Path | None = None,
         without_xla_patch: str | Sequence[str] = (),
         timeout: float | None = None,
     ) -> PlanT:
@@ -95,9 +95,9 @@ class Planner(ABC, Generic[PlanT]):
           in_specs: see Workload.
           out_specs: see Workload.
           topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
-          autotune_lock: a file with a device's autotune results.
-          untuned: take XLA's defaults instead of results that the device's tuner is likely to give;
-            default: as `[tool.xlapipe]` in pyproject.toml states; false if it states nothing.
+          tuning: a file with a device's autotune results; `none` for XLA's defaults; `auto` for
+            results that the device's tuner is likely to give. Default: `none` if `[tool.xlapipe]`
+            in pyproject.toml states `untuned = true`, else `auto`.
           without_xla_patch: changes to XLA in memory that are not made: `cub-table`,
             `instruction-order`.
           timeout: in seconds.
@@ -124,12 +124,11 @@ class Planner(ABC, Generic[PlanT]):
                 target=target or self._default_target,
                 gemm=gemm,
                 topology=topology,
-                autotune_lock=autotune_lock,
                 project=self._folder,
                 without_xla_patch=without_xla_patch,
                 timeout=timeout,
             )
-            job = make_job(untuned=untuned)
+            job = make_job(tuning=tuning)
             program, same = lowered_here(workload, job)
             cached = self._cache.dump_of(job, program, folder=self._folder)
             planned = replace(cached.dump.program, same_buffer=same)
@@ -137,7 +136,7 @@ class Planner(ABC, Generic[PlanT]):
             def compile_untuned() -> CachedDump:
                 if job.known_results is None:
                     return cached
-                plain = make_job(untuned=True)
+                plain = make_job(tuning=Tuned.NONE)
                 module, _ = lowered_here(workload, plain)
                 return self._cache.dump_of(plain, module, folder=self._folder)
 

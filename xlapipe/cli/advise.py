@@ -9,7 +9,7 @@ from xlapipe.cli.options import (
     Commands,
     add_target_options,
     at_least_one,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import print_json, print_text, screen_width
 
@@ -54,7 +54,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
     from xlapipe.search.sizing.remedies import Limit, try_changes
     from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
-    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    (job,) = jobs_of([options.workload], compile_settings(options, None))
     with Steps().shown() as steps:
         steps.show(f"{job.reference.name}: unchanged")
         compiled = compile_dump(job, None, allow_refused=True)

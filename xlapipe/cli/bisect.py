@@ -11,7 +11,7 @@ from xlapipe.cli.options import (
     Commands,
     add_scheduler_option,
     add_target_options,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
@@ -76,22 +76,19 @@ def _candidates(
     from importlib.metadata import version
 
     from xlapipe.cli.diff import parse_xla_options
-    from xlapipe.compile.make_jobs import jobs_of, jobs_to_compare
+    from xlapipe.compile.make_jobs import jobs_to_compare
     from xlapipe.diff.comparing.bisect import option_jobs, released_versions, versions_between
     from xlapipe.diff.comparing.jax_environments import python_with_jax
+    from xlapipe.diff.comparing.two_compiles import job_of_any_jax
 
     if (options.versions is None) == (options.options is None):
         raise XlapipeError("bisect takes --versions A..B or --options K=V,…; give one of them")
-    common = read_compile_options(options, None)
+    common = compile_settings(options, None)
     if options.options is not None:
         xla_options = parse_xla_options(options.options)
         first, _ = jobs_to_compare(options.workload, [common, replace(common, options=xla_options)])
         return option_jobs(first, xla_options)
-    for given in ("lock", "autotune_lock"):
-        if getattr(options, given) is not None:
-            option = f"--{given.replace('_', '-')}"
-            raise XlapipeError(f"{option} is valid for one jaxlib only; fix: leave it out")
-    (job,) = jobs_of([options.workload], replace(common, untuned=True))
+    job = job_of_any_jax(options.workload, common)
 
     def with_version(name: str) -> "Callable[[], Job]":
         if name == version("jaxlib"):

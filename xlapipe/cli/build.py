@@ -4,8 +4,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from xlapipe.cli.options import WORKLOAD_HELP, Commands, add_compile_options, read_compile_options
+from xlapipe.cli.options import WORKLOAD_HELP, Commands, add_compile_options, compile_settings
 from xlapipe.cli.output import print_json
+from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
 
 
@@ -24,12 +25,11 @@ def _build(options: argparse.Namespace) -> int:
     from xlapipe.compile.pipeline import build
     from xlapipe.report.dump_row import dump_row
 
-    compile_options = read_compile_options(options, options.gemm)
+    compile_options = compile_settings(options, options.gemm)
     if len(compile_options.policies) > 1:
         raise XlapipeError("build makes one executable; fix: give --gemm only once")
-    if options.lock is None and options.autotune_lock is None:
-        # The device may refuse what a predicted lock names.
-        compile_options = replace(compile_options, untuned=True)
+    if options.tuning is None:  # the device may refuse what a predicted lock names
+        compile_options = replace(compile_options, tuning=Tuned.NONE)
     jobs = jobs_of([options.workload], compile_options)
     (job,) = jobs
     with DumpTable(jobs, silent=options.json) as table:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import Commands, add_compile_options, read_compile_options
+from xlapipe.cli.options import Commands, add_compile_options, compile_settings
 from xlapipe.cli.output import named_errors, print_json, print_lines
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
     if workloads:
         from xlapipe.compile.make_jobs import jobs_of
 
-        compile_options = read_compile_options(options, options.gemm)
+        compile_options = compile_settings(options, options.gemm)
         # All names are looked up before the first compile, so that a wrong name costs no time.
         jobs = {name: jobs_of([name], compile_options) for name in workloads}
     for subject in options.subjects:

@@ -13,7 +13,7 @@ from xlapipe.cli.options import (
     add_target_options,
     add_vary_option,
     at_least_one,
-    read_compile_options,
+    compile_settings,
     size_of,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
@@ -78,9 +78,9 @@ def add(commands: Commands) -> None:
 def _choose(options: argparse.Namespace) -> int:
     from xlapipe.cli.choose_table import choice_figures, choice_lines
 
-    if options.autotune_lock is not None:
+    if isinstance(options.tuning, Path):
         raise XlapipeError(
-            "choose does not accept --autotune-lock: a lock is valid only for one form of a step"
+            "choose does not accept --tuning FILE: a lock is valid only for one form of a step"
         )
     choice = _choice(options)
     if options.json:
@@ -135,7 +135,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
     if options.target_config is not None:
         targets = [options.target_config.stem]
     options.target = None
-    compile_options = read_compile_options(options, [options.gemm])
+    compile_options = compile_settings(options, [options.gemm])
     with Steps().shown() as steps:
 
         def on_done(candidate: "Candidate", row: "ChoiceRow | XlapipeError") -> None:

@@ -11,7 +11,7 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
     add_target_options,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import named_error, print_json, print_lines
 from xlapipe.errors import XlapipeError
@@ -148,7 +148,7 @@ def _compiled(
     from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
     from xlapipe.dump.opened import Opened
 
-    compile_options = read_compile_options(options, policies)
+    compile_options = compile_settings(options, policies)
     # All names are looked up before the first compile.
     jobs = {name: jobs_of([name], compile_options)[0] for name in workloads}
     names = {id(job): name for name, job in jobs.items()}
@@ -210,7 +210,7 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
             "--workload: give one thing in which the two compiles differ: --versions X,Y, "
             f"--options K=V, or --gemm X,Y; found {sum(given) or 'none'} of them"
         )
-    compile_options = read_compile_options(options, policies)
+    compile_options = compile_settings(options, policies)
     if options.versions is not None:
         versions = parse_versions(options.versions)
         return jobs_of_versions(options.workload, compile_options, versions, on_install=show)

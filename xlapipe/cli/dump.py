@@ -14,9 +14,10 @@ from xlapipe.cli.options import (
     add_scheduler_option,
     at_least_one,
     at_least_two,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import named_error, print_error, print_json, print_text
+from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ def add(commands: Commands) -> None:
     add_compile_options(dump)
     add_estimate_option(dump)
     dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: %(default)s")
-    dump.add_argument(
-        "--tune", action="store_true", help="with --target attached: write its autotune results"
-    )
     dump.add_argument(
         "--locked", action="store_true", help="compile with the autotune locks of goldens in --out"
     )
@@ -120,7 +118,7 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
         names += [name for name in registered if name not in names]
     if not names:
         raise XlapipeError("no workload given; fix: name one of `xlapipe list`, or give --all")
-    compile_options = read_compile_options(options, options.gemm)
+    compile_options = compile_settings(options, options.gemm)
     return (
         locked_jobs(names, options.out, compile_options)
         if options.locked
@@ -147,8 +145,10 @@ def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     """Compiles one job several times; exit code 1 if two compiles differ."""
     from xlapipe.diff.comparing.repeat import compile_repeatedly
 
-    if len(jobs) != 1 or options.tune:
-        raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tune")
+    if len(jobs) != 1 or options.tuning is Tuned.TUNE:
+        raise XlapipeError(
+            "--repeat takes one workload and one GEMM policy, without --tuning", "tune"
+        )
 
     def on_done(process: "Process") -> None:
         if not options.json:

@@ -10,7 +10,7 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
     add_target_options,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import XlapipeError
@@ -98,7 +98,7 @@ def _compiled(
     from xlapipe.report.failed_allocation import planned_failure
     from xlapipe.search.sizing.remedies import Limit, try_changes
 
-    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    (job,) = jobs_of([options.workload], compile_settings(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
     planned = planned_failure(failure, Opened.of_dump(dump))
     return planned, try_changes(job, dump, Limit(failure.limit_bytes, failure.held_bytes or 0))

@@ -11,7 +11,7 @@ from xlapipe.cli.options import (
     add_fitting_options,
     add_target_options,
     add_vary_option,
-    read_compile_options,
+    compile_settings,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import DEFAULT_TARGET
@@ -52,9 +52,9 @@ def _fit(options: argparse.Namespace) -> int:
     from xlapipe.search.sizing.fit import largest
     from xlapipe.search.sizing.sweep import Axis
 
-    if options.autotune_lock is not None:
+    if isinstance(options.tuning, Path):
         raise XlapipeError(
-            "fit does not accept --autotune-lock: a lock is valid only for one size of a workload"
+            "fit does not accept --tuning FILE: a lock is valid only for one size of a workload"
         )
     if options.cliff is not None:
         return _cliff(options)
@@ -119,7 +119,7 @@ def _cliff(options: argparse.Namespace) -> int:
             lower=lower,
             upper=upper,
             multiple_of=lower,
-            options=read_compile_options(options, [options.gemm]),
+            options=compile_settings(options, [options.gemm]),
             memory_fraction=options.memory_fraction,
             on_done=lambda size, memory: steps.show(
                 f"{name}={size}: {memory.total_bytes:,} B, "
@@ -161,7 +161,7 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
     from xlapipe.search.sizing.sweep import combinations
 
     points = combinations(options.workload, axes)
-    compile_options = read_compile_options(options, [options.gemm])
+    compile_options = compile_settings(options, [options.gemm])
     jobs = jobs_of([point.reference for point in points], compile_options)
     with Bar("compiling", len(jobs), console=Console(stderr=True), silent=options.json) as bar:
 

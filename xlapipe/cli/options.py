@@ -13,13 +13,14 @@ from xlapipe.cli.examples import EXAMPLES
 from xlapipe.cli.output import print_error, print_note
 from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.tuning import tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
-    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.compile.make_jobs import CompileSettings
 
 SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
@@ -147,24 +148,14 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         "--target-config", type=Path, metavar="FILE", help="a GpuTargetConfigProto in text format"
     )
     parser.add_argument(
-        "--autotune-lock",
-        type=Path,
-        metavar="FILE",
-        help="autotune_lock.json of a device; with --target-config also XLA's file of results",
-    )
-    parser.add_argument(
-        "--lock",
-        choices=("predicted",),
-        help="fail where no autotune results can be predicted; default: without a lock of the "
-        "step, predict what the device's tuner would choose, if anything is known of the target "
-        "(`xlapipe lock known`)",
-    )
-    parser.add_argument(
-        "--untuned",
-        action="store_true",
-        default=None,
-        help="predict no autotune results, take XLA's defaults; `untuned = true` below "
-        "[tool.xlapipe] in pyproject.toml does so in every command of a project",
+        "--tuning",
+        type=tuning_of,
+        metavar="auto|none|tune|FILE",
+        help="which autotune results to compile with. auto, the default: those that the device's "
+        "tuner would choose, where some are known of the target (`xlapipe lock known`). none: "
+        "XLA's defaults; `untuned = true` below [tool.xlapipe] in pyproject.toml states it for a "
+        "project. tune, with --target attached: measure them, and keep them in the dump. FILE: "
+        "autotune_lock.json of a device; with --target-config also XLA's file of results",
     )
     parser.add_argument(
         "--topology",
@@ -244,24 +235,21 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_compile_options(
+def compile_settings(
     options: argparse.Namespace, policies: Sequence[str] | None
-) -> "CompileOptions":
+) -> "CompileSettings":
     """The values of the options of `add_target_options`, with these GEMM policies."""
-    from xlapipe.compile.make_jobs import CompileOptions
+    from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.devices.platforms.nvidia import ESTIMATE_OPTIONS
 
-    return CompileOptions(
+    return CompileSettings(
         target=options.target,
         target_config=options.target_config,
         policies=tuple(policies or ()),
-        lock=options.lock,
-        untuned=options.untuned,
-        autotune_lock=options.autotune_lock,
+        tuning=options.tuning,
         timeout_seconds=options.timeout,
         topology=options.topology,
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
-        tune=getattr(options, "tune", False),
         use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )

@@ -10,7 +10,7 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
     add_target_options,
-    read_compile_options,
+    compile_settings,
     size_of,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
@@ -52,7 +52,7 @@ def _saved(options: argparse.Namespace) -> int:
     target = options.target or DEFAULT_TARGET
     if options.target_config is not None:
         target = options.target_config.stem
-    compile_options = read_compile_options(options, None)
+    compile_options = compile_settings(options, None)
     values, graph = saved(
         options.workload, target, compile_options, policy_names=_names(options.policy or "")
     )

@@ -116,7 +116,7 @@ def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
         # The attached GPU's config is known only now; a lock may be of another device.
         device = target_attached(record.target_config) if job.target is None else None
         job.lock.refuse_unless(
-            where="(--autotune-lock)",
+            where="(--tuning)",
             workload=record.workload,
             device=device.description if device is not None else None,
         )

@@ -11,6 +11,7 @@ from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.known_locks import known_results
+from xlapipe.compile.tuning import Tuned, Tuning
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.environment.cache_folder import cache_folder
 from xlapipe.devices.platforms import platform_named
@@ -20,7 +21,7 @@ from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_from_file
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.autotune_lock import LOCK, raw_lock, read_lock
-from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.errors import XlapipeError
 from xlapipe.project_file import is_untuned
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.time.predicted_locks.predict import decides_tuning
@@ -29,19 +30,14 @@ ATTACHED = "attached"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileOptions:
-    """A user's options for compiles of one or several workloads.
+class CompileSettings:
+    """A user's settings for compiles of one or several workloads.
 
     Attributes:
       target: a name of the catalogue, or `attached`; None for the default.
       target_config: a file with a GpuTargetConfigProto, instead of `target`.
       policies: GEMM policies; each makes a separate Job.
-      lock: `predicted` to refuse a compile for which no results can be predicted; None to predict
-        the results that the device's tuner would give where some are known, and else to take XLA's
-        defaults.
-      untuned: take XLA's defaults in any case, predict nothing; None for what the project states.
-      autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
-      tune: keep the results of the attached GPU's autotuning.
+      tuning: where autotune results come from; None for what the project states, else `auto`.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
         workload's mesh.
       options: extra XLA options.
@@ -52,17 +48,14 @@ class CompileOptions:
       use_cache: take results of earlier compiles from this user's cache, and keep new ones there.
 
     Raises:
-      XlapipeError: the options contradict each other.
+      XlapipeError: the settings contradict each other.
     """
 
     target: str | None = None
     target_config: Path | None = None
     policies: tuple[str, ...] = ()
-    lock: str | None = None
-    untuned: bool | None = None
-    autotune_lock: Path | None = None
+    tuning: Tuning | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    tune: bool = False
     topology: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
@@ -78,26 +71,16 @@ class CompileOptions:
                 f"--timeout {self.timeout_seconds:g}: expected seconds above 0; fix: give such a "
                 "number"
             )
-        if self.tune and self.target in tpu_catalogue():
+        if self.tuning is Tuned.TUNE and self.target in tpu_catalogue():
             raise XlapipeError(
-                f"--tune measures kernels on a GPU, and target {self.target} is a TPU, whose plans "
-                "need no autotune results; fix: leave --tune out"
+                f"--tuning tune measures kernels on a GPU, and target {self.target} is a TPU, "
+                "whose plans need no autotune results; fix: leave --tuning out"
             )
-        if self.tune and self.target != ATTACHED:
-            raise XlapipeError("--tune needs the GPU itself; fix: add --target attached")
-        if self.lock is not None and (self.tune or self.autotune_lock is not None):
-            other = "--tune" if self.tune else "--autotune-lock"
-            raise XlapipeError(f"--lock and {other} are both given; fix: leave one out")
-        if self.untuned and (self.lock is not None or self.autotune_lock is not None):
-            other = "--lock" if self.lock is not None else "--autotune-lock"
-            raise XlapipeError(f"--untuned and {other} are both given; fix: leave one out")
-        if self.untuned and self.tune:
-            raise XlapipeError("--untuned and --tune are both given; fix: leave one out")
-        if self.tune and self.autotune_lock is not None:
-            raise XlapipeError("--tune and --autotune-lock are both given; fix: leave one out")
+        if self.tuning is Tuned.TUNE and self.target != ATTACHED:
+            raise XlapipeError("--tuning tune needs the GPU itself; fix: add --target attached")
 
 
-def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOptions) -> list[Job]:
+def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSettings) -> list[Job]:
     """A Job for each workload and GEMM policy; one for each workload if there is a lock.
 
     Args:
@@ -109,95 +92,74 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
     references = [
         find_workload(workload) if isinstance(workload, str) else workload for workload in workloads
     ]
-    if options.autotune_lock is not None:
-        return [_locked_job(reference, options, options.autotune_lock) for reference in references]
-    if options.target_config is not None:
-        target = target_from_file(options.target_config)
-    elif options.target == ATTACHED:
+    if isinstance(settings.tuning, Path):
+        return [_locked_job(reference, settings, settings.tuning) for reference in references]
+    if settings.target_config is not None:
+        target = target_from_file(settings.target_config)
+    elif settings.target == ATTACHED:
         target = None
     else:
-        target = target_named(options.target or DEFAULT_TARGET)
-    _refuse_options_of_gpus(target, options)
-    topology = _topology(target, options)
+        target = target_named(settings.target or DEFAULT_TARGET)
+    _refuse_options_of_gpus(target, settings)
+    topology = _topology(target, settings)
     jobs = [
         Job(
             reference=reference,
             target=target,
             policy=GemmPolicy(policy),
-            timeout_seconds=options.timeout_seconds,
-            tune=options.tune,
+            timeout_seconds=settings.timeout_seconds,
+            tune=settings.tuning is Tuned.TUNE,
             topology=topology,
-            options=options.options,
-            without_xla_patches=options.without_xla_patches,
-            python=options.python,
-            cache_folder=_cache_folder(options),
+            options=settings.options,
+            without_xla_patches=settings.without_xla_patches,
+            python=settings.python,
+            cache_folder=_cache_folder(settings),
         )
         for reference in references
-        for policy in dict.fromkeys(options.policies or (GemmPolicy.AUTO.value,))
+        for policy in dict.fromkeys(settings.policies or (GemmPolicy.AUTO.value,))
     ]
-    if options.lock is not None:
-        return [_with_known_results(job, must=True) for job in jobs]
-    untuned = options.untuned
-    if untuned is None:
-        untuned = is_untuned(options.project or Path.cwd())
-    return jobs if untuned else [_with_known_results(job, must=False) for job in jobs]
+    tuning = settings.tuning
+    if tuning is None:
+        untuned = is_untuned(settings.project or Path.cwd())
+        tuning = Tuned.NONE if untuned else Tuned.AUTO
+    return [_with_known_results(job) for job in jobs] if tuning is Tuned.AUTO else jobs
 
 
-def _with_known_results(job: Job, *, must: bool) -> Job:
-    """The job with what is known of its target's autotune results, if anything is.
-
-    Args:
-      must: refuse a job of which nothing is known.
-
-    Raises:
-      XlapipeError: nothing is known, or plans do not depend on autotune results.
-    """
+def _with_known_results(job: Job) -> Job:
+    """The job with what is known of its target's autotune results, if anything is."""
     target = job.target
     if target is None or not job.platform.has_autotuning or job.python is not None:
-        if must:
-            raise XlapipeError(
-                f"{job.reference.name}: --lock predicted is for GPUs that are not attached, with "
-                "the installed jaxlib; fix: leave it out"
-            )
         return job
-    known = None
-    if not decides_tuning(job.options):
-        known = known_results(target.name, job.policy.value)
-    if known is not None:
-        return replace(job, target=known[1], known_results=known[0])
-    if must:
-        raise TargetError(
-            f"target {target.name}: no autotune results are known for GEMM policy {job.policy}, "
-            f"jaxlib {version('jaxlib')} and these XLA options, so that no lock can be predicted; "
-            "fix: leave --lock out, or add a lock of such a device with `xlapipe lock add FILE`"
-        )
-    return job
+    if decides_tuning(job.options):
+        return job
+    known = known_results(target.name, job.policy.value)
+    return job if known is None else replace(job, target=known[1], known_results=known[0])
 
 
-def jobs_to_compare(workload: str, options: Sequence[CompileOptions]) -> list[Job]:
-    """A Job of the workload with each of the options; no lock is predicted unless it is for all.
+def jobs_to_compare(workload: str, settings: Sequence[CompileSettings]) -> list[Job]:
+    """A Job of the workload with each of the settings; no lock is predicted unless it is for all.
 
     Raises:
       XlapipeError: as `jobs_of`.
     """
-    jobs = [job for each in options for job in jobs_of([workload], each)]
+    jobs = [job for each in settings for job in jobs_of([workload], each)]
     if len({job.known_results is None for job in jobs}) == 1:
         return jobs
-    untuned = [replace(each, untuned=True) for each in options]
+    untuned = [replace(each, tuning=Tuned.NONE) for each in settings]
     return [job for each in untuned for job in jobs_of([workload], each)]
 
 
-def _topology(target: Target | None, options: CompileOptions) -> DeviceTopology | None:
-    if options.topology is None:
+def _topology(target: Target | None, settings: CompileSettings) -> DeviceTopology | None:
+    if settings.topology is None:
         return None
     return parse_topology(
-        options.topology,
+        settings.topology,
         platform="cuda" if target is None else target.platform,
         config_text=None if target is None else target.config_text,
     )
 
 
-def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> None:
+def _refuse_options_of_gpus(target: Target | None, settings: CompileSettings) -> None:
     """Refuses a choice of GEMM backends for a platform without one.
 
     Raises:
@@ -205,7 +167,7 @@ def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> N
     """
     if target is None:
         return
-    for policy in options.policies:
+    for policy in settings.policies:
         if policy not in platform_named(target.platform).gemm_policies:
             raise XlapipeError(
                 f"--gemm {policy} is for NVIDIA GPUs, and target {target.name} is a TPU, whose "
@@ -213,50 +175,50 @@ def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> N
             )
 
 
-def locked_jobs(workloads: Sequence[str], goldens: Path, options: CompileOptions) -> list[Job]:
+def locked_jobs(workloads: Sequence[str], goldens: Path, settings: CompileSettings) -> list[Job]:
     """A Job for each lock in the goldens of the installed jaxlib, or of one named target."""
     # Folders are named after the GPU. A TPU, or an attached GPU, is refused for each lock.
-    device = f"{options.target}-" if options.target in {row.name for row in catalogue()} else ""
+    device = f"{settings.target}-" if settings.target in {row.name for row in catalogue()} else ""
     return [
-        _locked_job(find_workload(name), options, path)
+        _locked_job(find_workload(name), settings, path)
         for name in workloads
         for path in sorted(goldens.glob(f"{name}/{device}*-tuned-jax{version('jaxlib')}/{LOCK}"))
     ]
 
 
-def _locked_job(reference: WorkloadReference, options: CompileOptions, path: Path) -> Job:
-    if options.target_config is not None:
-        policy = (*options.policies, GemmPolicy.AUTO.value)[0]
-        lock = raw_lock(path, target_from_file(options.target_config), policy, version("jaxlib"))
+def _locked_job(reference: WorkloadReference, settings: CompileSettings, path: Path) -> Job:
+    if settings.target_config is not None:
+        policy = (*settings.policies, GemmPolicy.AUTO.value)[0]
+        lock = raw_lock(path, target_from_file(settings.target_config), policy, version("jaxlib"))
     else:
         lock = read_lock(path)
-        if options.target in tpu_catalogue():
+        if settings.target in tpu_catalogue():
             raise XlapipeError(
-                f"{path}: an autotune lock of {lock.device}, and target {options.target} is a TPU, "
-                "whose plans need no autotune results; fix: leave --autotune-lock out"
+                f"{path}: an autotune lock of {lock.device}, and target {settings.target} is a "
+                "TPU, whose plans need no autotune results; fix: leave --tuning out"
             )
-    for policy in options.policies:
+    for policy in settings.policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
-    attached = options.target == ATTACHED
-    topology = _topology(None, options) or lock.parsed_topology
+    attached = settings.target == ATTACHED
+    topology = _topology(None, settings) or lock.parsed_topology
     lock.refuse_unless(
         where=str(path),
-        target=None if attached else options.target,
+        target=None if attached else settings.target,
         jaxlib=version("jaxlib"),
     )
     return Job(
         reference=reference,
         target=None if attached else lock.as_target(),
         policy=GemmPolicy(lock.gemm_policy),
-        timeout_seconds=options.timeout_seconds,
+        timeout_seconds=settings.timeout_seconds,
         lock=lock,
         topology=topology,
-        options=options.options,
-        without_xla_patches=options.without_xla_patches,
-        cache_folder=_cache_folder(options),
+        options=settings.options,
+        without_xla_patches=settings.without_xla_patches,
+        cache_folder=_cache_folder(settings),
     )
 
 
-def _cache_folder(options: CompileOptions) -> Path | None:
-    is_used = options.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
+def _cache_folder(settings: CompileSettings) -> Path | None:
+    is_used = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
     return cache_folder("compiles") if is_used else None

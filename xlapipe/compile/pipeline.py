@@ -143,7 +143,7 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
         if lines:
             raise XlapipeError(
                 "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
-                "differs; fix: make it again on the device with --target attached --tune"
+                "differs; fix: make it again on the device with --target attached --tuning tune"
             )
         _update_devices_manifest(path, compiled)
         notes = compare(golden, compiled.normal).notes
@@ -211,7 +211,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     if job.known_results is not None:
         raise XlapipeError(
             f"{job.reference.name}: a predicted lock is for plans, since the device may refuse "
-            "what it names; fix: leave --lock out, or give a device's lock with --autotune-lock"
+            "what it names; fix: leave --tuning out, or give a device's lock: --tuning FILE"
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_callbacks(compiled.dump)
@@ -255,8 +255,8 @@ def _refuse_untuned_calls(dump: Dump) -> None:
             f"{dump.manifest.workload}: {len(calls)} {noun} of cuDNN without an algorithm (first "
             f"at {calls[0].source or calls[0].name}): the executable would fail on the GPU "
             "with CUDNN_STATUS_BAD_PARAM; fix: give the GPU's autotune results with "
-            "--autotune-lock (`xlapipe dump … --target attached --tune` on the GPU writes "
-            "them), or build it on the GPU with --target attached"
+            "--tuning FILE (`xlapipe dump … --target attached --tuning tune` on the GPU "
+            "writes them), or build it on the GPU with --target attached"
         )
 
 

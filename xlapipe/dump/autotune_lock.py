@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 # XLA's own file of autotune results does not name the program.
 ANY_WORKLOAD = ""
 _MAX_BYTES = 64 * 1024 * 1024
-_FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tune`"
+_FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tuning tune`"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from xlapipe.files.typed_data import Line, Natural, read_typed
 
 TUNING_TIMES = "tuning_times.json"
 _SCHEMA_VERSION = 1
-_FIX = "remove the file, or tune again: `xlapipe dump WORKLOAD --target attached --tune`"
+_FIX = "remove the file, or tune again: `xlapipe dump WORKLOAD --target attached --tuning tune`"
 _MAX_BYTES = 64 * 1024 * 1024
 # `%gemm_fusion_dot.2 = f32[8,1,4096]{2,1,0} fusion(...)`
 _INSTRUCTION = re.compile(r"%?(?P<name>[^\s=]+) = (?P<shape>\([^)]*\)|\S+) ")

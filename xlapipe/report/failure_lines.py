@@ -53,7 +53,7 @@ _ADVICE = {
     ),
     FailureKind.AUTOTUNING: (
         "Compile before the large arrays are placed on the device, or compile without timing: "
-        "`--xla_gpu_autotune_level=0`, or with a lock of `xlapipe dump --tune`.",
+        "`--xla_gpu_autotune_level=0`, or with a lock of `xlapipe dump --tuning tune`.",
     ),
     FailureKind.FRAGMENTATION: (
         "Allocate the large arrays first, donate instead of copying, or use an allocator that "

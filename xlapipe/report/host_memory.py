@@ -54,5 +54,5 @@ def untuned_call_lines(plan: Plan) -> Iterator[str]:
         noun = "convolution" if len(calls) == 1 else "convolutions"
         yield (
             f"{len(calls)} {noun} of cuDNN without an algorithm: temp lacks the workspaces, which "
-            "autotune results of the GPU state (--autotune-lock)"
+            "autotune results of the GPU state (--tuning)"
         )

@@ -6,7 +6,7 @@ import shlex
 def tune_text(workload: str | None) -> str:
     """The command that tunes; without a name, of any workload."""
     name = shlex.quote(workload) if workload is not None else "WORKLOAD"
-    return f"to tune, on the GPU: xlapipe dump {name} --target attached --tune"
+    return f"to tune, on the GPU: xlapipe dump {name} --target attached --tuning tune"
 
 
 def short_label(autotuning: str) -> str:

@@ -44,7 +44,7 @@ def timed_kernels(folder: Path, device: str) -> Mapping[str, float]:
         raise DumpError(
             f"{folder}: expected dumps with a {TIME_RECORD} or {TUNING_TIMES} of {device}, found "
             "none; fix: make one with `xlapipe run DIR --profile --record DUMP` or `xlapipe dump "
-            "--target attached --tune` on that GPU"
+            "--target attached --tuning tune` on that GPU"
         )
     return {key: median(values) for key, values in seconds.items()}
 

@@ -47,7 +47,7 @@ def _only(program: str, reference: WorkloadReference, locks: Mapping[str, Sequen
     raise XlapipeError(
         f"--autotune-lock: no lock for {workload}, the workload of {program}; found locks for "
         f"{', '.join(sorted(locks))}; fix: make it on the device: "
-        f'`xlapipe dump "{reference}" --target attached --tune`'
+        f'`xlapipe dump "{reference}" --target attached --tuning tune`'
     )
 
 

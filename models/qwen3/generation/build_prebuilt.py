@@ -71,7 +71,7 @@ def build_prebuilt(
                 out=folder / name,
                 target=target,
                 gemm=None if gemm is None and locks else policy,
-                autotune_lock=lock_of.get(name),
+                tuning=lock_of.get(name),
                 timeout=_TIMEOUT_SECONDS,
             )
             _check_expectations(name, plan)

@@ -4,10 +4,10 @@
     python tests/gpu/fidelity/record.py record DUMPS OUT.json # from the GPU's dumps
     python tests/gpu/fidelity/record.py compare OUT.json [NAME…]
 
-On the GPU, `xlapipe dump REFERENCES --target attached --tune --out DUMPS` makes the dumps, in a
-folder with the programs of the zoo, `programs.py`, `two_devices.py` and `four_devices.py`. LIST is
-one of these names: programs, two_devices, four_devices. A record has the digests of each program's
-canonical forms and the autotune results; `compare` compiles the programs without a GPU.
+On the GPU, `xlapipe dump REFERENCES --target attached --tuning tune --out DUMPS` makes the dumps,
+in a folder with the programs of the zoo, `programs.py`, `two_devices.py` and `four_devices.py`.
+LIST is one of these names: programs, two_devices, four_devices. A record has the digests of each
+program's canonical forms and the autotune results; `compare` compiles the programs without a GPU.
 """
 
 import gzip

@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python tests/gpu/h100_resnets/record.py DUMPS RUNS
 
-DUMPS contains what `xlapipe dump WORKLOAD --target attached --tune` wrote there, with the time
-record of `xlapipe run --profile --record`, and RUNS, as WORKLOAD.run.json, what the latter printed.
+DUMPS contains what `xlapipe dump WORKLOAD --target attached --tuning tune` wrote there, with the
+time record of `xlapipe run --profile --record`, and RUNS, as WORKLOAD.run.json, what the latter
+printed.
 Dumps would be compiled by every `make dump-all`, which takes a minute more for each.
 """
 

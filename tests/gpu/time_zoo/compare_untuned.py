@@ -16,7 +16,7 @@ from statistics import mean
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.known_locks import known_results
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.autotune_lock import LOCK
 from xlapipe.dump.readers import read_path
@@ -45,7 +45,7 @@ def plan_of(job: Job) -> Plan:
 
 def plans_of(folder: Path, workload: str) -> dict[str, Plan]:
     """The plans of a golden: untuned, with a predicted lock, and tuned."""
-    (locked,) = jobs_of([workload], CompileOptions(autotune_lock=folder / LOCK, use_cache=False))
+    (locked,) = jobs_of([workload], CompileSettings(tuning=folder / LOCK, use_cache=False))
     job = replace(locked, lock=None)
     both = known_results("h200", "auto")
     assert both is not None

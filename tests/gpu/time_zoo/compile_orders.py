@@ -19,7 +19,8 @@ from typing import Any
 
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.frame_messages import module_without_frames
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
+from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
 from xlapipe.run.calibration.time_programs import KEPT_FILES
 from xlapipe.search.choosing.candidate import Candidate, Change
@@ -38,7 +39,7 @@ def compiled(entry: dict[str, Any], folder: Path) -> None:
     policy = json.loads(text.replace("{root}", str(HERE.parents[2])))
     change = Change("", "", policy, options) if policy or options else None
     candidate = Candidate({}, "h200", change)
-    job = job_of(entry["workload"], candidate, CompileOptions(lock="predicted"))
+    job = job_of(entry["workload"], candidate, CompileSettings(tuning=Tuned.AUTO))
     with compile_workload(replace(job, plan_only=True)) as result:
         folder.mkdir(parents=True, exist_ok=True)
         for path in result.dump_folder.iterdir():

@@ -6,8 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from xlapipe.compile.job import Job, XlaOption
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of, jobs_to_compare
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of, jobs_to_compare
 from xlapipe.compile.pipeline import WrittenDump, make_dumps
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.diff.comparing.jax_environments import parsed_version, python_with_jax
@@ -17,7 +18,7 @@ from xlapipe.errors import XlapipeError
 
 def jobs_of_versions(
     workload: str,
-    common: CompileOptions,
+    common: CompileSettings,
     versions: tuple[str, str],
     *,
     on_install: Callable[[str], None],
@@ -32,14 +33,6 @@ def jobs_of_versions(
       XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
         which is valid for one version only.
     """
-    if common.autotune_lock is not None:
-        raise XlapipeError(
-            "--autotune-lock is valid for one version of jaxlib only; fix: leave out --versions"
-        )
-    if common.lock is not None:
-        raise XlapipeError(
-            "--lock predicted is for the installed jaxlib only; fix: leave out --versions"
-        )
     if common.target in tpu_catalogue():
         raise XlapipeError(
             f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a TPU; fix: "
@@ -47,8 +40,7 @@ def jobs_of_versions(
         )
     for name in versions:
         parsed_version(name)
-    # What is known of a device is known for one version.
-    (job,) = jobs_of([workload], replace(common, untuned=True))
+    job = job_of_any_jax(workload, common)
     installed = version("jaxlib")
     return {
         f"jax {name}": job
@@ -58,8 +50,23 @@ def jobs_of_versions(
     }
 
 
+def job_of_any_jax(workload: str, common: CompileSettings) -> Job:
+    """An untuned compile: what is known of a device is known for one version of jaxlib.
+
+    Raises:
+      XlapipeError: `common` has a lock, which is valid for one version only.
+    """
+    if isinstance(common.tuning, Path):
+        raise XlapipeError(
+            f"--tuning {common.tuning}: a lock is valid for one version of jaxlib only; fix: leave "
+            "it out"
+        )
+    (job,) = jobs_of([workload], replace(common, tuning=Tuned.NONE))
+    return job
+
+
 def jobs_of_options(
-    workload: str, common: CompileOptions, options: Mapping[str, XlaOption], *, label: str
+    workload: str, common: CompileSettings, options: Mapping[str, XlaOption], *, label: str
 ) -> dict[str, Job]:
     """A compile without and one with extra XLA options.
 
@@ -73,7 +80,7 @@ def jobs_of_options(
 
 
 def jobs_of_policies(
-    workload: str, common: CompileOptions, policies: tuple[str, ...]
+    workload: str, common: CompileSettings, policies: tuple[str, ...]
 ) -> dict[str, Job]:
     """A compile with each of the GEMM policies."""
     each = [replace(common, policies=(policy,)) for policy in policies]

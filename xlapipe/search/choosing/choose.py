@@ -12,7 +12,7 @@ from typing import Any
 
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, RepeatedCall
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
@@ -103,7 +103,7 @@ def choose(
     limit_bytes: int | None = None,
     budget_minutes: float | None = None,
     compiles: int | None = None,
-    options: CompileOptions | None = None,
+    options: CompileSettings | None = None,
     memory_fraction: float | None = None,
     reserve_bytes: int = 0,
     scheduler: str | None = None,
@@ -140,7 +140,7 @@ def choose(
         for point in points:
             items_of({**given, **point.values}, maximise)
     limits = Limits(
-        options=options or CompileOptions(),
+        options=options or CompileSettings(),
         at_once=jobs or os.cpu_count() or 1,
         memory_fraction=memory_fraction,
         reserve_bytes=reserve_bytes,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.errors import DifferentTracesError, XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.search.choosing.candidate import Candidate
@@ -30,7 +30,7 @@ class Limits:
       scheduler: address of a Dask scheduler; None for this machine.
     """
 
-    options: CompileOptions
+    options: CompileSettings
     at_once: int
     memory_fraction: float | None = None
     reserve_bytes: int = 0
@@ -153,7 +153,7 @@ class Compiles:
 def job_of(
     workload: str,
     candidate: Candidate,
-    options: CompileOptions,
+    options: CompileSettings,
     note: str | None = None,
     unchanged: str | None = None,
 ) -> Job:

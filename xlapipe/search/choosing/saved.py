@@ -8,7 +8,7 @@ from typing import Any
 
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue
-from xlapipe.compile.make_jobs import CompileOptions
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device
 from xlapipe.dump.readers import read_path
@@ -138,7 +138,7 @@ class Freed:
 def saved(
     workload: str,
     target: str,
-    options: CompileOptions | None = None,
+    options: CompileSettings | None = None,
     *,
     policy_names: Sequence[str] = (),
 ) -> tuple[SavedValues, ForwardGraph]:
@@ -152,7 +152,7 @@ def saved(
     """
     with scratch_folder("saved-") as folder:
         note = folder / "graph.json"
-        job = job_of(workload, Candidate({}, target), options or CompileOptions(), str(note))
+        job = job_of(workload, Candidate({}, target), options or CompileSettings(), str(note))
         with compile_workload(job) as compiled:  # live ranges are in XLA's texts
             record = compiled.record
             program = Program(
@@ -191,7 +191,7 @@ def saved(
 
 
 def freeing(
-    workload: str, target: str, options: CompileOptions, graph: ForwardGraph, free_bytes: int
+    workload: str, target: str, options: CompileSettings, graph: ForwardGraph, free_bytes: int
 ) -> tuple[Freed, ...]:
     """For each place of a policy, the change with the least recomputation for so many bytes.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xlapipe.compile.job import XlaOption
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.errors import XlapipeError
 from xlapipe.search.sizing.fit import Row
 from xlapipe.search.sizing.fit import fit as fit_rows
@@ -84,7 +84,7 @@ def find_cliff(
     lower: int = 1,
     upper: int | None = None,
     multiple_of: int = 1,
-    options: CompileOptions,
+    options: CompileSettings,
     memory_fraction: float | None = None,
     on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
 ) -> Cliff:
@@ -138,7 +138,7 @@ def find_cliff(
 
 
 def _compiled(
-    workload: str, vary: str, size: int, options: CompileOptions, memory_fraction: float | None
+    workload: str, vary: str, size: int, options: CompileSettings, memory_fraction: float | None
 ) -> tuple[Row, PlannedMemory]:
     (point,) = combinations(workload, [Axis(vary, (size,))])
     (row,) = fit_rows(

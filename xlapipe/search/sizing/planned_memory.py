@@ -185,7 +185,7 @@ def planned_memory(
 
 SMALL_MARGIN = (
     "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … --target "
-    "attached --tune`) makes the plan the device's"
+    "attached --tuning tune`) makes the plan the device's"
 )
 
 

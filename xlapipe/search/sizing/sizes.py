@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.compile.make_jobs import CompileOptions, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.errors import XlapipeError
 from xlapipe.search.sizing.fit import Row
 from xlapipe.search.sizing.fit import fit as fit_rows
@@ -134,12 +134,12 @@ def largest(
     )
 
 
-def _options(target: str | None, topology: str | None) -> CompileOptions:
-    return CompileOptions(target=target, topology=topology)
+def _options(target: str | None, topology: str | None) -> CompileSettings:
+    return CompileSettings(target=target, topology=topology)
 
 
 def _memory(
-    point: Combination, options: CompileOptions, memory_fraction: float | None
+    point: Combination, options: CompileSettings, memory_fraction: float | None
 ) -> PlannedMemory:
     (row,) = fit_rows(
         [point],
