@@ -52,7 +52,7 @@ def choose_batch(*, upper: int | None = None) -> int:
         upper=upper,
         multiple_of=1024,
         target="h200",
-        reserve_bytes=14 * 2**30,
+        memory="usable-14GiB",
         on_done=lambda batch, memory: print(f"batch {batch}: {memory.total_bytes:,} B"),
     )
     if found.value is None:

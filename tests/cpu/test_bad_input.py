@@ -49,7 +49,7 @@ def in_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         (["dump", "qwen3-step", "--timeout", "nan"], ["--timeout nan", "above 0"]),
         (["fit", "qwen3-step", "--timeout", "inf"], ["--timeout inf", "above 0"]),
         (["choose", "qwen3-step", "--budget", "nan"], ["--budget nan", "above 0"]),
-        (["choose", "qwen3-step", "--memory-fraction", "nan"], ["--memory-fraction nan", "above"]),
+        (["choose", "qwen3-step", "--memory", "nan"], ["--memory nan", "above 0"]),
         (["dump"], ["no workload given", "xlapipe list"]),
         (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["both given"]),
         (["show", "nowhere"], ["nowhere"]),

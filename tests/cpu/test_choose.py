@@ -11,7 +11,8 @@ from xlapipe import XlapipeError
 from xlapipe.cli import main
 from xlapipe.search.choosing import compiles as compiles_module
 from xlapipe.search.choosing.choose import Changes, choose
-from xlapipe.search.sizing.fit import fit
+from xlapipe.search.memory_budget import memory_budget
+from xlapipe.search.rows import SearchSettings, compile_rows
 
 FOLDER = Path(__file__).parent
 
@@ -27,7 +28,7 @@ def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
 ) -> None:
     page = tmp_path / "curve.html"
     arguments = ["choose", "choose_steps:forward", "--vary", "batch=512,8192,64"]
-    arguments += ["--maximise", "batch", "--limit", "60000000", "--html", str(page)]
+    arguments += ["--maximise", "batch", "--memory", "60000000", "--html", str(page)]
     code = main([*arguments, "--jobs", "2", "--json"])
     figures = json.loads(capsys.readouterr().out)
     rows = {row["arguments"]["batch"]: row for row in figures["rows"]}
@@ -52,7 +53,7 @@ def test_a_limit_that_nothing_meets_states_what_is_missing(
     tmp_path: Path,
 ) -> None:
     html = tmp_path / "page.html"
-    arguments = ["--limit", "100", "--html", str(html)]
+    arguments = ["--memory", "100", "--html", str(html)]
     assert main(["choose", "choose_steps:forward(batch=8)", *arguments]) == 1
     output = capsys.readouterr()
     assert "nothing fits" in output.err and "more than 100 B" in output.err
@@ -92,7 +93,9 @@ def test_a_step_that_no_policy_serves_is_one_error(
 @pytest.mark.slow
 def test_what_xlas_own_rematerialisation_costs_is_stated() -> None:
     # The plan needs 96 MiB without it, and XLA's limit is 95 % of 86 MiB.
-    choice = choose("hungry_step:hungry(batch=65536)", memory_fraction=0.0006)
+    choice = choose(
+        "hungry_step:hungry(batch=65536)", search=SearchSettings(memory=memory_budget(0.0006))
+    )
     (written,) = [row for row in choice.rows if row.candidate.change is None]
     (other,) = [row for row in choice.rows if row.candidate.change is not None]
     assert written.memory.rematerialised and not other.memory.rematerialised
@@ -124,10 +127,10 @@ def test_a_budget_of_compiles_and_an_interrupt_keep_the_rows_so_far(
     assert [row["arguments"] for row in rows] == [{"batch": 8}]
 
     def interrupted(*args: object, **kwargs: object) -> None:
-        fit(*args, **kwargs)  # type: ignore[arg-type]
+        compile_rows(*args, **kwargs)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compiles_module, "fit", interrupted)
+    monkeypatch.setattr(compiles_module, "compile_rows", interrupted)
     choice = choose("choose_steps:forward", {"batch": [8]})
     assert choice.interrupted and [row.chosen for row in choice.rows] == [True]
 
@@ -136,7 +139,7 @@ def test_a_budget_of_compiles_and_an_interrupt_keep_the_rows_so_far(
     ("arguments", "message"),
     [
         ({"maximise": "rows"}, "--maximise rows: expected an argument with positive numbers"),
-        ({"limit": -1}, "--limit -1"),
+        ({"memory": -1}, "--memory -1: expected a share"),
         ({"budget": 0}, "--budget 0"),
         ({"target": "h2000"}, "h2000"),
     ],

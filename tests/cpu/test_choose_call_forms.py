@@ -161,8 +161,7 @@ def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
     exec(change.code, code)
     by_hand = lowered(Code(**code))
     written = lowered(Code())
-    assert change.rematerialise is not None
-    rematerialise_as_chosen(**change.rematerialise)
+    rematerialise_as_chosen(**change.arguments["rematerialise"])
     assert lowered(Code()) == by_hand != written
 
 
@@ -172,8 +171,7 @@ def test_a_searched_policy_keeps_the_values_that_it_lists(step: Step, tmp_path: 
     kept = keep_within(place.values, place.saved_bytes // 2, target_device("h200"))
     assert kept is not None and kept.groups
     change = chosen_values(kept, place)
-    assert change.rematerialise is not None
-    changed = places_in(step, tmp_path / "changed", **change.rematerialise)
+    changed = places_in(step, tmp_path / "changed", **change.arguments["rematerialise"])
     (after,) = (other for other in changed if other.kind == place.kind)
     needed = {value.key for value in after.values if value.needed and value.key is not None}
     assert needed == {group.key for group in kept.groups}
@@ -186,8 +184,7 @@ def test_a_checkpoint_of_a_small_part_leaves_the_rest_to_the_gradient(tmp_path: 
 
     (own,) = places_in(step, tmp_path)
     everything = next(change for change in presets(own) if change.text.startswith("keep every"))
-    assert everything.rematerialise is not None
-    places = places_in(step, tmp_path / "everything", **everything.rematerialise)
+    places = places_in(step, tmp_path / "everything", **everything.arguments["rematerialise"])
     primitives = {
         place.kind: {value.key.primitive for value in place.values if value.needed and value.key}
         for place in places

@@ -16,10 +16,12 @@ from xlapipe import XlapipeError
 from xlapipe.compile.lowering.forward_graph import PolicyKey
 from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.make_jobs import CompileSettings
-from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.registry import find_workload
+from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.choose import Changes, Choice, choose
-from xlapipe.search.choosing.compiles import job_of
-from xlapipe.search.sizing.planned_memory import planned_memory
+from xlapipe.search.memory_budget import MemoryBudget, memory_budget
+from xlapipe.search.planned_memory import planned_memory
+from xlapipe.search.rows import SearchSettings
 
 FOLDER = Path(__file__).parent
 # What the printed comments tell the user to write.
@@ -111,7 +113,7 @@ def test_a_policy_saves_memory_and_the_fastest_row_that_fits_is_chosen(
 ) -> None:
     (written,) = [row for row in choice.rows if row.candidate.change is None]
     assert min(row.memory.total_bytes for row in choice.rows) < written.memory.total_bytes
-    fastest = min(row.memory.predicted.seconds for row in choice.rows if row.fits)
+    fastest = min(row.memory.predicted.seconds for row in choice.rows if row.memory.fits)
     assert [row.memory.predicted.seconds for row in choice.chosen] == [fastest]
 
 
@@ -214,9 +216,10 @@ def test_a_policy_that_is_applied_nowhere_is_refused(
     """As on a machine of a cluster where the step is in another folder."""
     monkeypatch.chdir(FOLDER)
     policy = {"place": place, "source": "policy = None", "lines": ("elsewhere.py:1",)}
-    job = job_of("choose_steps:workload", Candidate({}, "h200", Change("", "", policy)), OPTIONS)
+    change = Change("", arguments={"rematerialise": policy})
+    job = job_of(Candidate(find_workload("choose_steps:workload"), change=change), OPTIONS)
     with pytest.raises(XlapipeError, match=r"was not applied: no such call at .*; fix: "):
-        planned_memory(job, None, whole=False, with_floors=False)
+        planned_memory(job, MemoryBudget())
 
 
 @pytest.mark.slow
@@ -225,7 +228,7 @@ def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) ->
     choice = choose(
         "choose_steps:workload(scan=False, layers=2)",
         changes=Changes(remat=True),
-        limit_bytes=1000,
+        search=SearchSettings(memory=memory_budget(1000)),
         compiles=2,
     )
     (note,) = choice.notes

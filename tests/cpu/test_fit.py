@@ -77,7 +77,7 @@ def test_a_compile_with_a_whole_dump_has_the_same_totals(
 ) -> None:
     """Texts and kernel optimisation change no allocation. Nothing fits, so the exit code is 1."""
     monkeypatch.chdir(HERE)
-    arguments = ["small_step:small_step", "--memory-fraction", "1e-9", "--json"]
+    arguments = ["small_step:small_step", "--memory", "0.000000001", "--json"]
     rows = []
     for out in ([], ["--out", str(tmp_path)]):
         assert main(["fit", *arguments, *out]) == 1
@@ -97,13 +97,13 @@ def test_a_compile_with_a_whole_dump_has_the_same_totals(
         (["qwen3-decode", "--vary", "batch:1"], ["--vary 'batch:1'", "batch=1,8,64"]),
         (["qwen3-decode(batch=1)", "--vary", "batch=1"], ["already gives batch=1"]),
         (["qwen3-decod", "--vary", "batch=1"], ["did you mean", "qwen3-decode"]),
-        (["qwen3-decode", "--memory-fraction", "1.5"], ["--memory-fraction 1.5", "up to 1"]),
-        (["qwen3-decode", "--memory-fraction", "0"], ["--memory-fraction 0", "above 0"]),
+        (["qwen3-decode", "--memory", "1.5"], ["--memory 1.5", "up to 1"]),
+        (["qwen3-decode", "--memory", "0"], ["--memory 0", "above 0"]),
         (
-            ["qwen3-decode", "--reserve", "-1"],
-            ["--reserve -1: expected a size; fix: write e.g. 16GB"],
+            ["qwen3-decode", "--memory", "usable-4G"],
+            ["--memory usable-4G: expected a share", "less what must stay free"],
         ),
-        (["qwen3-decode", "--tuning", "lock.json"], ["does not accept --tuning"]),
+        (["qwen3-decode", "--tuning", __file__], ["a lock is valid for one size and form"]),
         (["qwen3-decode", "--topology", "8"], ["topology '8'", "HOSTSxGPUS"]),
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),
     ],

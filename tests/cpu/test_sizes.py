@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import xlapipe
 from xlapipe import XlapipeError
+from xlapipe.search.candidate import Candidate
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row, SearchSettings
 from xlapipe.search.sizing import sizes
-from xlapipe.search.sizing.fit import Row
-from xlapipe.search.sizing.planned_memory import PlannedMemory
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "largest_batch"
 FOLDER = Path(__file__).parent
@@ -25,6 +28,7 @@ def memory(size: int) -> PlannedMemory:
         output_bytes=0,
         temp_bytes=10 * size,
         device_memory_bytes=20_000,
+        process_bytes=15_000,
         usable_bytes=15_000,
         rematerialised=0,
         seconds={},
@@ -32,16 +36,22 @@ def memory(size: int) -> PlannedMemory:
 
 
 def test_the_largest_size_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planned(points: list[object], jobs: list[object], **_: object) -> tuple[Row, ...]:
-        return tuple(Row(point, memory(point.values["rows"])) for point in points)  # type: ignore
+    def planned(
+        candidates: Sequence[Candidate], search: SearchSettings, *_: object
+    ) -> tuple[Row, ...]:
+        usable = 15_000 - search.memory.reserved_bytes
+        return tuple(
+            Row(candidate, replace(memory(candidate.values["rows"]), usable_bytes=usable))
+            for candidate in candidates
+        )
 
     monkeypatch.chdir(FOLDER)
-    monkeypatch.setattr(sizes, "fit_rows", planned)
+    monkeypatch.setattr(sizes, "compile_rows", planned)
     found = xlapipe.largest("sized_step:sized", "rows", multiple_of=8)
     assert (found.value, found.too_large) == (1400, 1408)
     assert found.memory == memory(1400)
     assert len(found.compiled) <= 8
-    reserved = xlapipe.largest("sized_step:sized", "rows", multiple_of=8, reserve_bytes=4000)
+    reserved = xlapipe.largest("sized_step:sized", "rows", multiple_of=8, memory="usable-4000")
     assert reserved.value == 1000
 
 

@@ -52,16 +52,18 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
     """The compiled rows of a workload, with what applies their policy and with a predicted lock."""
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.tuning import Tuned
+    from xlapipe.search.candidate import job_of
     from xlapipe.search.choosing.choose import Changes, choose
-    from xlapipe.search.choosing.compiles import job_of
     from xlapipe.search.choosing.rows import ChoiceRow
-    from xlapipe.search.sizing.planned_memory import planned_memory
+    from xlapipe.search.memory_budget import MemoryBudget
+    from xlapipe.search.planned_memory import planned_memory
+    from xlapipe.search.rows import SearchSettings
 
     def with_predicted_lock(row: ChoiceRow) -> dict[str, Any]:
         change = row.candidate.change
-        policy = dict(change.rematerialise or {}) if change is not None else None
-        job = job_of(workload, row.candidate, CompileSettings(tuning=Tuned.AUTO))
-        memory, _ = planned_memory(job, None, whole=False, with_floors=False, with_times=True)
+        policy = change.arguments.get("rematerialise") if change is not None else None
+        job = job_of(row.candidate, CompileSettings(tuning=Tuned.AUTO))
+        memory, _ = planned_memory(job, MemoryBudget())
         locked = replace(row, memory=memory).to_json()
         names = ("total_bytes", "temp_bytes", "basis", "error_bytes")
         times = ("predicted_seconds", "predicted_low_seconds", "predicted_high_seconds")
@@ -73,7 +75,7 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
             "rematerialise": policy,
         }
 
-    rows = choose(workload, changes=Changes(remat=True), jobs=jobs).rows
+    rows = choose(workload, changes=Changes(remat=True), search=SearchSettings(at_once=jobs)).rows
     with ThreadPoolExecutor(jobs) as pool:
         searched = list(pool.map(with_predicted_lock, rows))
     return [{"row": number, **row} for number, row in enumerate(searched)]
@@ -84,13 +86,14 @@ def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.errors import XlapipeError
-    from xlapipe.search.choosing.candidate import Candidate, Change
-    from xlapipe.search.choosing.compiles import job_of
+    from xlapipe.registry import find_workload
+    from xlapipe.search.candidate import Candidate, Change, job_of
 
     def lowered(form: dict[str, Any]) -> dict[str, Any]:
         policy = form.pop("rematerialise")
-        change = Change("", "", policy) if policy is not None else None
-        job = job_of(form.pop("workload"), Candidate({}, "h200", change), CompileSettings())
+        change = Change("", arguments={"rematerialise": policy}) if policy is not None else None
+        reference = find_workload(form.pop("workload"))
+        job = job_of(Candidate(reference, target="h200", change=change), CompileSettings())
         path = forms / form["family"] / f"{form['row']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

@@ -45,6 +45,7 @@ from xlapipe.files.typed_data import typed
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.outside_plan import OutsidePlan
+from xlapipe.registry import find_workload
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
@@ -52,15 +53,15 @@ from xlapipe.report.records import plain_data
 from xlapipe.run.capture_target import CapturedTarget
 from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
-from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import ChoiceRow
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.recomputed import RecomputedKernel
+from xlapipe.search.rows import Row, largest
 from xlapipe.search.sizing.cliff import Cliff
-from xlapipe.search.sizing.fit import Row, largest
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.recomputed import RecomputedKernel
-from xlapipe.search.sizing.sweep import Axis, combinations
+from xlapipe.search.sweep import Axis, combinations
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
@@ -166,6 +167,7 @@ _MEMORY = PlannedMemory(
     output_bytes=2,
     temp_bytes=3,
     device_memory_bytes=100,
+    process_bytes=75,
     usable_bytes=75,
     rematerialised=0,
     seconds={"all": 1.5},
@@ -228,14 +230,14 @@ _CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
 def _choose() -> dict[str, Any]:
     timed = replace(_MEMORY, predicted=predicted(1e-3, 8e-4, 2e-3))
     values = {"batch": 8, "rate": 0.1, "mesh": [1, 2], "policy": "a", "scan": True, "seed": None}
-    written = Candidate(values, "h200")
+    written = Candidate(find_workload("step:train"), values, "h200")
     choice = Choice(
         workload="step:train",
         maximise="batch",
         rows=(
-            ChoiceRow(replace(written, change=_CHANGE), timed, 8.0, 75, chosen=True),
-            ChoiceRow(written, _MEMORY, None, 75),
-            ChoiceRow(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), 8.0, 75),
+            ChoiceRow(replace(written, change=_CHANGE), timed, 8.0, chosen=True),
+            ChoiceRow(written, _MEMORY, None),
+            ChoiceRow(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), 8.0),
         ),
         failed=((written, XlapipeError("a")), (replace(written, change=_CHANGE), XlapipeError(""))),
         left_out=1,

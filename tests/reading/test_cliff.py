@@ -9,19 +9,20 @@ from tests.reading.small_hlo import plan_of_text
 from tests.reading.test_fit_report import planned
 from xlapipe.cli import main
 from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
-from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import XlapipeError
+from xlapipe.registry import find_workload
 from xlapipe.report.records import plain_data
-from xlapipe.search.sizing import cliff as cliffs
-from xlapipe.search.sizing.cliff import Cliff, find_cliff
-from xlapipe.search.sizing.fit import Row
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.recomputed import (
+from xlapipe.search.candidate import Candidate
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.recomputed import (
     RecomputedKernel,
     recomputed_kernels,
     rematerialised_names,
 )
+from xlapipe.search.rows import Row, SearchSettings
+from xlapipe.search.sizing import cliff as cliffs
+from xlapipe.search.sizing.cliff import Cliff, find_cliff
 from xlapipe.time.cost import step_cost
 
 KERNEL = RecomputedKernel(
@@ -44,21 +45,20 @@ def memory_of(size: int, *, limited: bool) -> PlannedMemory:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes that are compiled; `fit` is replaced by `memory_of`."""
+    """The sizes that are compiled; compiles are replaced by `memory_of`."""
     sizes: list[int] = []
 
-    def rows(points: Any, jobs: Any, **_: Any) -> tuple[Row, ...]:
-        (point,), (job,) = points, jobs
-        size = point.values["batch"]
+    def compile_size(workload: str, vary: str, size: int, search: SearchSettings) -> Row:
         sizes.append(size)
-        return (Row(point, memory_of(size, limited=not job.options)),)
+        candidate = Candidate(find_workload(workload), {vary: size})
+        return Row(candidate, memory_of(size, limited=not search.compile.options))
 
-    monkeypatch.setattr(cliffs, "fit_rows", rows)
+    monkeypatch.setattr(cliffs, "compile_size", compile_size)
     return sizes
 
 
 def found(**bounds: Any) -> Cliff:
-    return find_cliff("m:step", "batch", options=CompileSettings(), **bounds)
+    return find_cliff("m:step", "batch", search=SearchSettings(), **bounds)
 
 
 def test_both_sides_are_found_with_few_compiles(compiled: list[int]) -> None:
@@ -137,10 +137,10 @@ def test_invalid_arguments_are_refused(
 
 
 def test_a_failed_compile_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(points: Any, jobs: Any, **_: Any) -> tuple[Row, ...]:
-        return (Row(points[0], XlapipeError("no")),)
+    def failing(workload: str, *_: object) -> Row:
+        return Row(Candidate(find_workload(workload)), XlapipeError("no"))
 
-    monkeypatch.setattr(cliffs, "fit_rows", failing)
+    monkeypatch.setattr(cliffs, "compile_size", failing)
     with pytest.raises(XlapipeError, match="no"):
         found()
 

@@ -11,9 +11,10 @@ from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
 from xlapipe.plans.outside_plan import OutsidePlan
 from xlapipe.report.records import plain_data
-from xlapipe.search.sizing.fit import Row, largest
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.sweep import Axis, Combination, combinations
+from xlapipe.search.candidate import Candidate
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row, largest
+from xlapipe.search.sweep import Axis, combinations
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
@@ -29,6 +30,7 @@ def planned(temp: int, *, rematerialised: int = 0, host: int = 0) -> PlannedMemo
         temp_bytes=temp,
         host_bytes=host,
         device_memory_bytes=MEMORY,
+        process_bytes=USABLE,
         usable_bytes=USABLE,
         rematerialised=rematerialised,
         seconds=SECONDS,
@@ -42,7 +44,7 @@ def lines_of(rows: list[Row], axes: list[Axis], best: Any = None) -> list[str]:
 
 
 def rows_of(outcomes: dict[tuple[int, int], Any]) -> list[Row]:
-    def outcome(point: Combination) -> Any:
+    def outcome(point: Candidate) -> Any:
         return outcomes[point.values["batch"], point.values["seq"]]
 
     return [Row(point, outcome(point)) for point in combinations("m:step", AXES)]
@@ -71,7 +73,7 @@ def test_a_plan_fits_up_to_the_last_byte() -> None:
 def test_the_largest_is_of_the_first_axis_for_each_value_of_the_others(rows: list[Row]) -> None:
     short, long = largest(rows, AXES)
     assert short.row is not None
-    assert (short.others, short.row.combination.values["batch"]) == ({"seq": 2048}, 8)
+    assert (short.others, short.row.candidate.values["batch"]) == ({"seq": 2048}, 8)
     assert not short.failed
     assert (long.others, long.row, long.failed) == ({"seq": 32768}, None, True)
 
@@ -81,7 +83,7 @@ def test_values_may_be_lists() -> None:
     rows = [Row(point, planned(1)) for point in combinations("m:step", lists)]
     answers = largest(rows, lists)
     assert [answer.others for answer in answers] == [{"options": {"a": 1}}, {"options": {}}]
-    assert all(a.row is not None and a.row.combination.values["dims"] == [3] for a in answers)
+    assert all(a.row is not None and a.row.candidate.values["dims"] == [3] for a in answers)
 
 
 def test_without_an_axis_there_is_no_largest(rows: list[Row]) -> None:
@@ -112,7 +114,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     basis, lock = "predicted lock, 8 known", {"known": 8, "nearest": 2, "default": 1}
     unsure = replace(planned(349_992 - 2_000), error_bytes=2_048, basis=basis, predicted_lock=lock)
     sure = replace(unsure, error_bytes=2_000)
-    points = [row.combination for row in rows[:2]]
+    points = [row.candidate for row in rows[:2]]
     lines = lines_of([Row(points[0], unsure), Row(points[1], sure)], AXES)
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
@@ -126,20 +128,20 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
 
 def test_a_predicted_lock_is_stated_also_where_its_error_is_small(rows: list[Row]) -> None:
     plan = replace(planned(1_000), error_bytes=10, predicted_lock={"nearest": 3})
-    text = "\n".join(lines_of([Row(rows[0].combination, plan)], AXES))
+    text = "\n".join(lines_of([Row(rows[0].candidate, plan)], AXES))
     assert "Predicted lock: " in text
     assert "±" not in text
 
 
 def test_the_title_states_the_memory_that_a_share_is_taken_of(rows: list[Row]) -> None:
     visible = replace(planned(1), outside=OutsidePlan(visible_bytes=900_000), usable_bytes=675_000)
-    title = lines_of([Row(rows[0].combination, visible)], AXES)[0]
+    title = lines_of([Row(rows[0].candidate, visible)], AXES)[0]
     assert title.endswith("878.9 KiB of memory per device, 659.2 KiB (675,000 B) usable")
 
 
 def test_host_memory_is_a_column_of_its_own_and_not_in_the_total(rows: list[Row]) -> None:
     assert "host" not in "\n".join(lines_of(rows, AXES))
-    point = rows[0].combination
+    point = rows[0].candidate
     with_host = [Row(point, planned(1_000, host=5_000_000)), rows[3]]
     lines = lines_of(with_host, AXES, ())
     header = lines[1].split()
@@ -223,7 +225,7 @@ def test_each_row_has_the_time_of_a_step_and_items_per_second(rows: list[Row]) -
         predicted=predicted(2e-3, 1e-3, 3e-3),
     )
     least = replace(planned(1), floor_seconds=1e-3)
-    points = [row.combination for row in rows]
+    points = [row.candidate for row in rows]
     bound = replace(least, predicted=at_least(4e-3, "a loop"))
     timed = [Row(points[2], known), Row(points[4], least), rows[3], Row(points[4], bound)]
     lines = lines_of(timed, AXES, ())

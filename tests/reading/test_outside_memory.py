@@ -12,8 +12,8 @@ from xlapipe.devices.targets.catalogue import catalogue
 from xlapipe.devices.targets.outside_memory import measured_outside
 from xlapipe.dump.dump import open_dump
 from xlapipe.plans.outside_plan import OutsidePlan, outside_plan
-from xlapipe.search.sizing.fit import Row
-from xlapipe.search.sizing.sweep import combinations
+from xlapipe.search.rows import Row
+from xlapipe.search.sweep import combinations
 
 H200 = measured_outside("h200")
 

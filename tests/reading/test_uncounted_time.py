@@ -13,10 +13,11 @@ from xlapipe.errors import XlapipeError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
-from xlapipe.search.choosing.candidate import Candidate, Change
+from xlapipe.registry import find_workload
+from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice, choose
 from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
-from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
@@ -103,13 +104,14 @@ def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = Non
         output_bytes=0,
         temp_bytes=0,
         device_memory_bytes=100,
+        process_bytes=75,
         usable_bytes=75,
         rematerialised=0,
         seconds={"all": 1.5},
         predicted=time,
     )
     changed = Change(change, "") if change is not None else None
-    return ChoiceRow(Candidate({}, "h200", changed), memory, None, 75)
+    return ChoiceRow(Candidate(find_workload("step:train"), {}, "h200", changed), memory, None)
 
 
 def test_choose_does_not_rank_a_lower_bound() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from xlapipe.errors import WorkloadError, XlapipeError
-from xlapipe.search.sizing.sweep import MAX_COMBINATIONS, Axis, combinations
+from xlapipe.search.sweep import MAX_COMBINATIONS, Axis, combinations
 
 
 def axes(*texts: str) -> list[Axis]:
@@ -40,7 +40,7 @@ def test_a_value_given_twice_is_refused() -> None:
 
 def test_the_last_axis_varies_fastest_and_other_arguments_are_kept() -> None:
     points = combinations("m:step(size='32b')", axes("batch=1,8", "seq=2,4"))
-    assert [str(point) for point in points] == [
+    assert [point.values_text for point in points] == [
         "batch=1, seq=2",
         "batch=1, seq=4",
         "batch=8, seq=2",
@@ -52,7 +52,7 @@ def test_the_last_axis_varies_fastest_and_other_arguments_are_kept() -> None:
 
 def test_without_an_axis_there_is_one_combination() -> None:
     (point,) = combinations("m:step", [])
-    assert (str(point), str(point.reference)) == ("", "m:step")
+    assert (point.values_text, str(point.reference)) == ("", "m:step")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 
 from tests.tpu.live import LIBTPU, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import CompileError
-from xlapipe.search.sizing.fit import fit
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.sweep import Axis, combinations
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import SearchSettings, compile_rows
+from xlapipe.search.sweep import Axis, combinations
 
 pytestmark = needs_libtpu
 
@@ -24,8 +24,8 @@ ROW_BYTES = 2 * 1024 * 4
 def planned(workload: str, target: str, name: str, *values: int) -> list[PlannedMemory]:
     """The memory for each value of the parameter `name`, by `fit`."""
     points = combinations(workload, [Axis(name, values)])
-    jobs = jobs_of([point.reference for point in points], CompileSettings(target=target))
-    outcomes = [row.outcome for row in fit(points, jobs, at_once=1)]
+    search = SearchSettings(compile=CompileSettings(target=target), at_once=1)
+    outcomes = [row.outcome for row in compile_rows(points, search)]
     memory = [outcome for outcome in outcomes if isinstance(outcome, PlannedMemory)]
     assert len(memory) == len(outcomes), outcomes
     return memory

@@ -1,5 +1,6 @@
 """`xlapipe.choose`: the rows of `xlapipe choose`, for programs and notebooks."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from xlapipe.api.rows import Rows
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.search.choosing.choose import Changes
 from xlapipe.search.choosing.choose import choose as choose_form
+from xlapipe.search.memory_budget import memory_budget
+from xlapipe.search.rows import SearchSettings
 
 
 def choose(
@@ -18,12 +21,10 @@ def choose(
     options: bool = False,
     target: str | Sequence[str] = (),
     maximise: str | None = None,
-    limit: int | None = None,
+    memory: str | float | None = None,
     budget: float | None = None,
     compiles: int | None = None,
     topology: str | None = None,
-    memory_fraction: float | None = None,
-    reserve_bytes: int = 0,
     scheduler: str | None = None,
     jobs: int | None = None,
 ) -> Rows:
@@ -37,10 +38,9 @@ def choose(
       options: try XLA options.
       target: one or several names of `xlapipe targets`.
       maximise: an argument that is the number of items of a step, e.g. `batch`.
-      limit: bytes that a plan may need, instead of the device's usable memory.
       budget: minutes after which no compile starts.
       compiles: the largest number of compiles.
-      topology, memory_fraction, reserve_bytes, scheduler, jobs: as for `xlapipe.fit`.
+      memory, topology, scheduler, jobs: as for `xlapipe.fit`.
 
     Returns:
       Rows as in `xlapipe choose --json`, the fastest of each target first.
@@ -55,14 +55,14 @@ def choose(
         changes=Changes(remat, offload, options),
         targets=(target,) if isinstance(target, str) else target,
         maximise=maximise,
-        limit_bytes=limit,
+        search=SearchSettings(
+            compile=CompileSettings(topology=topology),
+            memory=memory_budget(memory),
+            at_once=jobs or os.cpu_count() or 1,
+            scheduler=scheduler,
+        ),
         budget_minutes=budget,
         compiles=compiles,
-        options=CompileSettings(topology=topology),
-        memory_fraction=memory_fraction,
-        reserve_bytes=reserve_bytes,
-        scheduler=scheduler,
-        jobs=jobs,
     )
     if choice.interrupt is not None and not choice.rows:
         raise choice.interrupt

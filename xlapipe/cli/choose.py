@@ -1,27 +1,24 @@
 """`xlapipe choose`: the fastest form of a step that fits."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
-    SIZE_HELP,
     WORKLOAD_HELP,
     Commands,
     add_fitting_options,
     add_target_options,
     add_vary_option,
     at_least_one,
-    compile_settings,
-    size_of,
+    search_settings,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import EndedBySignalError, XlapipeError
 from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
-    from xlapipe.search.choosing.candidate import Candidate
+    from xlapipe.search.candidate import Candidate
     from xlapipe.search.choosing.choose import Choice
     from xlapipe.search.choosing.rows import ChoiceRow
 
@@ -54,12 +51,6 @@ def add(commands: Commands) -> None:
         "predicted time per item",
     )
     parser.add_argument(
-        "--limit",
-        type=size_of("--limit", least=1),
-        metavar="SIZE",
-        help="what a plan may need, instead of the device's usable memory: " + SIZE_HELP,
-    )
-    parser.add_argument(
         "--budget", type=float, metavar="MINUTES", help="start no compile after so many minutes"
     )
     parser.add_argument(
@@ -78,10 +69,6 @@ def add(commands: Commands) -> None:
 def _choose(options: argparse.Namespace) -> int:
     from xlapipe.cli.choose_table import choice_figures, choice_lines
 
-    if isinstance(options.tuning, Path):
-        raise XlapipeError(
-            "choose does not accept --tuning FILE: a lock is valid only for one form of a step"
-        )
     choice = _choice(options)
     if options.json:
         print_json(choice_figures(choice))
@@ -108,15 +95,16 @@ def _nothing_fits(choice: "Choice") -> list[str]:
     messages = []
     for target in dict.fromkeys(row.candidate.target for row in choice.rows):
         rows = [row for row in choice.rows if row.candidate.target == target]
-        if any(row.fits for row in rows):
+        if any(row.memory.fits for row in rows):
             continue
         least = min(rows, key=lambda row: row.memory.total_bytes)
+        memory = least.memory
         more = "" if any(row.candidate.change for row in rows) else "add --remat, or "
         messages.append(
             f"{choice.workload}: of {counted(len(rows), 'form')} tried nothing fits {target}: the "
-            f"smallest plan ({least.candidate}) needs {least.memory.total_bytes:,} B, "
-            f"{-least.headroom_bytes:,} B more than {least.limit_bytes:,} B; fix: {more}give "
-            "smaller values with --vary, a larger target, or more bytes with --limit"
+            f"smallest plan ({least.candidate}) needs {memory.total_bytes:,} B, "
+            f"{-memory.headroom_bytes:,} B more than {memory.usable_bytes:,} B; fix: {more}give "
+            "smaller values with --vary, a larger target, or more bytes with --memory"
         )
     return messages
 
@@ -124,7 +112,7 @@ def _nothing_fits(choice: "Choice") -> list[str]:
 def _choice(options: argparse.Namespace) -> "Choice":
     from xlapipe.cli.progress import Steps
     from xlapipe.search.choosing.choose import Changes, choose
-    from xlapipe.search.sizing.sweep import Axis
+    from xlapipe.search.sweep import Axis
 
     axes = [Axis.parse(text) for text in options.vary]
     if len({axis.name for axis in axes}) < len(axes):
@@ -135,7 +123,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
     if options.target_config is not None:
         targets = [options.target_config.stem]
     options.target = None
-    compile_options = compile_settings(options, [options.gemm])
+    search = search_settings(options)
     with Steps().shown() as steps:
 
         def on_done(candidate: "Candidate", row: "ChoiceRow | XlapipeError") -> None:
@@ -152,13 +140,8 @@ def _choice(options: argparse.Namespace) -> "Choice":
             changes=Changes(options.remat, options.offload, options.options),
             targets=targets,
             maximise=options.maximise,
-            limit_bytes=options.limit,
+            search=search,
             budget_minutes=options.budget,
             compiles=options.compiles,
-            options=replace(compile_options, target=None),
-            memory_fraction=options.memory_fraction,
-            reserve_bytes=options.reserve,
-            scheduler=options.scheduler,
-            jobs=options.jobs,
             on_done=on_done,
         )

@@ -10,7 +10,7 @@ from xlapipe.report.text_table import aligned_row, column_widths, without_column
 from xlapipe.report.units import rounded, with_error
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import ChoiceRow, front
-from xlapipe.search.sizing.planned_memory import SMALL_MARGIN, error_notes
+from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
 _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
@@ -24,7 +24,7 @@ def choice_figures(choice: Choice) -> dict[str, Any]:
         "failed": [
             {
                 "target": candidate.target,
-                "arguments": dict(candidate.arguments),
+                "arguments": dict(candidate.values),
                 "change": candidate.change.text if candidate.change is not None else None,
                 "error": str(error),
             }
@@ -54,12 +54,12 @@ def _target_lines(
     choice: Choice, target: str, rows: Sequence[ChoiceRow], width: int | None
 ) -> Iterator[Text]:
     yield Text(
-        f"{choice.workload} on {target}: {rounded(rows[0].limit_bytes)} may be used, "
+        f"{choice.workload} on {target}: {rounded(rows[0].memory.usable_bytes)} may be used, "
         f"{len(rows)} forms compiled",
         style="bold",
     )
     per = f"per {choice.maximise}" if choice.maximise is not None else None
-    names = list(rows[0].candidate.arguments)
+    names = list(rows[0].candidate.values)
     header = [*names, *_HEADER, *([per] if per else []), "fits", "", "change"]
     best = front(rows)
     table = [header, *(_cells(row, per is not None, row in best) for row in rows)]
@@ -67,7 +67,9 @@ def _target_lines(
         table = without_columns(table, {*map(header.index, _FOR_WIDE_TERMINALS)})
     widths, right = column_widths(table), range(len(table[0]) - 3)
     for cells, row in zip(table, (None, *rows), strict=True):
-        style = "bold" if row is None else "green" if row.chosen else "" if row.fits else "red"
+        style = (
+            "bold" if row is None else "green" if row.chosen else "" if row.memory.fits else "red"
+        )
         yield Text(aligned_row(cells, widths, right=right), style=style)
     predicted = rows[0].memory.predicted
     if predicted is None:
@@ -78,7 +80,7 @@ def _target_lines(
         if predicted.scaled_from is not None:
             yield from (Text(f"  assumed: {text}") for text in predicted.assumptions)
     yield from map(Text, error_notes([row.memory for row in rows]))
-    if not all(row.fits_within_error for row in rows):
+    if not all(row.memory.fits_within_error for row in rows):
         yield Text(SMALL_MARGIN)
     if any(row.memory.rematerialised for row in rows):
         yield Text("yes*, no*: XLA itself rematerialises to stay below its limit.")
@@ -99,9 +101,9 @@ def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
         seconds = f"≥ {_seconds(predicted.at_least_seconds or 0.0)}"
     item = row.seconds_per_item
     return [
-        *map(repr, row.candidate.arguments.values()),
+        *map(repr, row.candidate.values.values()),
         rounded(row.memory.total_bytes),
-        with_error(row.headroom_bytes, row.memory.error_bytes),
+        with_error(row.memory.headroom_bytes, row.memory.error_bytes),
         rounded(row.memory.temp_bytes),
         seconds,
         interval,
@@ -113,8 +115,10 @@ def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
 
 
 def _fits_text(row: ChoiceRow) -> str:
-    unsure = "" if row.fits_within_error else "?"
-    return ("yes" if row.fits else "no") + unsure + ("*" if row.memory.rematerialised else "")
+    unsure = "" if row.memory.fits_within_error else "?"
+    return (
+        ("yes" if row.memory.fits else "no") + unsure + ("*" if row.memory.rematerialised else "")
+    )
 
 
 def _seconds(seconds: float) -> str:

@@ -9,9 +9,9 @@ from xlapipe.report.records import named
 from xlapipe.report.text_table import Table, aligned_rows
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.sizing.cliff import Cliff
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.recomputed import RecomputedKernel
 
 _HEADINGS = ("temp, B", "total, B", "headroom, B", "to the limit, B", "recomputed", "floor")
 _MAX_KERNELS = 12

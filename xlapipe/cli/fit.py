@@ -1,7 +1,6 @@
 """`xlapipe fit`: which sizes of a workload fit a device's memory."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from xlapipe.cli.options import (
     add_fitting_options,
     add_target_options,
     add_vary_option,
-    compile_settings,
+    search_settings,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import DEFAULT_TARGET
@@ -21,8 +20,8 @@ from xlapipe.plans.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xlapipe.search.sizing.fit import Row
-    from xlapipe.search.sizing.sweep import Axis
+    from xlapipe.search.rows import Row
+    from xlapipe.search.sweep import Axis
 
 
 def add(commands: Commands) -> None:
@@ -49,13 +48,9 @@ def add(commands: Commands) -> None:
 
 def _fit(options: argparse.Namespace) -> int:
     from xlapipe.cli.fit_table import fit_figures, fit_lines
-    from xlapipe.search.sizing.fit import largest
-    from xlapipe.search.sizing.sweep import Axis
+    from xlapipe.search.rows import largest
+    from xlapipe.search.sweep import Axis
 
-    if isinstance(options.tuning, Path):
-        raise XlapipeError(
-            "fit does not accept --tuning FILE: a lock is valid only for one size of a workload"
-        )
     if options.cliff is not None:
         return _cliff(options)
     axes = [Axis.parse(text) for text in options.vary]
@@ -77,7 +72,7 @@ def _fit(options: argparse.Namespace) -> int:
             )
         )
     errors = [
-        (row.combination.reference.name, str(row.outcome))
+        (row.candidate.reference.name, str(row.outcome))
         for row in rows
         if isinstance(row.outcome, XlapipeError)
     ]
@@ -106,9 +101,9 @@ def _cliff(options: argparse.Namespace) -> int:
     from xlapipe.cli.progress import Steps
     from xlapipe.search.sizing.cliff import find_cliff
 
-    if options.vary or options.out is not None or options.scheduler or options.reserve:
+    if options.vary or options.out is not None or options.scheduler:
         raise XlapipeError(
-            "--cliff takes neither --vary nor --out, --scheduler or --reserve; fix: leave them out"
+            "--cliff takes neither --vary nor --out or --scheduler; fix: leave them out"
         )
     name, lower, upper = _bounds(options.cliff)
     target = _target_name(options)
@@ -119,8 +114,7 @@ def _cliff(options: argparse.Namespace) -> int:
             lower=lower,
             upper=upper,
             multiple_of=lower,
-            options=compile_settings(options, [options.gemm]),
-            memory_fraction=options.memory_fraction,
+            search=search_settings(options),
             on_done=lambda size, memory: steps.show(
                 f"{name}={size}: {memory.total_bytes:,} B, "
                 f"{memory.rematerialised} instructions rematerialised"
@@ -156,27 +150,15 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
 
     from xlapipe.cli.fit_table import fits_text
     from xlapipe.cli.progress import Bar
-    from xlapipe.compile.make_jobs import jobs_of
-    from xlapipe.search.sizing.fit import fit
-    from xlapipe.search.sizing.sweep import combinations
+    from xlapipe.search.rows import compile_rows
+    from xlapipe.search.sweep import combinations
 
-    points = combinations(options.workload, axes)
-    compile_options = compile_settings(options, [options.gemm])
-    jobs = jobs_of([point.reference for point in points], compile_options)
-    with Bar("compiling", len(jobs), console=Console(stderr=True), silent=options.json) as bar:
+    candidates = combinations(options.workload, axes)
+    count = len(candidates)
+    with Bar("compiling", count, console=Console(stderr=True), silent=options.json) as bar:
 
         def on_done(row: "Row") -> None:
-            bar.advance(last=escape(f"{row.combination}: {fits_text(row)}".removeprefix(": ")))
+            text = f"{row.candidate.values_text}: {fits_text(row)}".removeprefix(": ")
+            bar.advance(last=escape(text))
 
-        return fit(
-            points,
-            jobs,
-            at_once=options.jobs or os.cpu_count() or 1,
-            memory_fraction=options.memory_fraction,
-            out=options.out,
-            reserve_bytes=options.reserve,
-            scheduler=options.scheduler,
-            with_floors=True,
-            with_times=True,
-            on_done=on_done,
-        )
+        return compile_rows(candidates, search_settings(options, options.out), on_done)

@@ -12,9 +12,9 @@ from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
-from xlapipe.search.sizing.fit import Largest, Row
-from xlapipe.search.sizing.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
-from xlapipe.search.sizing.sweep import Axis
+from xlapipe.search.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
+from xlapipe.search.rows import Largest, Row
+from xlapipe.search.sweep import Axis
 
 # What the JSON of a row has of `PlannedMemory` under the same names.
 _IN_JSON = (
@@ -42,7 +42,7 @@ def fit_figures(
         "largest": [
             {
                 "others": dict(largest.others),
-                "values": dict(largest.row.combination.values) if largest.row is not None else None,
+                "values": dict(largest.row.candidate.values) if largest.row is not None else None,
                 "some_failed": largest.failed,
             }
             for largest in best
@@ -52,8 +52,8 @@ def fit_figures(
 
 def _row_figures(row: Row) -> dict[str, Any]:
     figures: dict[str, Any] = {
-        "values": dict(row.combination.values),
-        "reference": row.combination.reference.name,
+        "values": dict(row.candidate.values),
+        "reference": row.candidate.reference.name,
     }
     if isinstance(row.outcome, XlapipeError):
         return {**figures, "fits": None, "error": str(row.outcome)}
@@ -112,7 +112,7 @@ def fit_lines(
     header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
     table = [header]
     for row in rows:
-        cells = [*map(repr, row.combination.values.values()), *_cells(row, host)]
+        cells = [*map(repr, row.candidate.values.values()), *_cells(row, host)]
         cells += _step_cells(row, items)[: len(step)]
         table.append([*cells, *(_stage_cells(row) if timings else [])])
     for name in _FOR_WIDE_TERMINALS:
@@ -172,7 +172,7 @@ def _step_cells(row: Row, items: str | None) -> list[str]:
     if seconds is None:
         return ["-", "-"]
     least = "≥" if is_least else ""
-    count = row.combination.values.get(items) if items is not None else None
+    count = row.candidate.values.get(items) if items is not None else None
     rate = count / seconds if isinstance(count, int) else None
     per_second = "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
     return [f"{least}{seconds_text(seconds)}", per_second if not least else f"≤{per_second}"]
@@ -271,14 +271,14 @@ def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:
     prefix = f"with {point}: " if point else ""
     unknown = "; some compiles failed" if largest.failed else ""
     if largest.row is not None:
-        value = largest.row.combination.values[axis.name]
+        value = largest.row.candidate.values[axis.name]
         is_last = value == max(axis.values, key=axis.rank)
         last = " (the largest value given)" if is_last else ""
         return f"{prefix}the largest {axis.name} that fits is {value!r}{last}{unknown}"
     missing = [
         -row.outcome.headroom_bytes
         for row in rows
-        if not isinstance(row.outcome, XlapipeError) and row.combination.is_at(largest.others)
+        if not isinstance(row.outcome, XlapipeError) and row.candidate.is_at(largest.others)
     ]
     least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
     return f"{prefix}no {axis.name} fits{least}{unknown}"

@@ -1,6 +1,7 @@
 """Options that several commands share, and the registration of commands."""
 
 import argparse
+import os
 import re
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlapipe.compile.make_jobs import CompileSettings
+    from xlapipe.search.rows import SearchSettings
 
 SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
@@ -215,19 +217,12 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
         help=f"{GEMM_HELP}; default: %(default)s",
     )
     parser.add_argument(
-        "--memory-fraction",
-        type=float,
-        metavar="F",
-        help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
-        "as in jax; all that the compiler leaves on TPUs",
-    )
-    parser.add_argument(
-        "--reserve",
-        type=size_of("--reserve"),
-        default=0,
-        metavar="SIZE",
-        help="memory that must stay free for other live arrays and programs of the process: "
-        + SIZE_HELP,
+        "--memory",
+        metavar="SHARE|SIZE|usable[-SIZE]",
+        help="what a plan may take of the device's memory: a share (0.9), within which XLA keeps "
+        "plans; bytes (60GB); or `usable`, the default, which is "
+        f"{DEFAULT_MEMORY_FRACTION:g} on GPUs, as in jax, and all that the compiler leaves on "
+        "TPUs. Each also less what must stay free for other arrays and programs: usable-4GB",
     )
     add_scheduler_option(parser)
     parser.add_argument(
@@ -252,6 +247,25 @@ def compile_settings(
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
+    )
+
+
+def search_settings(options: argparse.Namespace, out: Path | None = None) -> "SearchSettings":
+    """The values of the options of `add_target_options` and `add_fitting_options`."""
+    from xlapipe.search.memory_budget import memory_budget
+    from xlapipe.search.rows import SearchSettings
+
+    if isinstance(options.tuning, Path):
+        raise XlapipeError(
+            f"--tuning {options.tuning}: a lock is valid for one size and form of a step only; "
+            "fix: leave it out"
+        )
+    return SearchSettings(
+        compile=compile_settings(options, [options.gemm]),
+        memory=memory_budget(options.memory),
+        at_once=options.jobs or os.cpu_count() or 1,
+        scheduler=options.scheduler,
+        out=out,
     )
 
 

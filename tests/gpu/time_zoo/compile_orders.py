@@ -22,9 +22,9 @@ from xlapipe.compile.frame_messages import module_without_frames
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
+from xlapipe.registry import find_workload
 from xlapipe.run.calibration.time_programs import KEPT_FILES
-from xlapipe.search.choosing.candidate import Candidate, Change
-from xlapipe.search.choosing.compiles import job_of
+from xlapipe.search.candidate import Candidate, Change, job_of
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "records/orders.json"
@@ -37,9 +37,10 @@ def compiled(entry: dict[str, Any], folder: Path) -> None:
     path, options = folder / POLICY, entry.get("options", {})
     text = path.read_text(encoding="utf-8") if path.exists() else "null"
     policy = json.loads(text.replace("{root}", str(HERE.parents[2])))
-    change = Change("", "", policy, options) if policy or options else None
-    candidate = Candidate({}, "h200", change)
-    job = job_of(entry["workload"], candidate, CompileSettings(tuning=Tuned.AUTO))
+    arguments = {"rematerialise": policy} if policy else {}
+    change = Change("", arguments=arguments, options=options)
+    candidate = Candidate(find_workload(entry["workload"]), target="h200", change=change)
+    job = job_of(candidate, CompileSettings(tuning=Tuned.AUTO))
     with compile_workload(replace(job, plan_only=True)) as result:
         folder.mkdir(parents=True, exist_ok=True)
         for path in result.dump_folder.iterdir():

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +11,13 @@ from typing import Any
 
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, RepeatedCall
-from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.typed_data import typed
-from xlapipe.registry import find_workload
-from xlapipe.search.choosing.candidate import Candidate, Change
-from xlapipe.search.choosing.compiles import Compiles, Limits, items_of
+from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.choosing.compiles import Compiles, items_of
 from xlapipe.search.choosing.policies import (
     GRADIENT,
     WHERE,
@@ -36,8 +33,9 @@ from xlapipe.search.choosing.policies import (
 from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.search.choosing.xla_options import option_changes, without_limit
+from xlapipe.search.rows import SearchSettings
 from xlapipe.search.sizing.cliff import EXPECTED_SHARE
-from xlapipe.search.sizing.sweep import Axis, combinations
+from xlapipe.search.sweep import Axis, combinations
 
 # Budgets of the first search, as shares of what is saved now.
 _SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
@@ -100,14 +98,9 @@ def choose(
     changes: Changes | None = None,
     targets: Sequence[str] = (),
     maximise: str | None = None,
-    limit_bytes: int | None = None,
+    search: SearchSettings | None = None,
     budget_minutes: float | None = None,
     compiles: int | None = None,
-    options: CompileSettings | None = None,
-    memory_fraction: float | None = None,
-    reserve_bytes: int = 0,
-    scheduler: str | None = None,
-    jobs: int | None = None,
     on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None,
 ) -> Choice:
     """Compiles forms of a step, and chooses the fastest one that fits each target.
@@ -119,11 +112,10 @@ def choose(
       targets: names of `xlapipe targets`; the default target if empty.
       maximise: an argument whose value is the number of items of a step, e.g. `batch`: rows are
         ranked by predicted time per item.
-      limit_bytes: what a total may have, instead of the device's usable memory.
+      search: settings of every compile; without a target config, its target is one of `targets`,
+        otherwise `targets` is the name of the config.
       budget_minutes: no compile starts after so many minutes.
       compiles: the largest number of compiles.
-      options: those of every compile, without target; with a target config, `targets` is its name.
-      memory_fraction, reserve_bytes, scheduler, jobs: as for `xlapipe.fit`.
       on_done: called with each row, or the error of its compile.
 
     Raises:
@@ -131,29 +123,23 @@ def choose(
         and the step has no gradient, or saves nothing that a policy decides about.
     """
     axes = [Axis(name, tuple(values)) for name, values in (vary or {}).items()]
-    points = combinations(workload, axes)
     targets = tuple(dict.fromkeys(targets)) or (DEFAULT_TARGET,)
-    changes = changes or Changes()
-    _check(limit_bytes, budget_minutes, compiles)
+    bases = [base for target in targets for base in combinations(workload, axes, target)]
+    _check(budget_minutes, compiles)
     if maximise is not None:
-        given = find_workload(workload).arguments or {}
-        for point in points:
-            items_of({**given, **point.values}, maximise)
-    limits = Limits(
-        options=options or CompileSettings(),
-        at_once=jobs or os.cpu_count() or 1,
-        memory_fraction=memory_fraction,
-        reserve_bytes=reserve_bytes,
-        limit_bytes=limit_bytes,
-        most_compiles=compiles,
-        deadline=None if budget_minutes is None else time.monotonic() + 60 * budget_minutes,
-        scheduler=scheduler,
+        for base in bases:
+            items_of(base, maximise)
+    compiled = Compiles(
+        search or SearchSettings(),
+        maximise,
+        compiles,
+        None if budget_minutes is None else time.monotonic() + 60 * budget_minutes,
+        on_done,
     )
-    compiled = Compiles(workload, limits, maximise, on_done)
-    search = _Search(compiled, changes, [point.values for point in points], targets)
+    rounds = _Search(compiled, changes or Changes(), bases, len(bases) // len(targets))
     interrupt: KeyboardInterrupt | None = None
     try:
-        search.run()
+        rounds.run()
     except KeyboardInterrupt as error:
         interrupt = error
     if not compiled.rows and compiled.failed:
@@ -166,13 +152,11 @@ def choose(
         failed=tuple(compiled.failed),
         left_out=compiled.left_out,
         interrupt=interrupt,
-        notes=tuple(dict.fromkeys((*lower_bound_notes(rows), *search.notes))),
+        notes=tuple(dict.fromkeys((*lower_bound_notes(rows), *rounds.notes))),
     )
 
 
-def _check(limit_bytes: int | None, budget_minutes: float | None, compiles: int | None) -> None:
-    if limit_bytes is not None and limit_bytes <= 0:
-        raise XlapipeError(f"--limit {limit_bytes}: expected a positive number of bytes")
+def _check(budget_minutes: float | None, compiles: int | None) -> None:
     if budget_minutes is not None and not 0 < budget_minutes < math.inf:
         raise XlapipeError(
             f"--budget {budget_minutes:g}: expected a number of minutes above 0; fix: leave it out "
@@ -187,22 +171,23 @@ class _Search:
     """Rounds of compiles: as written, presets and searched policies, then between the two sides.
 
     Attributes:
-      points: the values of `--vary`.
+      bases: the step as written with each value of `--vary`, target by target.
+      count: number of values of `--vary`, and so of bases of one target.
       notes: advice, filled while it runs.
       repeated: what the forward pass of the step calls several times.
     """
 
     compiles: Compiles
     changes: Changes
-    points: Sequence[Mapping[str, Any]]
-    targets: Sequence[str]
+    bases: Sequence[Candidate]
+    count: int
     notes: list[str] = field(default_factory=list)
     repeated: tuple[RepeatedCall, ...] = ()
     _kept_bytes: dict[Change, int] = field(default_factory=dict)
 
     def run(self) -> None:
         policies = self.changes.remat or self.changes.offload
-        bases = [Candidate(point, target) for target in self.targets for point in self.points]
+        bases = self.bases
         if not policies and not self.changes.options:
             self._run([bases])
             self._compare_with_no_limit()
@@ -217,11 +202,10 @@ class _Search:
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
         places = {n: self._applicable(graphs[n], own) for n, own in places.items()}
-        count = len(self.points)
         searched = [
-            (base, places[number % count])
+            (base, places[number % self.count])
             for number, base in enumerate(bases)
-            if number % count in places
+            if number % self.count in places
         ]
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
@@ -241,14 +225,14 @@ class _Search:
 
     def _graphs(self, bases: Sequence[Candidate], folder: Path) -> dict[int, ForwardGraph]:
         """Compiles the step as written; the forward pass of each point, by its number."""
-        note = {number: str(folder / f"{number}.json") for number in range(len(self.points))}
+        note = {number: str(folder / f"{number}.json") for number in range(self.count)}
         self.compiles.run(bases, recording=note)
         graphs = {
             n: forward_graph_at(Path(path)) for n, path in note.items() if Path(path).exists()
         }
         for number, graph in graphs.items():
             if graph.program_sha256 is not None:
-                self.compiles.unchanged[repr(bases[number].arguments)] = graph.program_sha256
+                self.compiles.unchanged[repr(bases[number].values)] = graph.program_sha256
             if not self.changes.remat and not self.changes.offload:
                 continue
             if any(site.kind == "checkpoint" for site in graph.sites):
@@ -271,7 +255,7 @@ class _Search:
     ) -> None:
         if not graphs or any(places.values()):
             return
-        raise no_place_error(self.compiles.workload, list(graphs.values()))
+        raise no_place_error(self.bases[0].reference.name, list(graphs.values()))
 
     def _applicable(self, graph: ForwardGraph, places: Sequence[Place]) -> tuple[Place, ...]:
         """The places where a policy is possible, with a note on the others.
@@ -279,7 +263,7 @@ class _Search:
         Raises:
           XlapipeError: it is possible in none of them.
         """
-        kept, messages = applicable(self.compiles.workload, graph, places)
+        kept, messages = applicable(self.bases[0].reference.name, graph, places)
         self.notes += messages
         return kept
 
@@ -314,12 +298,12 @@ class _Search:
         for place in places:
             whole = saved_bytes(place.values)
             rows = [
-                (self._kept_bytes[row.candidate.change], row.fits)
+                (self._kept_bytes[row.candidate.change], row.memory.fits)
                 for row in self.compiles.rows
-                if row.candidate.arguments == base.arguments
+                if row.candidate.values == base.values
                 and row.candidate.target == base.target
                 and row.candidate.change in self._kept_bytes
-                and f'"{place.kind}"' in json.dumps(row.candidate.change.rematerialise)
+                and f'"{place.kind}"' in json.dumps(row.candidate.change.arguments)
             ]
             low = max((kept for kept, fits in rows if fits), default=None)
             high = min((kept for kept, fits in rows if not fits), default=whole)
@@ -335,9 +319,9 @@ class _Search:
             own = [
                 row
                 for row in self.compiles.rows
-                if row.candidate.target == base.target and row.candidate.arguments == base.arguments
+                if row.candidate.target == base.target and row.candidate.values == base.values
             ]
-            if any(row.fits for row in own):
+            if any(row.memory.fits for row in own):
                 continue
             where = " and the ".join(WHERE[place.kind] for place in places)
             self.notes.append(
@@ -360,8 +344,8 @@ class _Search:
             other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
             if other is None or other.memory.refused:
                 continue
-            process_bytes = row.memory.usable_bytes + row.memory.reserved_bytes
-            less_bytes = other.memory.total_bytes - int(EXPECTED_SHARE * process_bytes)
+            expected_bytes = int(EXPECTED_SHARE * row.memory.process_bytes)
+            less_bytes = other.memory.total_bytes - expected_bytes
             note = (
                 f"{row.candidate.target}, {row.candidate}: XLA itself computes "
                 f"{row.memory.rematerialised} instructions again; at most {max(less_bytes, 0):,} B "
@@ -397,8 +381,8 @@ def _not_tried(place: Place, repeated: Sequence[RepeatedCall]) -> str:
 def _identity(candidate: Candidate) -> str:
     """What a candidate compiles, apart from how its change is described."""
     change = candidate.change
-    own = [change.rematerialise, dict(change.options)] if change is not None else None
-    return repr((candidate.target, dict(candidate.arguments), own))
+    own = [change.arguments, change.options] if change is not None else None
+    return repr((candidate.target, candidate.values, own))
 
 
 def forward_graph_at(path: Path) -> ForwardGraph:

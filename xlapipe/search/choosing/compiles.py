@@ -5,39 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.errors import DifferentTracesError, XlapipeError
-from xlapipe.registry import WorkloadReference, find_workload
-from xlapipe.search.choosing.candidate import Candidate
+from xlapipe.search.candidate import Candidate, job_of
 from xlapipe.search.choosing.rows import ChoiceRow
-from xlapipe.search.sizing.fit import Row, fit
-from xlapipe.search.sizing.sweep import Combination
-
-_CHANGED = "xlapipe.compile.lowering.changed_workload:changed_workload"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What candidates are compiled with, and how many.
-
-    Attributes:
-      options: options of every compile; without a target config, its target is the candidate's.
-      at_once: number of compiles that run at the same time.
-      memory_fraction, reserve_bytes: as for `xlapipe.fit`.
-      limit_bytes: compared with totals instead of the device's usable memory.
-      most_compiles: None for no bound.
-      deadline: on `time.monotonic`; None for no bound.
-      scheduler: address of a Dask scheduler; None for this machine.
-    """
-
-    options: CompileSettings
-    at_once: int
-    memory_fraction: float | None = None
-    reserve_bytes: int = 0
-    limit_bytes: int | None = None
-    most_compiles: int | None = None
-    deadline: float | None = None
-    scheduler: str | None = None
+from xlapipe.search.rows import Row, SearchSettings, compile_rows
 
 
 class _BudgetUsedError(Exception):
@@ -49,7 +20,10 @@ class Compiles:
     """Compiles batches of candidates, and keeps the rows so far.
 
     Attributes:
+      search: settings of the compiles; without a target config, the target is the candidate's.
       maximise: the argument whose value is the number of items of a step; None for steps.
+      most: the largest number of compiles; None for no bound.
+      deadline: on `time.monotonic`, from which on no compile starts; None for no bound.
       rows: in the order in which compiles ended.
       failed: candidates whose compile failed.
       left_out: number of candidates that the budget did not allow.
@@ -57,9 +31,10 @@ class Compiles:
         step that is traced to another one.
     """
 
-    workload: str
-    limits: Limits
+    search: SearchSettings
     maximise: str | None = None
+    most: int | None = None
+    deadline: float | None = None
     on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None
     rows: list[ChoiceRow] = field(default_factory=list)
     failed: list[tuple[Candidate, XlapipeError]] = field(default_factory=list)
@@ -79,9 +54,8 @@ class Compiles:
     @property
     def exhausted(self) -> bool:
         """Whether the budget allows no further compile."""
-        most, deadline = self.limits.most_compiles, self.limits.deadline
-        return (most is not None and self.count >= most) or (
-            deadline is not None and time.monotonic() >= deadline
+        return (self.most is not None and self.count >= self.most) or (
+            self.deadline is not None and time.monotonic() >= self.deadline
         )
 
     def run(
@@ -96,104 +70,54 @@ class Compiles:
         Raises:
           XlapipeError: an unknown workload, target or argument.
         """
-        most = self.limits.most_compiles
-        allowed = list(candidates) if most is None else list(candidates[: most - self.count])
+        done_before = self.count
+        allowed = list(candidates[: None if self.most is None else self.most - done_before])
         if self.exhausted:
             allowed = []
         notes = recording or {}
         jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
-        points = [Combination({"": number}, job.reference) for number, job in enumerate(jobs)]
-        done_before = self.count
+        number_of = {id(candidate): done_before + n for n, candidate in enumerate(allowed)}
 
         def done(row: Row) -> None:
-            number = row.combination.values[""]
-            self._keep(allowed[number], row, done_before + number)
+            self._keep(row, number_of[id(row.candidate)])
             if self.exhausted and self.count - done_before < len(jobs):
                 raise _BudgetUsedError
 
+        search = replace(self.search, scheduler=None) if recording else self.search
         try:
             if jobs:
-                fit(
-                    points,
-                    jobs,
-                    at_once=self.limits.at_once,
-                    memory_fraction=self.limits.memory_fraction,
-                    reserve_bytes=self.limits.reserve_bytes,
-                    with_times=True,
-                    scheduler=None if recording else self.limits.scheduler,
-                    on_done=done,
-                )
+                compile_rows(allowed, search, done, jobs=jobs)
         except _BudgetUsedError:
             pass
         finally:  # an interrupt leaves some as well
             self.left_out += len(candidates) - (self.count - done_before)
 
-    def _keep(self, candidate: Candidate, row: Row, number: int) -> None:
-        if isinstance(row.outcome, DifferentTracesError):
-            raise row.outcome
-        if isinstance(row.outcome, XlapipeError):
-            self.failed.append((candidate, row.outcome))
-            self.on_done(candidate, row.outcome)
+    def _keep(self, row: Row, number: int) -> None:
+        candidate, outcome = row.candidate, row.outcome
+        if isinstance(outcome, DifferentTracesError):
+            raise outcome
+        if isinstance(outcome, XlapipeError):
+            self.failed.append((candidate, outcome))
+            self.on_done(candidate, outcome)
             return
-        limit_bytes = self.limits.limit_bytes
-        if limit_bytes is None:
-            limit_bytes = row.outcome.usable_bytes
-        items = None
-        if self.maximise is not None:
-            given = find_workload(self.workload).arguments or {}
-            items = items_of({**given, **candidate.arguments}, self.maximise)
-        self.rows.append(ChoiceRow(candidate, row.outcome, items, limit_bytes, number))
+        items = items_of(candidate, self.maximise) if self.maximise is not None else None
+        self.rows.append(ChoiceRow(candidate, outcome, items, number))
         self.on_done(candidate, self.rows[-1])
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
-        unchanged = self.unchanged.get(repr(candidate.arguments), "" if note is not None else None)
-        return job_of(self.workload, candidate, self.limits.options, note, unchanged)
+        unchanged = self.unchanged.get(repr(candidate.values), "" if note is not None else None)
+        recorded = {"record": note, "unchanged": unchanged}
+        given = {name: value for name, value in recorded.items() if value is not None}
+        return job_of(candidate, self.search.compile, given)
 
 
-def job_of(
-    workload: str,
-    candidate: Candidate,
-    options: CompileSettings,
-    note: str | None = None,
-    unchanged: str | None = None,
-) -> Job:
-    """The compile of a candidate.
-
-    Args:
-      note: file for the step's `ForwardGraph`, which the child writes.
-      unchanged: as for `rematerialise_as_chosen`.
-    """
-    own = find_workload(workload)
-    if candidate.arguments:
-        own = own.with_arguments({**(own.arguments or {}), **candidate.arguments})
-    if options.target_config is None:
-        options = replace(options, target=candidate.target)
-    (job,) = jobs_of([own], options)
-    change = candidate.change
-    rematerialise = {
-        **((change.rematerialise or {}) if change is not None else {}),
-        **({"record": note} if note is not None else {}),
-        **({"unchanged": unchanged} if unchanged is not None else {}),
-    }
-    if change is not None:
-        job = replace(job, options={**job.options, **change.options})
-    if not rematerialise:
-        return job
-    changed = WorkloadReference(
-        name=own.name,
-        target=_CHANGED,
-        arguments={"reference": own.to_json(), "rematerialise": rematerialise},
-    )
-    return replace(job, reference=changed)
-
-
-def items_of(arguments: object, name: str) -> float:
+def items_of(candidate: Candidate, name: str) -> float:
     """The number of items of a step.
 
     Raises:
       XlapipeError: the argument is not given, or is not a positive number.
     """
-    value = arguments.get(name) if isinstance(arguments, dict) else None
+    value = (candidate.reference.arguments or {}).get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise XlapipeError(
             f"--maximise {name}: expected an argument with positive numbers, found {value!r}; fix: "

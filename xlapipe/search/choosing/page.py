@@ -62,7 +62,7 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
         yield f'<text class=left x="{left - 5}" y="{line}">{value * 1e3:.3g} ms</text>'
         size = rounded(int(size_bytes))
         yield f'<text class=below x="{column}" y="{bottom + 20}">{size}</text>'
-    limit_bytes = timed[0].limit_bytes
+    limit_bytes = timed[0].memory.usable_bytes
     if limit_bytes <= most_bytes:
         at = f"{x(limit_bytes):.1f}"
         yield f'<line class=limit x1="{at}" x2="{at}" y1="30" y2="{_HEIGHT - _MARGIN}"/>'
@@ -73,7 +73,7 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
     )
     yield f'<polyline class=front points="{points}"/>'
     for row in timed:
-        kind = "chosen" if row.chosen else "dot" if row.fits else "out"
+        kind = "chosen" if row.chosen else "dot" if row.memory.fits else "out"
         yield (
             f'<circle class={kind} cx="{x(row.memory.total_bytes):.1f}" '
             f'cy="{y(row.seconds_per_item or 0.0):.1f}" r="{7 if row.chosen else 5}">'

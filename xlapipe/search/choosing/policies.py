@@ -13,7 +13,7 @@ from xlapipe.compile.lowering.forward_graph import (
 )
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
-from xlapipe.search.choosing.candidate import Change
+from xlapipe.search.candidate import Change
 from xlapipe.search.choosing.search import Group, Kept
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
@@ -197,7 +197,13 @@ def change(text: str, place: Place, policy: str) -> Change:
     return Change(
         f"{text} ({WHERE[place.kind]})",
         code,
-        {"place": place.kind, "source": code, "lines": tuple(s.source for s in place.sites)},
+        {
+            "rematerialise": {
+                "place": place.kind,
+                "source": code,
+                "lines": tuple(site.source for site in place.sites),
+            }
+        },
     )
 
 

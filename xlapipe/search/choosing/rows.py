@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xlapipe.report.records import named
-from xlapipe.search.choosing.candidate import Candidate
-from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.candidate import Candidate
+from xlapipe.search.planned_memory import PlannedMemory
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,6 @@ class ChoiceRow:
 
     Attributes:
       items: the value of the argument to maximise; None without one.
-      limit_bytes: that the total is compared with.
       number: in the order in which candidates were given.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
     """
@@ -23,23 +22,8 @@ class ChoiceRow:
     candidate: Candidate
     memory: PlannedMemory
     items: float | None
-    limit_bytes: int
     number: int = 0
     chosen: bool = False
-
-    @property
-    def fits(self) -> bool:
-        return self.memory.total_bytes <= self.limit_bytes and not self.memory.refused
-
-    @property
-    def headroom_bytes(self) -> int:
-        """Negative if it does not fit."""
-        return self.limit_bytes - self.memory.total_bytes
-
-    @property
-    def fits_within_error(self) -> bool:
-        """Whether the margin, if any, is larger than the error of the total."""
-        return self.memory.refused or abs(self.headroom_bytes) >= self.memory.error_bytes
 
     @property
     def seconds_per_item(self) -> float | None:
@@ -65,12 +49,12 @@ class ChoiceRow:
         memory, change = self.memory, self.candidate.change
         return {
             "target": self.candidate.target,
-            "arguments": dict(self.candidate.arguments),
+            "arguments": dict(self.candidate.values),
             "change": change.text if change is not None else None,
             "code": change.code if change is not None else None,
             **named(memory, "total_bytes", "temp_bytes", "host_bytes", "error_bytes", "basis"),
-            "limit_bytes": self.limit_bytes,
-            "headroom_bytes": self.headroom_bytes,
+            "limit_bytes": memory.usable_bytes,
+            "headroom_bytes": memory.headroom_bytes,
             **{
                 f"predicted_{name}": value
                 for name, value in named(
@@ -79,7 +63,7 @@ class ChoiceRow:
             },
             "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
             "rematerialised_by_xla": memory.rematerialised,
-            "fits": self.fits,
+            "fits": memory.fits,
             "chosen": self.chosen,
         }
 
@@ -95,7 +79,7 @@ def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
         own = sorted(
             (row for row in rows if row.candidate.target == target), key=lambda row: row.rank
         )
-        best = next((row for row in own if row.fits), None)
+        best = next((row for row in own if row.memory.fits), None)
         ordered += [replace(row, chosen=row is best) for row in own]
     return tuple(ordered)
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -17,10 +17,11 @@ from xlapipe.expect import Offloaded
 from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
+from xlapipe.registry import find_workload
+from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.at_peak import held_at_peak
-from xlapipe.search.choosing.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
-from xlapipe.search.choosing.compiles import Compiles, Limits, job_of
+from xlapipe.search.choosing.compiles import Compiles
 from xlapipe.search.choosing.policies import (
     Place,
     applicable,
@@ -30,7 +31,8 @@ from xlapipe.search.choosing.policies import (
     relative,
 )
 from xlapipe.search.choosing.search import keep_within, seconds_of
-from xlapipe.search.sizing.planned_memory import PlannedMemory
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import SearchSettings
 
 # Compiles for each place until one frees enough, each of at least so many times the bytes before.
 _MOST_TRIES, _LEAST_STEP = 4, 1.25
@@ -138,7 +140,7 @@ class Freed:
 def saved(
     workload: str,
     target: str,
-    options: CompileSettings | None = None,
+    settings: CompileSettings | None = None,
     *,
     policy_names: Sequence[str] = (),
 ) -> tuple[SavedValues, ForwardGraph]:
@@ -152,7 +154,8 @@ def saved(
     """
     with scratch_folder("saved-") as folder:
         note = folder / "graph.json"
-        job = job_of(workload, Candidate({}, target), options or CompileSettings(), str(note))
+        base = Candidate(find_workload(workload), target=target)
+        job = job_of(base, settings or CompileSettings(), {"record": str(note)})
         with compile_workload(job) as compiled:  # live ranges are in XLA's texts
             record = compiled.record
             program = Program(
@@ -191,7 +194,7 @@ def saved(
 
 
 def freeing(
-    workload: str, target: str, options: CompileSettings, graph: ForwardGraph, free_bytes: int
+    workload: str, target: str, settings: CompileSettings, graph: ForwardGraph, free_bytes: int
 ) -> tuple[Freed, ...]:
     """For each place of a policy, the change with the least recomputation for so many bytes.
 
@@ -216,28 +219,30 @@ def freeing(
             f"--free {free_bytes}: a policy decides about {most_bytes:,} B in one place; fix: give "
             "fewer bytes, a smaller batch, or more devices"
         )
-    compiles = Compiles(workload, Limits(options=options, at_once=2))
-    compiles.run([Candidate({}, target)])
-    freed = [_freed_in(place, compiles, target, free_bytes) for place in places if compiles.rows]
+    compiles = Compiles(SearchSettings(compile=settings, at_once=1))
+    compiles.run([Candidate(find_workload(workload), target=target)])
+    freed = [_freed_in(place, compiles, free_bytes) for place in places if compiles.rows]
     own = [item for item in freed if item is not None]
     if not own and compiles.failed:
         raise compiles.failed[0][1]
     return tuple(sorted(own, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
 
 
-def _freed_in(place: Place, compiles: Compiles, target: str, free_bytes: int) -> Freed | None:
+def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None:
     """Compiles policies for a place until one frees enough; the last one, None if it failed.
 
     Args:
       compiles: whose first row is the step as written.
     """
     freed, asked_bytes = None, free_bytes
+    base = compiles.rows[0].candidate
+    device = target_device(base.target)
     for _ in range(_MOST_TRIES):
-        kept = keep_within(place.values, place.saved_bytes - asked_bytes, target_device(target))
+        kept = keep_within(place.values, place.saved_bytes - asked_bytes, device)
         if kept is None:
             break
         change = chosen_values(kept, place)
-        compiles.run([Candidate({}, target, change)])
+        compiles.run([replace(base, change=change)])
         if compiles.rows[-1].candidate.change is not change:
             break
         freed = _freed(change, compiles.rows[0].memory, compiles.rows[-1].memory)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from xlapipe.compile.job import XlaOption
-from xlapipe.search.choosing.candidate import Change
+from xlapipe.search.candidate import Change
+from xlapipe.search.sizing.cliff import NO_LIMIT
 
-_NO_LIMIT = "xla_gpu_memory_limit_slop_factor"
 _OPTIONS: tuple[tuple[str, XlaOption, str], ...] = (
     ("xla_gpu_enable_latency_hiding_scheduler", True, "hide the latency of collectives"),
     ("xla_gpu_enable_triton_gemm", False, "leave all matrix products to cuBLAS"),
@@ -20,7 +20,8 @@ def option_changes() -> Iterator[Change]:
 
 def without_limit() -> Change:
     """XLA's own rematerialisation switched off: as if the device had a hundred times its memory."""
-    return _change(_NO_LIMIT, 10_000, "let XLA rematerialise nothing")
+    ((name, value),) = NO_LIMIT.items()
+    return _change(name, value, "let XLA rematerialise nothing")
 
 
 def _change(name: str, value: XlaOption, text: str) -> Change:

@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from xlapipe.compile.job import XlaOption
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.errors import XlapipeError
-from xlapipe.search.sizing.fit import Row
-from xlapipe.search.sizing.fit import fit as fit_rows
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row, SearchSettings
 from xlapipe.search.sizing.largest_value import Probe, largest_size
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.sweep import Axis, combinations
+from xlapipe.search.sizing.sizes import compile_size
 
 # HloRematerialization's limit, in percent of what the process may use: as if the device had a
 # hundred times its memory.
-_NO_LIMIT: Mapping[str, XlaOption] = {"xla_gpu_memory_limit_slop_factor": 10_000}
+NO_LIMIT: Mapping[str, XlaOption] = {"xla_gpu_memory_limit_slop_factor": 10_000}
 # XLA's default of that option, where the search expects the limit. XLA's own estimate of the memory
 # is at most the plan's total.
 EXPECTED_SHARE = 0.95
@@ -84,8 +81,7 @@ def find_cliff(
     lower: int = 1,
     upper: int | None = None,
     multiple_of: int = 1,
-    options: CompileSettings,
-    memory_fraction: float | None = None,
+    search: SearchSettings,
     on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
 ) -> Cliff:
     """Finds two sizes close to each other between which XLA begins to rematerialise.
@@ -96,8 +92,7 @@ def find_cliff(
       lower: the least size.
       upper: the largest size; without it sizes grow until XLA rematerialises.
       multiple_of: sizes are multiples of it.
-      options: the target, topology and XLA options of the compiles.
-      memory_fraction: the share of the device's memory that the process may use.
+      search: settings of the compiles.
       on_done: called with each size when its compile has ended.
 
     Raises:
@@ -107,11 +102,11 @@ def find_cliff(
     plans: dict[int, PlannedMemory] = {}
 
     def probe(size: int) -> Probe:
-        rows[size], plans[size] = _compiled(workload, vary, size, options, memory_fraction)
-        on_done(size, plans[size])
-        usable_bytes, total_bytes = plans[size].usable_bytes, plans[size].total_bytes
-        headroom_bytes = int(EXPECTED_SHARE * usable_bytes) - total_bytes
-        reached = plans[size].rematerialised or total_bytes > _MOST_SHARE * usable_bytes
+        row = rows[size] = compile_size(workload, vary, size, search)
+        plan = plans[size] = row.memory
+        on_done(size, plan)
+        headroom_bytes = int(EXPECTED_SHARE * plan.process_bytes) - plan.total_bytes
+        reached = plan.rematerialised or plan.total_bytes > _MOST_SHARE * plan.process_bytes
         return Probe(size, headroom_bytes, not reached)
 
     probes = largest_size(
@@ -126,8 +121,9 @@ def find_cliff(
     above = min((size for size, memory in plans.items() if memory.rematerialised), default=None)
     as_written = None
     if above is not None:
-        unlimited = replace(options, options={**options.options, **_NO_LIMIT})
-        _, as_written = _compiled(workload, vary, above, unlimited, memory_fraction)
+        options = {**search.compile.options, **NO_LIMIT}
+        unlimited = replace(search, compile=replace(search.compile, options=options))
+        as_written = compile_size(workload, vary, above, unlimited).memory
     return Cliff(
         vary=vary,
         below=(below, plans[below]) if below is not None else None,
@@ -135,19 +131,3 @@ def find_cliff(
         as_written=as_written,
         compiled=tuple(rows.items()),
     )
-
-
-def _compiled(
-    workload: str, vary: str, size: int, options: CompileSettings, memory_fraction: float | None
-) -> tuple[Row, PlannedMemory]:
-    (point,) = combinations(workload, [Axis(vary, (size,))])
-    (row,) = fit_rows(
-        [point],
-        jobs_of([point.reference], options),
-        at_once=1,
-        memory_fraction=memory_fraction,
-        with_floors=True,
-    )
-    if isinstance(row.outcome, XlapipeError):
-        raise row.outcome
-    return row, row.outcome

@@ -3,25 +3,23 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
-from xlapipe.compile.job import Job, XlaOption
+from xlapipe.compile.job import Job
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.dump import Dump
 from xlapipe.errors import ParameterError
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
-from xlapipe.registry import WorkloadReference
 from xlapipe.report.advice import Remedy
-from xlapipe.search.sizing.fit import Row, fit
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.sweep import Combination
+from xlapipe.search.candidate import Candidate, Change, changed_job
+from xlapipe.search.memory_budget import MemoryBudget
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row, SearchSettings, compile_rows
 
-_CHANGED = "xlapipe.compile.lowering.changed_workload:changed_workload"
 _POLICIES = {
     "dots_saveable": "rematerialise everything but matrix products, around the whole gradient "
     "(jax.checkpoint_policies.dots_saveable)",
@@ -34,23 +32,6 @@ _NOTE = "rematerialised.txt"
 _SHARDS = 2
 _DISABLED = "xla_disable_hlo_passes"
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change to compile.
-
-    Attributes:
-      text: the change in words.
-      arguments: arguments of `changed_workload`.
-      options: extra XLA options.
-      several_devices: whether it changes the number of devices.
-    """
-
-    text: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, XlaOption] = field(default_factory=dict)
-    several_devices: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +79,12 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
             Change("unchanged"),
             *changes_of(dump.program, job, device_count=device_count, note=note),
         ]
-        jobs = [_job(job, change) for change in changes]
-        points = [Combination({}, changed.reference) for changed in jobs]
-        rows = fit(points, jobs, at_once=at_once or os.cpu_count() or 1, memory_fraction=1.0)
+        jobs = [changed_job(job, change) for change in changes]
+        candidates = [Candidate(job.reference, change=change) for change in changes]
+        search = SearchSettings(
+            memory=MemoryBudget(share=1.0), at_once=at_once or os.cpu_count() or 1
+        )
+        rows = compile_rows(candidates, search, jobs=jobs)
         changes = [_with_note(change, note) for change in changes]
     base = rows[0].outcome
     if not isinstance(base, PlannedMemory):
@@ -122,7 +106,7 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
 def _reason(row: Row) -> str:
     """The first line of an error, without the name of the changed workload."""
     line = str(row.outcome).partition("\n")[0]
-    return line.removeprefix(f"{row.combination.reference.name}: ")
+    return line.removeprefix(f"{row.candidate.reference.name}: ")
 
 
 def _with_note(change: Change, note: Path) -> Change:
@@ -146,19 +130,6 @@ def _remedy(change: Change, memory: PlannedMemory, base: PlannedMemory, limit: L
     )
 
 
-def _job(job: Job, change: Change) -> Job:
-    options = {**job.options, **change.options}
-    if change.several_devices:
-        job = replace(job, topology=None)
-    if not change.arguments:
-        return replace(job, options=options)
-    arguments = {"reference": job.reference.to_json(), **change.arguments}
-    reference = WorkloadReference(
-        name=f"{job.reference.name}, {change.text}", target=_CHANGED, arguments=arguments
-    )
-    return replace(job, reference=reference, options=options)
-
-
 def changes_of(
     program: Program, job: Job, *, device_count: int = 1, note: Path | None = None
 ) -> Iterator[Change]:
@@ -174,18 +145,19 @@ def changes_of(
         already = dict.fromkeys(
             argument_name(leaf.path) for leaf in program.arguments if leaf.donated
         )
-        yield Change(text, {"donate": (*already, *names)})
+        yield Change(text, arguments={"donate": (*already, *names)})
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
     for name in sizes:
         value = f"{name}={given[name] // 2}" if isinstance(given.get(name), int) else f"half {name}"
-        yield Change(value, {"halve": name})
+        yield Change(value, arguments={"halve": name})
     path = str(note) if note is not None else None
     yield Change(
-        "rematerialise only the largest saved values", {"checkpoint": "largest", "note": path}
+        "rematerialise only the largest saved values",
+        arguments={"checkpoint": "largest", "note": path},
     )
     for policy, text in _POLICIES.items():
-        yield Change(text, {"checkpoint": policy})
+        yield Change(text, arguments={"checkpoint": policy})
     yield from _shardings(program, sizes, device_count)
     slop, overlap = job.platform.memory_slop_option, job.platform.overlap_option
     if slop is not None and job.target is not None:
@@ -214,15 +186,15 @@ def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[C
     """More devices: for a sharded program twice the number, for another one two."""
     if count > 1:
         text = f"{_SHARDS * count} devices instead of {count}"
-        yield Change(text, {"more_devices": _SHARDS * count}, several_devices=True)
+        yield Change(text, arguments={"more_devices": _SHARDS * count}, several_devices=True)
         return
     for name in sizes:
         text = f"shard {name} over {_SHARDS} devices"
-        yield Change(text, {"shard_size": name}, several_devices=True)
+        yield Change(text, arguments={"shard_size": name}, several_devices=True)
     name, axes = largest_argument(program)
     if axes:
         text = f"shard {name} over {_SHARDS} devices, each array along its largest even axis"
-        yield Change(text, {"shard_leaves": axes}, several_devices=True)
+        yield Change(text, arguments={"shard_leaves": axes}, several_devices=True)
 
 
 def largest_argument(program: Program) -> tuple[str, Mapping[str, int]]:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.errors import XlapipeError
-from xlapipe.search.sizing.fit import Row
-from xlapipe.search.sizing.fit import fit as fit_rows
+from xlapipe.compile.make_jobs import CompileSettings
+from xlapipe.search.memory_budget import memory_budget
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row, SearchSettings, compile_rows
 from xlapipe.search.sizing.largest_value import Probe, largest_size
-from xlapipe.search.sizing.planned_memory import PlannedMemory
-from xlapipe.search.sizing.sweep import Axis, Combination, combinations
+from xlapipe.search.sweep import Axis, combinations
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ def fit(
     *,
     target: str | None = None,
     topology: str | None = None,
-    memory_fraction: float | None = None,
-    reserve_bytes: int = 0,
+    memory: str | float | None = None,
     scheduler: str | None = None,
     jobs: int | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
@@ -56,8 +54,8 @@ def fit(
       vary: values of arguments of the workload's function.
       target: a name of `xlapipe targets`, or `attached`.
       topology: `HOSTSxGPUS`.
-      memory_fraction: the share of the device's memory that the process may use.
-      reserve_bytes: what must stay free for other live arrays and programs.
+      memory: what a plan may take, as `--memory`: a share of the device's memory, bytes, or
+        `usable`; also less what must stay free: `usable-4GB`.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       jobs: number of compiles that run at the same time; by default the number of cores.
       on_done: called with each row when its compile has ended.
@@ -69,16 +67,13 @@ def fit(
       XlapipeError: an invalid argument.
     """
     axes = [Axis(name, tuple(values)) for name, values in vary.items()]
-    points = combinations(workload, axes)
-    return fit_rows(
-        points,
-        jobs_of([point.reference for point in points], _options(target, topology)),
+    search = SearchSettings(
+        compile=CompileSettings(target=target, topology=topology),
+        memory=memory_budget(memory),
         at_once=jobs or os.cpu_count() or 1,
-        memory_fraction=memory_fraction,
-        reserve_bytes=reserve_bytes,
         scheduler=scheduler,
-        on_done=on_done,
     )
+    return compile_rows(combinations(workload, axes), search, on_done)
 
 
 def largest(
@@ -90,8 +85,7 @@ def largest(
     multiple_of: int = 1,
     target: str | None = None,
     topology: str | None = None,
-    memory_fraction: float | None = None,
-    reserve_bytes: int = 0,
+    memory: str | float | None = None,
     on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
 ) -> LargestFit:
     """The largest value of an integer argument with which the plan fits the device's memory.
@@ -99,54 +93,37 @@ def largest(
     Compiles few sizes: most plans are affine in the batch, so four or five are usual.
 
     Args:
-      workload: as for `fit`.
-      target: as for `fit`.
-      topology: as for `fit`.
-      memory_fraction: as for `fit`.
+      workload, target, topology, memory: as for `fit`.
       vary: name of the argument.
       lower: the least size.
       upper: the largest size; without it sizes grow until one does not fit.
       multiple_of: sizes are multiples of it, e.g. of the devices that the batch is split over.
-      reserve_bytes: memory that must stay free, e.g. for other live arrays.
       on_done: called with each size when its compile has ended.
 
     Raises:
       XlapipeError: an invalid argument, or a compile failed for a reason other than memory.
     """
-    options = _options(target, topology)
-    memories: dict[int, PlannedMemory] = {}
+    settings = CompileSettings(target=target, topology=topology)
+    search = SearchSettings(compile=settings, memory=memory_budget(memory), at_once=1)
+    plans: dict[int, PlannedMemory] = {}
 
     def probe(size: int) -> Probe:
-        (point,) = combinations(workload, [Axis(vary, (size,))])
-        memory = memories[size] = _memory(point, options, memory_fraction)
-        on_done(size, memory)
-        headroom_bytes = memory.headroom_bytes - reserve_bytes
-        return Probe(size, headroom_bytes, headroom_bytes >= 0 and not memory.refused)
+        plan = plans[size] = compile_size(workload, vary, size, search).memory
+        on_done(size, plan)
+        return Probe(size, plan.headroom_bytes, plan.fits)
 
     probes = largest_size(probe, lower=lower, upper=upper, multiple_of=multiple_of)
     value = max((probe.size for probe in probes if probe.fits), default=None)
     return LargestFit(
         vary=vary,
         value=value,
-        memory=memories[value] if value is not None else None,
+        memory=plans[value] if value is not None else None,
         too_large=min((probe.size for probe in probes if not probe.fits), default=None),
-        compiled=tuple(memories.items()),
+        compiled=tuple(plans.items()),
     )
 
 
-def _options(target: str | None, topology: str | None) -> CompileSettings:
-    return CompileSettings(target=target, topology=topology)
-
-
-def _memory(
-    point: Combination, options: CompileSettings, memory_fraction: float | None
-) -> PlannedMemory:
-    (row,) = fit_rows(
-        [point],
-        jobs_of([point.reference], options),
-        at_once=1,
-        memory_fraction=memory_fraction,
-    )
-    if isinstance(row.outcome, XlapipeError):
-        raise row.outcome
-    return row.outcome
+def compile_size(workload: str, vary: str, size: int, search: SearchSettings) -> Row:
+    """The row of one value of one argument."""
+    (row,) = compile_rows(combinations(workload, [Axis(vary, (size,))]), search)
+    return row

@@ -1,14 +1,15 @@
 """A workload with each combination of arguments: `--vary batch=1,8 --vary seq=2048,32768`."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.registry import WorkloadReference, find_workload, literal
+from xlapipe.registry import find_workload, literal
+from xlapipe.search.candidate import Candidate
 
 # Keeps a typing error from starting days of compiling.
 MAX_COMBINATIONS = 1000
@@ -55,31 +56,12 @@ class Axis:
         return (float(value) if all_numbers else 0.0, self.values.index(value))
 
 
-@dataclass(frozen=True)
-class Combination:
-    """One value for each axis, and the workload with these values.
-
-    Attributes:
-      values: by the name of the axis, in the order of the axes.
-      reference: the workload; its arguments include the values.
-    """
-
-    values: Mapping[str, Any]
-    reference: WorkloadReference
-
-    def is_at(self, point: Mapping[str, Any]) -> bool:
-        """Whether the combination has the values of `point`, which may lack axes."""
-        return all(self.values[name] == value for name, value in point.items())
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.values.items())
-
-
-def combinations(workload: str, axes: Sequence[Axis]) -> tuple[Combination, ...]:
+def combinations(workload: str, axes: Sequence[Axis], target: str = "") -> tuple[Candidate, ...]:
     """All combinations of the axes' values; the last axis varies fastest.
 
     Args:
       workload: as on the command line; may have other arguments, as in `step(layers=2)`.
+      target: as of `Candidate`.
 
     Raises:
       XlapipeError: an axis is given twice, or is also an argument of `workload`; or there are
@@ -105,5 +87,5 @@ def combinations(workload: str, axes: Sequence[Axis]) -> tuple[Combination, ...]
     values_of_axes = [axis.values for axis in axes]
     points = (dict(zip(names, values, strict=True)) for values in product(*values_of_axes))
     return tuple(
-        Combination(point, reference.with_arguments({**given, **point})) for point in points
+        Candidate(reference.with_arguments({**given, **point}), point, target) for point in points
     )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
+from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.dump import check_memory_analysis
@@ -24,7 +25,8 @@ from xlapipe.plans.outside_plan import OutsidePlan
 from xlapipe.plans.temp_order.instruction_order import order_share
 from xlapipe.plans.usable_memory import usable_memory
 from xlapipe.report.units import has_error
-from xlapipe.search.sizing.recomputed import (
+from xlapipe.search.memory_budget import MemoryBudget
+from xlapipe.search.recomputed import (
     RecomputedKernel,
     recomputed_kernels,
     rematerialised_names,
@@ -47,9 +49,11 @@ class PlannedMemory:
       code_bytes: the program's code, on a TPU. 0 on GPUs, and if XLA refused the plan before it
         generated code.
       refused: whether XLA itself refused the plan because the device has too little memory.
-      usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
+      process_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
         device's memory that the process may use, of the memory that CUDA reports if it was
-        measured. Without what is reserved.
+        measured.
+      usable_bytes: what the plan may take: these bytes or those of the budget, without what is
+        reserved.
       outside: memory outside the plan; None on a TPU.
       reserved_bytes: what must stay free for other live arrays and programs.
       missing: instructions that may need more memory on the device; it is not in the total.
@@ -57,12 +61,10 @@ class PlannedMemory:
         estimate exceeded its limit: the share of the device's memory that the process may use.
         Without them the plan would be larger and faster.
       recomputed: the kernels among them, the longest floor first.
-      floor_seconds: the least time of a step; None if it was not computed, because nothing is
-        rematerialised, or if the device's speeds are unknown.
+      floor_seconds: the least time of a step; None if the device's speeds are unknown.
       order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
         if it was not computed.
-      predicted: the predicted time of a step, without its kernels; None if it was not asked for,
-        or without a calibration.
+      predicted: the predicted time of a step, without its kernels; None without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
         on; see `plan_error_bytes`.
       basis: what they rest on, in words; None for the device's own, or without autotuning.
@@ -78,6 +80,7 @@ class PlannedMemory:
     temp_bytes: int
     host_bytes: int = 0
     device_memory_bytes: int
+    process_bytes: int
     usable_bytes: int
     rematerialised: int
     seconds: Mapping[str, float]
@@ -116,36 +119,30 @@ class PlannedMemory:
 
 def planned_memory(
     job: Job,
-    memory_fraction: float | None,
+    budget: MemoryBudget,
     *,
-    whole: bool,
-    with_floors: bool,
-    with_times: bool = False,
+    whole: bool = False,
 ) -> tuple[PlannedMemory, CompiledDump | None]:
     """Compiles a job, and reads the memory of its plan.
 
     Args:
-      memory_fraction: the share of the device's memory that counts as usable; None for jax's on
-        GPUs, and for all that XLA's compiler leaves to a program on TPUs.
       whole: also return the dump; otherwise XLA writes only what the plan needs.
-      with_floors: compute the least time of a step also if nothing is rematerialised.
-      with_times: predict the time of a step.
 
     Raises:
       XlapipeError: the compile failed.
     """
     started = time.monotonic()
+    job = replace(job, memory_fraction=budget.share or DEFAULT_MEMORY_FRACTION)
     dump = compile_dump(job, None, allow_refused=True) if whole else None
     compiled = _compile_plan(job) if dump is None else _of_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
     usable = usable_memory(
-        target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=memory_fraction
+        target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=budget.share
     )
     rematerialised = rematerialised_names(compiled.plan)
     study = Study(compiled.plan, device_of_config(compiled.config_text))
-    cost = study.cost if rematerialised or with_floors or with_times else None
-    prediction = study.prediction if with_times else None
+    cost, prediction = study.cost, study.prediction
     order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
@@ -161,7 +158,10 @@ def planned_memory(
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=usable.usable_bytes,
+        process_bytes=usable.usable_bytes,
+        usable_bytes=(usable.usable_bytes if budget.limit_bytes is None else budget.limit_bytes)
+        - budget.reserved_bytes,
+        reserved_bytes=budget.reserved_bytes,
         missing=compiled.plan.missing_memory,
         rematerialised=len(rematerialised),
         seconds={name: round(value, 2) for name, value in seconds.items()},

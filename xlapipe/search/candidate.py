@@ -1,0 +1,104 @@
+"""A form of a step that can be compiled: arguments, a target, and a change to the step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xlapipe.compile.job import Job, XlaOption
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.registry import WorkloadReference
+
+_CHANGED = "xlapipe.compile.lowering.changed_workload:changed_workload"
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A change to a step.
+
+    Attributes:
+      text: what it does, on one line.
+      code: what to write; the step compiles with it to the plan of its row. Empty for a change
+        that `text` states.
+      arguments: of `changed_workload`; empty if the step's Python stays as it is.
+      options: extra XLA options.
+      several_devices: whether it changes the number of devices.
+    """
+
+    text: str
+    code: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, XlaOption] = field(default_factory=dict)
+    several_devices: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One compile.
+
+    Attributes:
+      reference: the workload; its arguments include `values`.
+      values: of `--vary`, by name, in the order of the axes.
+      target: a name of `xlapipe targets`; empty for that of the settings.
+      change: None for the step as it is written.
+    """
+
+    reference: WorkloadReference
+    values: Mapping[str, Any] = field(default_factory=dict)
+    target: str = ""
+    change: Change | None = None
+
+    def is_at(self, point: Mapping[str, Any]) -> bool:
+        """Whether it has the values of `point`, which may lack axes."""
+        return all(self.values[name] == value for name, value in point.items())
+
+    @property
+    def values_text(self) -> str:
+        """E.g. `batch=8, seq=2048`."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.values.items())
+
+    def __str__(self) -> str:
+        change = self.change.text if self.change is not None else "as written"
+        return ", ".join(filter(None, (self.values_text, change)))
+
+
+def job_of(
+    candidate: Candidate, settings: CompileSettings, recorded: Mapping[str, Any] | None = None
+) -> Job:
+    """The compile of a candidate.
+
+    Args:
+      recorded: as for `changed_job`.
+
+    Raises:
+      XlapipeError: as `jobs_of`.
+    """
+    if candidate.target and settings.target_config is None:
+        settings = replace(settings, target=candidate.target)
+    (job,) = jobs_of([candidate.reference], settings)
+    return changed_job(job, candidate.change, recorded)
+
+
+def changed_job(job: Job, change: Change | None, recorded: Mapping[str, Any] | None = None) -> Job:
+    """The compile of a change of a job's workload.
+
+    Args:
+      recorded: what the child records of the step, or compares it with: further arguments of
+        `rematerialise_as_chosen`.
+    """
+    change = change or Change("as written")
+    arguments = dict(change.arguments)
+    if recorded:
+        arguments["rematerialise"] = {**arguments.get("rematerialise", {}), **recorded}
+    job = replace(
+        job,
+        options={**job.options, **change.options},
+        topology=None if change.several_devices else job.topology,
+    )
+    if not arguments:
+        return job
+    changed = WorkloadReference(
+        name=job.reference.name,
+        target=_CHANGED,
+        arguments={"reference": job.reference.to_json(), **arguments},
+    )
+    return replace(job, reference=changed)

@@ -1,0 +1,138 @@
+"""The search of this package: each candidate is compiled, and its plan is a row."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileSettings
+from xlapipe.compile.pipeline import CompiledDump, keep_dump, run_jobs
+from xlapipe.errors import ParameterError, XlapipeError
+from xlapipe.search.candidate import Candidate, job_of
+from xlapipe.search.memory_budget import MemoryBudget
+from xlapipe.search.planned_memory import PlannedMemory, planned_memory
+from xlapipe.search.sweep import Axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How candidates are compiled, and what their plans have to fit.
+
+    Attributes:
+      compile: settings of every compile.
+      memory: what a plan may take.
+      at_once: number of compiles that run at the same time.
+      scheduler: address of a Dask scheduler whose workers compile; None for this machine.
+      out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
+        optimise kernels, which changes no allocation.
+    """
+
+    compile: CompileSettings = field(default_factory=CompileSettings)
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    at_once: int = os.cpu_count() or 1
+    scheduler: str | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate, and the memory that it needs or the error of its compile."""
+
+    candidate: Candidate
+    outcome: PlannedMemory | XlapipeError
+
+    @property
+    def memory(self) -> PlannedMemory:
+        """The memory.
+
+        Raises:
+          XlapipeError: the error of the compile.
+        """
+        if isinstance(self.outcome, XlapipeError):
+            raise self.outcome
+        return self.outcome
+
+    @property
+    def fits(self) -> bool:
+        return isinstance(self.outcome, PlannedMemory) and self.outcome.fits
+
+
+def compile_rows(
+    candidates: Sequence[Candidate],
+    search: SearchSettings,
+    on_done: Callable[[Row], None] = lambda row: None,
+    *,
+    jobs: Sequence[Job] | None = None,
+) -> tuple[Row, ...]:
+    """Compiles candidates, and compares their plans with the device's memory.
+
+    Args:
+      on_done: called with each row when its compile has ended. If it raises, compiles that have
+        not started are cancelled.
+      jobs: one for each candidate; default: `job_of` it.
+
+    Returns:
+      Rows in the order of the candidates, including those whose compile failed.
+
+    Raises:
+      XlapipeError: an invalid setting.
+      ParameterError: the workload's function has no parameter of the name of a value.
+    """
+    if jobs is None:
+        jobs = [job_of(candidate, search.compile) for candidate in candidates]
+    candidate_of = dict(zip(map(id, jobs), candidates, strict=True))
+    rows: dict[int, Row] = {}
+
+    def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
+        return planned_memory(job, search.memory, whole=search.out is not None)
+
+    def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
+        memory, compiled = result
+        if compiled is not None and search.out is not None:
+            keep_dump(job, compiled, search.out, seconds=memory.seconds["all"])
+        return memory
+
+    def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
+        row = rows[id(job)] = Row(candidate_of[id(job)], outcome)
+        if isinstance(outcome, ParameterError) and row.candidate.values:
+            raise outcome
+        on_done(row)
+
+    run_jobs(jobs, work, keep, at_once=search.at_once, on_done=done, scheduler=search.scheduler)
+    return tuple(rows[id(job)] for job in jobs)
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest value of the first axis that fits, for given values of the other axes.
+
+    Attributes:
+      others: the values of the other axes, by name.
+      row: None if no value fits.
+      failed: whether a compile failed, so that a larger value may fit.
+    """
+
+    others: Mapping[str, Any]
+    row: Row | None
+    failed: bool
+
+
+def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
+    """The largest value of the first axis that fits, for each combination of the other axes."""
+    if not axes:
+        return ()
+    first, *others = axes
+    largest_values = []
+    for values in product(*(axis.values for axis in others)):
+        point = {axis.name: value for axis, value in zip(others, values, strict=True)}
+        candidates = [row for row in rows if row.candidate.is_at(point)]
+        fitting = [row for row in candidates if row.fits]
+        best = max(
+            fitting, key=lambda row: first.rank(row.candidate.values[first.name]), default=None
+        )
+        failed = any(isinstance(row.outcome, XlapipeError) for row in candidates)
+        largest_values.append(Largest(point, best, failed))
+    return tuple(largest_values)
