@@ -1,25 +1,18 @@
 """`xlapipe explain --workload`: the changes that it compiles, and what they save."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
 import pytest
-from flax import nnx
 from jax.sharding import PartitionSpec
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.lower import lower
-from xlapipe.compile.lowering.rematerialised import rematerialising, stop_rematerialising
-from xlapipe.compile.lowering.saved_values import checkpointed_but_largest
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.compile.tuning import Tuned
@@ -32,7 +25,7 @@ from xlapipe.plans.made_together import made_together
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
-from xlapipe.search.sizing.remedies import (
+from xlapipe.search.choosing.remedies import (
     Change,
     Limit,
     changes_of,
@@ -42,99 +35,12 @@ from xlapipe.search.sizing.remedies import (
 
 FOLDER = Path(__file__).parent
 REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
-ATTENTION = WorkloadReference("attention", "hungry_step:attention", folder=FOLDER)
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    yield
-    stop_rematerialising()
-
-
-def changed(reference: WorkloadReference = REFERENCE, **change: object) -> str:
+def changed(**change: object) -> str:
     """The traced program of the changed step."""
-    workload = changed_workload(reference=reference.to_json(), **change)  # type: ignore[arg-type]
-    program = str(jax.make_jaxpr(workload.fn)(*workload.args))
-    stop_rematerialising()
-    return program
-
-
-def test_a_differentiated_function_is_rematerialised() -> None:
-    assert "remat" not in changed()
-    assert "nothing_saveable" in changed(checkpoint="nothing_saveable")
-    assert "policy=" in changed(checkpoint="dots_saveable")
-    assert "f32<host>[4096,64]" in changed(checkpoint="offload")
-    assert "remat" not in changed()  # jax.value_and_grad is as before
-
-
-def test_a_function_imported_from_jax_is_rematerialised_too() -> None:
-    assert "remat" not in changed(ATTENTION)
-    assert "nothing_saveable" in changed(ATTENTION, checkpoint="nothing_saveable")
-
-
-def test_only_the_largest_saved_values_are_rematerialised(tmp_path: Path) -> None:
-    note = tmp_path / "note"
-    program = changed(ATTENTION, checkpoint="largest", note=str(note))
-    assert "policy=" in program
-    value = "4 values of float32[2,512,512] from div"
-    assert note.read_text().startswith(value)
-    assert note.read_text().endswith("hungry_step.py:42), 8,388,608 B")
-
-
-@pytest.mark.slow
-def test_a_jitted_step_of_nnx_computes_the_same() -> None:
-    """Its wrapper keeps track of updates, and its gradient may be traced only once."""
-    x = jnp.linspace(-1.0, 1.0, 64).reshape(16, 4)
-
-    def trained() -> list[jax.Array]:
-        model = nnx.Linear(4, 8, rngs=nnx.Rngs(0))
-        optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
-
-        @nnx.jit
-        def step(model: nnx.Linear, optimizer: Any, x: jax.Array) -> jax.Array:
-            def loss(model: nnx.Linear) -> jax.Array:
-                return jnp.sum(jnp.sin(jnp.exp(model(x))))
-
-            value, gradients = nnx.value_and_grad(loss)(model)
-            optimizer.update(model, gradients)
-            return jnp.asarray(value)
-
-        return [step(model, optimizer, x), *jax.tree.leaves(nnx.state(model))]
-
-    expected = trained()
-    for policy in ("nothing_saveable", "largest"):
-        with rematerialising(policy):
-            values = trained()
-        for value, right in zip(values, expected, strict=True):
-            np.testing.assert_allclose(value, right, rtol=1e-5)
-
-
-def saved_bytes(function: Any, *arguments: Any) -> int:
-    """Bytes that a gradient's forward pass saves, arguments included."""
-    program: Any = jax.make_jaxpr(lambda *values: jax.vjp(function, *values)[1])(*arguments)
-    return sum({id(v): v.aval.size * v.aval.dtype.itemsize for v in program.jaxpr.outvars}.values())
-
-
-def test_the_policy_leaves_out_its_group_alone() -> None:
-    def squares(x: jax.Array) -> jax.Array:
-        y = jnp.exp(x[:, None] + x[None, :])  # 64 times as large as x
-        return jnp.sum(jnp.sin(y[0]) * y[1])
-
-    def in_a_loop(x: jax.Array) -> jax.Array:
-        last, _ = jax.lax.scan(lambda y, _: (jnp.sin(jnp.exp(y)), None), x, length=8)
-        return last.sum()
-
-    x = jax.ShapeDtypeStruct((64,), jnp.float32)
-    for function in (squares, in_a_loop):
-        policy, group = checkpointed_but_largest(function, x, has_aux=False)
-        left_bytes = saved_bytes(jax.checkpoint(function, policy=policy), x)
-        less_bytes = saved_bytes(function, x) - left_bytes
-        assert 0 < less_bytes <= 1.25 * group.size_bytes
-
-
-def test_nothing_to_rematerialise_is_an_error() -> None:
-    with pytest.raises(WorkloadError, match="no saved value can be computed again"):
-        checkpointed_but_largest(jnp.sum, jax.ShapeDtypeStruct((8,), jnp.float32), has_aux=False)
+    workload = changed_workload(reference=REFERENCE.to_json(), **change)  # type: ignore[arg-type]
+    return str(jax.make_jaxpr(workload.fn)(*workload.args))
 
 
 def specs_of(**change: object) -> list[PartitionSpec]:
@@ -259,30 +165,27 @@ def test_the_changes_of_a_program(goldens: Path) -> None:
     assert "8 devices instead of 4" in several
 
 
-@pytest.mark.exhaustive
-def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
+def test_sharding_and_policies_save_what_their_compile_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(FOLDER)
     (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
     dump = compile_dump(job, None).dump
-    wanted = ("rematerialise only the largest", "shard batch")
 
-    def two_changes(*arguments: Any, **options: Any) -> list[Change]:
+    def one_change(*arguments: Any, **options: Any) -> list[Change]:
         changes = changes_of(*arguments, **options)
-        return [change for change in changes if change.text.startswith(wanted)]
+        return [change for change in changes if change.text.startswith("shard batch")]
 
-    monkeypatch.setattr("xlapipe.search.sizing.remedies.changes_of", two_changes)
+    monkeypatch.setattr("xlapipe.search.choosing.remedies.changes_of", one_change)
     tried = try_changes(job, dump, Limit(None), at_once=2)
     assert not tried.failed
-    sharded, rematerialised = tried.remedies
-    assert sharded.change == "shard batch over 2 devices"
-    assert rematerialised.change.startswith(
-        "rematerialise only the largest saved values: 4 values of float32[2,512,512]"
-    )
+    saved_bytes = {remedy.change: remedy.saved_bytes for remedy in tried.remedies}
     probabilities = 2 * 512 * 512 * 4
-    assert rematerialised.saved_bytes >= 4 * probabilities
-    assert sharded.saved_bytes >= 4 * probabilities  # half of the scores and probabilities
+    # Half of the scores and probabilities.
+    assert saved_bytes["shard batch over 2 devices"] >= 4 * probabilities
+    kept = [change for change in saved_bytes if change.startswith("keep dot_general")]
+    assert kept and all(saved_bytes[change] >= 4 * probabilities for change in kept)
+    assert "keep matrix products (whole gradient)" in saved_bytes
 
 
 @pytest.mark.exhaustive

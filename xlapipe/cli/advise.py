@@ -51,7 +51,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
     from xlapipe.plans.phases import phases_of
     from xlapipe.plans.usable_memory import usable_memory
     from xlapipe.report.advice import Advice
-    from xlapipe.search.sizing.remedies import Limit, try_changes
+    from xlapipe.search.choosing.remedies import Limit, try_changes
     from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))
@@ -85,7 +85,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
 
 def _not_tried(workload: str) -> str:
     return (
-        "Not tried: jax.checkpoint, nnx.remat or nn.remat of each layer or block, and policies for "
-        f"the bodies of loops; `xlapipe choose {shlex.quote(workload)} --remat` searches which "
-        "values to keep, and names the blocks if nothing that it tries fits"
+        "Not tried: jax.checkpoint, nnx.remat or nn.remat of each layer or block; `xlapipe choose "
+        f"{shlex.quote(workload)} --remat` prints the code of policies, searches which values to "
+        "keep, and names the blocks if nothing that it tries fits"
     )

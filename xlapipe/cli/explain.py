@@ -19,7 +19,7 @@ from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 if TYPE_CHECKING:
     from xlapipe.report.failed_allocation import PlannedFailure
     from xlapipe.report.failures import MemoryFailure
-    from xlapipe.search.sizing.remedies import TriedChanges
+    from xlapipe.search.choosing.remedies import TriedChanges
 
 _STDIN = "-"
 
@@ -96,7 +96,7 @@ def _compiled(
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.dump.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.search.sizing.remedies import Limit, try_changes
+    from xlapipe.search.choosing.remedies import Limit, try_changes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump

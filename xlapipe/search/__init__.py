@@ -1,7 +1,8 @@
 """Search over forms of a step: each candidate is compiled, and the plans are compared.
 
-`sizing` finds which sizes of a workload fit a device (`fit`, `sizes`), from which size on XLA
-rematerialises (`cliff`), and which changes lower memory (`remedies`). `choosing` finds the fastest
-form that fits (`choose`): it searches which values to keep, compiles candidates, and makes rows and
+`rows` is the one loop: a `candidate` is compiled, and its plan (`planned_memory`) is a row.
+`sizing` finds which sizes of a workload fit a device (`sizes`), and from which size on XLA
+rematerialises (`cliff`). `choosing` finds the fastest form that fits (`choose`), what a step saves
+(`saved`), and changes that lower memory (`remedies`): it searches which values to keep, and makes
 the code to write. `choosing` imports `sizing`, not the reverse.
 """

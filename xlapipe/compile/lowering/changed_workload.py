@@ -1,4 +1,4 @@
-"""A workload with a change that can lower its memory, for `xlapipe explain`.
+"""A workload with a change, such as one that can lower its memory.
 
 The compiling child calls `changed_workload` like a user's function, so the parent imports no jax.
 """
@@ -6,7 +6,6 @@ The compiling child calls `changed_workload` like a user's function, so the pare
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +13,6 @@ import jax
 from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload
-from xlapipe.compile.lowering.rematerialised import rematerialise_from_now_on
 from xlapipe.compile.lowering.sharded_arguments import axes_by_number, axes_that_differ, sharded
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.errors import ParameterError, WorkloadError
@@ -28,8 +26,6 @@ def changed_workload(
     *,
     reference: Mapping[str, str | None],
     donate: Sequence[str] = (),
-    checkpoint: str | None = None,
-    note: str | None = None,
     halve: str | None = None,
     shard_size: str | None = None,
     shard_leaves: Mapping[str, int] | None = None,
@@ -42,9 +38,6 @@ def changed_workload(
     Args:
       reference: as `WorkloadReference.to_json` writes it.
       donate: names of parameters of the step to donate, those that are donated already included.
-      checkpoint: how every function that the step differentiates is rematerialised, in this
-        process from now on; see `rematerialising`.
-      note: file for a description of what is rematerialised, if the change decides that.
       halve: name of an integer argument of the workload's function, which is halved.
       shard_size: name of such an argument; the dimensions of the step's arguments that depend on
         it are sharded over two devices.
@@ -61,10 +54,7 @@ def changed_workload(
         original = _halved(original, halve)
     if more_devices is not None:
         original = _over_devices(original, more_devices)
-    if checkpoint is not None:
-        # Before the module is imported, which may call jax.grad then.
-        rematerialise_from_now_on(checkpoint, Path(note) if note is not None else None)
-    if rematerialise is not None:
+    if rematerialise is not None:  # before the module is imported, which may call jax.grad then
         rematerialise_as_chosen(**rematerialise)
     workload = load_workload(original, devices=devices)
     if donate:

@@ -20,6 +20,7 @@ from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.compiles import Compiles, items_of
 from xlapipe.search.choosing.policies import (
     GRADIENT,
+    KEEP_ALL,
     WHERE,
     Place,
     applicable,
@@ -244,7 +245,7 @@ class _Search:
         self, base: Candidate, graph: ForwardGraph, folder: Path
     ) -> ForwardGraph | None:
         (place,) = places_of(graph)
-        change = next(change for change in presets(place) if "keep everything" in change.text)
+        change = next(change for change in presets(place) if change.text.startswith(KEEP_ALL))
         path = folder / "everything.json"
         path.unlink(missing_ok=True)
         self.compiles.run([replace(base, change=change)], recording={0: str(path)})

@@ -23,6 +23,8 @@ _PRESETS = {
     "dots_saveable": "keep matrix products",
     "dots_with_no_batch_dims_saveable": "keep matrix products without batch dimensions",
 }
+# What it keeps is seen where the step has policies of its own.
+KEEP_ALL = "keep everything"
 # A place whose values are a smaller share of what is saved is not searched.
 _LEAST_SHARE = 0.1
 
@@ -154,7 +156,7 @@ def presets(place: Place) -> Iterator[Change]:
         yield change(text, place, f"policy = jax.checkpoint_policies.{name}\n")
     if place.kind == CHECKPOINT:
         source = "policy = jax.checkpoint_policies.everything_saveable\n"
-        yield change("keep everything", place, source)
+        yield change(KEEP_ALL, place, source)
     names = names_in(place.values)
     if names:
         text = f"keep only {', '.join(names)}"

@@ -3,33 +3,37 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path
+from typing import Any
 
 from xlapipe.compile.job import Job
+from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.dump import Dump
-from xlapipe.errors import ParameterError
+from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.report.advice import Remedy
 from xlapipe.search.candidate import Candidate, Change, changed_job
+from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.policies import (
+    KEEP_ALL,
+    applicable,
+    chosen_values,
+    offloaded,
+    places_of,
+    presets,
+)
+from xlapipe.search.choosing.search import groups_of, solutions
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.rows import Row, SearchSettings, compile_rows
 
-_POLICIES = {
-    "dots_saveable": "rematerialise everything but matrix products, around the whole gradient "
-    "(jax.checkpoint_policies.dots_saveable)",
-    "nothing_saveable": "rematerialise everything, around the whole gradient (jax.checkpoint)",
-    "offload": "keep matrix products in the host's memory, around the whole gradient "
-    "(jax.checkpoint_policies.offload_dot_with_no_batch_dims)",
-}
-# The file in a temporary folder that the compiling child writes the chosen value to.
-_NOTE = "rematerialised.txt"
 _SHARDS = 2
+# Shares of what is saved that searched policies may keep.
+_SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
@@ -73,28 +77,35 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
       at_once: number of compiles that run at the same time; None for the number of cores.
     """
     device_count = prod((dump.manifest.mesh or {}).values())
-    with scratch_folder("explain-") as folder:
-        note = Path(folder, _NOTE)
-        changes = [
-            Change("unchanged"),
-            *changes_of(dump.program, job, device_count=device_count, note=note),
-        ]
-        jobs = [changed_job(job, change) for change in changes]
+    search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once or os.cpu_count() or 1)
+
+    def compiled(
+        changes: Sequence[Change | None], recorded: Mapping[str, Any] | None = None
+    ) -> tuple[Row, ...]:
         candidates = [Candidate(job.reference, change=change) for change in changes]
-        search = SearchSettings(
-            memory=MemoryBudget(share=1.0), at_once=at_once or os.cpu_count() or 1
-        )
-        rows = compile_rows(candidates, search, jobs=jobs)
-        changes = [_with_note(change, note) for change in changes]
-    base = rows[0].outcome
-    if not isinstance(base, PlannedMemory):
-        raise base
+        jobs = [changed_job(job, change, None if change else recorded) for change in changes]
+        return compile_rows(candidates, search, jobs=jobs)
+
+    with scratch_folder("advise-") as folder:
+        note = folder / "graph.json"
+        changes = [None, *changes_of(dump.program, job, device_count=device_count)]
+        unchanged, *rows = compiled(changes, {"record": str(note)})
+        graph = forward_graph_at(note) if note.exists() else None
+    if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded
+        (unchanged,) = compiled([None])
+    base = unchanged.memory
     smaller, useless, failed = [], [], []
-    for change, row in list(zip(changes, rows, strict=True))[1:]:
-        if isinstance(row.outcome, ParameterError):
+    if graph is not None:
+        try:
+            rows += compiled([*policies_for(job, graph)])
+        except XlapipeError as error:
+            failed.append(("policies of jax.checkpoint", _first_line(error, job)))
+    for row in rows:
+        change = row.candidate.change
+        if change is None or isinstance(row.outcome, ParameterError):
             continue  # the workload's function has no such size
         if not isinstance(row.outcome, PlannedMemory):
-            failed.append((change.text, _reason(row)))
+            failed.append((change.text, _first_line(row.outcome, job)))
         elif row.outcome.total_bytes < base.total_bytes:
             smaller.append(_remedy(change, row.outcome, base, limit))
         else:
@@ -103,17 +114,26 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
     return TriedChanges(tuple(ordered), tuple(useless), tuple(failed))
 
 
-def _reason(row: Row) -> str:
-    """The first line of an error, without the name of the changed workload."""
-    line = str(row.outcome).partition("\n")[0]
-    return line.removeprefix(f"{row.candidate.reference.name}: ")
+def _first_line(error: XlapipeError, job: Job) -> str:
+    """The first line of an error, without the name of the workload."""
+    return str(error).partition("\n")[0].removeprefix(f"{job.reference.name}: ")
 
 
-def _with_note(change: Change, note: Path) -> Change:
-    """The change with the value that the compiling child chose."""
-    if change.arguments.get("note") is None or not note.exists():
-        return change
-    return replace(change, text=f"{change.text}: {note.read_text(encoding='utf-8')}")
+def policies_for(job: Job, graph: ForwardGraph) -> Iterator[Change]:
+    """Policies of `jax.checkpoint` where the step keeps most, as `xlapipe choose` writes them.
+
+    Raises:
+      XlapipeError: none is possible.
+    """
+    places, _ = applicable(job.reference.name, graph, places_of(graph))
+    for place in places[:1]:
+        yield from (change for change in presets(place) if not change.text.startswith(KEEP_ALL))
+        device = target_device(job.target.name if job.target is not None else "")
+        for kept in solutions(place.values, _SHARES, device):
+            yield chosen_values(kept, place)
+        largest = [group for group in groups_of(place.values) if group.saved_bytes][:1]
+        if largest:
+            yield offloaded(largest, place)
 
 
 def _remedy(change: Change, memory: PlannedMemory, base: PlannedMemory, limit: Limit) -> Remedy:
@@ -130,14 +150,11 @@ def _remedy(change: Change, memory: PlannedMemory, base: PlannedMemory, limit: L
     )
 
 
-def changes_of(
-    program: Program, job: Job, *, device_count: int = 1, note: Path | None = None
-) -> Iterator[Change]:
-    """The changes that are worth a compile for this program.
+def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator[Change]:
+    """The changes but policies that are worth a compile for this program.
 
     Args:
       device_count: number of devices of the program.
-      note: file for what the compiling child chooses to rematerialise.
     """
     names = tuple(row.name for row in donatable(program))
     if names:
@@ -151,13 +168,6 @@ def changes_of(
     for name in sizes:
         value = f"{name}={given[name] // 2}" if isinstance(given.get(name), int) else f"half {name}"
         yield Change(value, arguments={"halve": name})
-    path = str(note) if note is not None else None
-    yield Change(
-        "rematerialise only the largest saved values",
-        arguments={"checkpoint": "largest", "note": path},
-    )
-    for policy, text in _POLICIES.items():
-        yield Change(text, arguments={"checkpoint": policy})
     yield from _shardings(program, sizes, device_count)
     slop, overlap = job.platform.memory_slop_option, job.platform.overlap_option
     if slop is not None and job.target is not None:
