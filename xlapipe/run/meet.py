@@ -3,32 +3,45 @@
 If a process is missing, jax's own start ends the others with a stack trace (`LOG(FATAL)`) that does
 not name it. So the processes meet here first; jax's coordination service uses the address after it.
 
-The port is open to others, so every message proves that its sender has the members' token: it has
-an HMAC over the random numbers of both sides, which no message of another meeting has. A peer that
-cannot prove it is refused alone. Peers are heard in parallel, each for a few seconds.
+The port is open to others, so both sides prove that they have the members' token, by the challenges
+of `multiprocessing.connection`: an HMAC over random numbers of the other side. A peer that cannot
+prove it is refused alone. Peers are heard in parallel, each for a few seconds.
 """
 
 import errno
-import hmac
 import json
-import secrets
-import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NoReturn
 
 from xlapipe.errors import TargetError
 from xlapipe.run.rendezvous import Member
 
-_MAX_LINE_BYTES = 4096
-_HELLO_SECONDS = 5.0
+_MOST_BYTES = 4096
+_HELLO_SECONDS = 5
 _RETRY_SECONDS = 0.05
-# Connections that have not identified themselves.
-_MOST_UNKNOWN_PEERS = 256
-_GO = "go"
+_GO = b"go"
 _LOOPBACK = ("127.0.0.1", "::1")
+# What a peer that is not a member, or has ended, may cause.
+_REFUSED = (AuthenticationError, EOFError, OSError, ValueError)
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """What a member of the program states of itself, and the connection to it."""
+
+    connection: Connection
+    process: int
+    count: int
+    program: str
 
 
 def meet(member: Member, program: str) -> None:
@@ -42,161 +55,95 @@ def meet(member: Member, program: str) -> None:
     """
     deadline = time.monotonic() + member.wait_seconds
     if member.process == 0:
-        _Coordinator(member, program, deadline).gather()
+        known: dict[int, Connection] = {}
+        try:
+            _gather(member, program, deadline, known)
+        finally:
+            for connection in known.values():
+                connection.close()
     else:
         _connect_and_wait(member, program, deadline)
 
 
-class _Peer:
-    """A connection to the coordinator, and what it has sent."""
+def _gather(member: Member, program: str, deadline: float, known: dict[int, Connection]) -> None:
+    """Process 0: waits for all others, then lets them start.
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.nonce = secrets.token_hex(16)
-        self.expires = time.monotonic() + _HELLO_SECONDS
-        self.received = b""
-        self.answer_nonce = ""
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Sends a line; a peer that does not read it is a peer that has ended."""
-        with suppress(OSError):
-            self.connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def read(self) -> bool:
-        """Reads what has arrived; whether it is a whole line, or as much as a line may have."""
-        try:
-            part = self.connection.recv(_MAX_LINE_BYTES)
-        except OSError:
-            part = b""
-        self.received += part
-        return not part or b"\n" in self.received or len(self.received) >= _MAX_LINE_BYTES
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self.connection.close()
+    Args:
+      known: gets the connection to each process.
+    """
+    hellos: SimpleQueue[_Hello] = SimpleQueue()
+    with _listening(member) as server:
+        server.settimeout(_RETRY_SECONDS)
+        while len(known) < member.count - 1:
+            if time.monotonic() >= deadline:
+                _fail_for_missing(member, known)
+            with suppress(OSError):  # nobody connected meanwhile
+                Thread(target=_hear, args=(server.accept()[0], member, hellos), daemon=True).start()
+            with suppress(Empty):
+                while True:
+                    _take_in(member, program, hellos.get_nowait(), known)
+        for connection in known.values():
+            _send(connection, _GO)
+        # The peers close first, so that the port is free at once.
+        for connection in known.values():
+            with suppress(OSError, EOFError):
+                if connection.poll(max(0.0, deadline - time.monotonic())):
+                    connection.recv_bytes(_MOST_BYTES)
 
 
-class _Coordinator:
-    """Process 0: waits for all others, then lets them start."""
+def _hear(peer: socket.socket, member: Member, hellos: "SimpleQueue[_Hello]") -> None:
+    """Hears a peer that has the token; closes the connection of any other."""
+    connection = _connection(peer)
+    try:
+        deliver_challenge(connection, member.token.encode())
+        answer_challenge(connection, member.token.encode())
+        hellos.put(_Hello(connection, *json.loads(connection.recv_bytes(_MOST_BYTES))))
+    except _REFUSED:
+        connection.close()
 
-    def __init__(self, member: Member, program: str, deadline: float) -> None:
-        self._member = member
-        self._program = program
-        self._deadline = deadline
-        self._known: dict[int, _Peer] = {}
-        self._unknown: dict[socket.socket, _Peer] = {}
 
-    def gather(self) -> None:
-        """Raises TargetError for missing processes, and for ones that run another program."""
-        with _listening(self._member) as server, selectors.DefaultSelector() as selector:
-            try:
-                server.setblocking(False)
-                selector.register(server, selectors.EVENT_READ)
-                while len(self._known) < self._member.count - 1:
-                    self._step(server, selector)
-                for peer in self._known.values():
-                    self._answer(peer, _GO)
-                self._wait_until_closed()
-            finally:
-                for peer in (*self._known.values(), *self._unknown.values()):
-                    peer.close()
+def _take_in(member: Member, program: str, hello: _Hello, known: dict[int, Connection]) -> None:
+    process, mismatch = hello.process, None
+    if hello.count != member.count:
+        mismatch = f"expected {member.count} processes, process {process} expects {hello.count}"
+    elif process in known or not 0 < process < member.count:
+        mismatch = f"two processes have the number {process}"
+    elif hello.program != program:
+        mismatch = f"process 0 runs {program}, process {process} runs {hello.program}"
+    if mismatch is None:
+        known[process] = hello.connection
+        return
+    _send(hello.connection, mismatch.encode())
+    hello.connection.close()
+    _fail(
+        known,
+        mismatch,
+        f"{member.name}, at {member.address[0]}: {mismatch}; fix: give every host the same "
+        "command, except --host-index",
+    )
 
-    def _step(self, server: socket.socket, selector: selectors.BaseSelector) -> None:
-        now = time.monotonic()
-        if now >= self._deadline:
-            self._fail_for_missing()
-        times = [self._deadline, *(peer.expires for peer in self._unknown.values())]
-        for key, _ in selector.select(max(0.0, min(times) - now)):
-            if key.fileobj is server:
-                self._accept(server, selector)
-                continue
-            peer = key.data
-            if peer.read():
-                selector.unregister(peer.connection)
-                del self._unknown[peer.connection]
-                self._hear(peer)
-        now = time.monotonic()
-        for peer in [peer for peer in self._unknown.values() if peer.expires <= now]:
-            self._refuse(peer, selector)
 
-    def _accept(self, server: socket.socket, selector: selectors.BaseSelector) -> None:
-        with suppress(OSError):
-            connection = server.accept()[0]
-            connection.settimeout(_HELLO_SECONDS)
-            peer = _Peer(connection)
-            if len(self._unknown) >= _MOST_UNKNOWN_PEERS:
-                self._refuse(next(iter(self._unknown.values())), selector)
-            self._unknown[connection] = peer
-            selector.register(connection, selectors.EVENT_READ, peer)
-            peer.send({"nonce": peer.nonce})
+def _fail_for_missing(member: Member, known: dict[int, Connection]) -> NoReturn:
+    missing = ", ".join(str(n) for n in range(1, member.count) if n not in known)
+    _fail(
+        known,
+        f"process {missing} is missing",
+        f"{member.name}: process {missing} did not connect to {member.coordinator} within "
+        f"{member.wait_seconds:g} s; fix: start it on its host with the same command and the "
+        "same XLAPIPE_TOKEN, and check that the host can reach this address",
+    )
 
-    def _refuse(self, peer: _Peer, selector: selectors.BaseSelector) -> None:
-        selector.unregister(peer.connection)
-        del self._unknown[peer.connection]
-        peer.close()
 
-    def _hear(self, peer: _Peer) -> None:
-        """Takes a peer in that has the token; closes the connection of any other."""
-        hello = _message(peer.received)
-        process, count, program = hello.get("process"), hello.get("count"), hello.get("program")
-        nonce, proof = hello.get("nonce"), hello.get("proof")
-        if not (
-            type(process) is int
-            and type(count) is int
-            and isinstance(program, str)
-            and isinstance(nonce, str)
-            and isinstance(proof, str)
-            and _same(
-                proof, _proof(self._member, "hello", peer.nonce, nonce, process, count, program)
-            )
-        ):
-            peer.close()
-            return
-        peer.answer_nonce = nonce
-        member = self._member
-        mismatch = None
-        if count != member.count:
-            mismatch = f"expected {member.count} processes, process {process} expects {count}"
-        elif process in self._known or not 0 < process < member.count:
-            mismatch = f"two processes have the number {process}"
-        elif program != self._program:
-            mismatch = f"process 0 runs {self._program}, process {process} runs {program}"
-        if mismatch is None:
-            self._known[process] = peer
-            return
-        self._answer(peer, mismatch)
-        peer.close()
-        self._fail(
-            mismatch,
-            f"{member.name}, at {member.address[0]}: {mismatch}; fix: give every host the same "
-            "command, except --host-index",
-        )
+def _fail(known: dict[int, Connection], reason: str, message: str) -> NoReturn:
+    for connection in known.values():
+        _send(connection, reason.encode())
+    raise TargetError(message)
 
-    def _fail_for_missing(self) -> None:
-        member = self._member
-        missing = ", ".join(str(n) for n in range(1, member.count) if n not in self._known)
-        self._fail(
-            f"process {missing} is missing",
-            f"{member.name}: process {missing} did not connect to {member.coordinator} within "
-            f"{member.wait_seconds:g} s; fix: start it on its host with the same command and the "
-            "same XLAPIPE_TOKEN, and check that the host can reach this address",
-        )
 
-    def _fail(self, reason: str, message: str) -> None:
-        for peer in self._known.values():
-            self._answer(peer, reason)
-        raise TargetError(message)
-
-    def _answer(self, peer: _Peer, text: str) -> None:
-        proof = _proof(self._member, "answer", peer.nonce, peer.answer_nonce, text)
-        peer.send({"answer": text, "proof": proof})
-
-    def _wait_until_closed(self) -> None:
-        """The peers close first, so that the port is free at once."""
-        for peer in self._known.values():
-            with suppress(OSError):
-                peer.connection.settimeout(max(0.001, self._deadline - time.monotonic()))
-                peer.connection.recv(1)
+def _send(connection: Connection, content: bytes) -> None:
+    """Sends to a peer; one that does not read it has ended."""
+    with suppress(OSError):
+        connection.send_bytes(content)
 
 
 def _connect_and_wait(member: Member, program: str, deadline: float) -> None:
@@ -205,7 +152,7 @@ def _connect_and_wait(member: Member, program: str, deadline: float) -> None:
         try:
             answer = _ask(member, program, deadline)
             break
-        except (OSError, ValueError) as error:
+        except _REFUSED as error:
             # The coordinator does not listen yet, its host is unknown, or it does not answer.
             if time.monotonic() + _RETRY_SECONDS >= deadline:
                 reason = getattr(error, "strerror", None) or error
@@ -216,60 +163,34 @@ def _connect_and_wait(member: Member, program: str, deadline: float) -> None:
                 ) from None
             time.sleep(_RETRY_SECONDS)
     if answer != _GO:
-        raise TargetError(f"{member.name}: the coordinator {member.coordinator} reports: {answer}")
+        raise TargetError(
+            f"{member.name}: the coordinator {member.coordinator} reports: {answer.decode()}"
+        )
 
 
-def _ask(member: Member, program: str, deadline: float) -> str:
+def _ask(member: Member, program: str, deadline: float) -> bytes:
     """The coordinator's answer to a hello.
 
     Raises:
-      OSError: no connection, or none until the deadline.
-      ValueError: what answers is not a coordinator with the token.
+      OSError, EOFError, AuthenticationError: no connection, none until the deadline, or what
+        answers is not a coordinator with the token.
     """
-    with socket.create_connection(
-        member.address, max(0.001, deadline - time.monotonic())
-    ) as server:
-        challenge = _message(_read_line(server, min(deadline, time.monotonic() + _HELLO_SECONDS)))
-        challenge_nonce, nonce = challenge.get("nonce"), secrets.token_hex(16)
-        if not isinstance(challenge_nonce, str):
-            raise ValueError("another program listens there")
-        proof = _proof(
-            member, "hello", challenge_nonce, nonce, member.process, member.count, program
-        )
-        hello = {
-            "process": member.process,
-            "count": member.count,
-            "program": program,
-            "nonce": nonce,
-            "proof": proof,
-        }
-        server.sendall(json.dumps(hello).encode() + b"\n")
-        answer = _message(_read_line(server, deadline))
-        text, answer_proof = answer.get("answer"), answer.get("proof")
-        if not isinstance(text, str) or not isinstance(answer_proof, str):
-            raise ValueError("it closed the connection")
-        if not _same(answer_proof, _proof(member, "answer", challenge_nonce, nonce, text)):
-            raise ValueError("it has another token")
-        return text
+    seconds = max(0.001, deadline - time.monotonic())
+    with _connection(socket.create_connection(member.address, seconds)) as coordinator:
+        answer_challenge(coordinator, member.token.encode())
+        deliver_challenge(coordinator, member.token.encode())
+        coordinator.send_bytes(json.dumps([member.process, member.count, program]).encode())
+        if not coordinator.poll(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError("it does not let the processes start")
+        return coordinator.recv_bytes(_MOST_BYTES)
 
 
-def _proof(member: Member, *parts: object) -> str:
-    """HMAC-SHA-256 of a message's parts with the members' token."""
-    text = json.dumps(parts)  # unambiguous, and ASCII whatever the texts contain
-    return hmac.new(member.token.encode(), text.encode(), "sha256").hexdigest()
-
-
-def _same(proof: str, expected: str) -> bool:
-    return proof.isascii() and hmac.compare_digest(proof, expected)
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line; empty for anything else."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
+def _connection(peer: socket.socket) -> Connection:
+    """A connection of messages, of which reading and writing each take a few seconds at most."""
+    peer.settimeout(None)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        peer.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _HELLO_SECONDS, 0))
+    return Connection(peer.detach())
 
 
 @contextmanager
@@ -298,15 +219,3 @@ def _server_socket(member: Member) -> socket.socket:
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-
-
-def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Bytes up to the end of a line, or until the other side closes the connection."""
-    line = b""
-    while not line.endswith(b"\n") and len(line) < _MAX_LINE_BYTES:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(_MAX_LINE_BYTES)
-        if not part:
-            break
-        line += part
-    return line
