@@ -73,7 +73,7 @@ test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's li
 
 test-cluster: ## compile on a local Dask cluster of two workers, one of which is killed
 	@$(setup) cluster
-	@$(bin)/python -m pytest tests/cpu/test_cluster.py -m "" -p no:xdist
+	@$(bin)/python -m pytest tests/search/test_cluster.py -m "" -p no:xdist
 
 test-notebook: ## run the notebook in examples/, with Jupyter's kernel, pandas and matplotlib
 	@$(setup) notebook

@@ -46,6 +46,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem != "test_workloads")
 
 
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Imports jax before the first test file that has the marker `jax`.
+
+    The import hook gives the modules of `models` a bytecode cache separate from everyone's, and so,
+    by the way it does that, each module that is first imported from within one: jax would be
+    compiled from source.
+    """
+    if "pytest.mark.jax" in module_path.read_text(encoding="utf-8"):
+        # Numerics are tested at small sizes, where XLA's CPU backend takes longer to optimise a
+        # program than it takes to run. Compiling children do not receive this variable.
+        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+        import optax  # noqa: F401
+
+
 def pytest_collection_finish() -> None:
     """Lets the garbage collector run less often, as in compiling children.
 

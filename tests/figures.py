@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.reading.predicted_lock_record import record, summary_lines, table_lines
+from tests.time.predicted_lock_record import record, summary_lines, table_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/lab/figures.md"

@@ -1,9 +1,9 @@
 """jax's private parts that xlapipe needs: the only module that imports `jax._src` or `jaxlib._hlo`.
 
 Each states what it gives, and what happens in a jax without it. `loud` is an error where it is
-used, `silent` another plan or a poorer message without an error. `tests/cpu/test_jax_private.py`
-states what each must do, and runs on every supported jax. What is public is imported elsewhere.
-All exist since jax 0.10 unless stated.
+used, `silent` another plan or a poorer message without an error.
+`tests/compile/test_jax_private.py` states what each must do, and runs on every supported jax.
+What is public is imported elsewhere. All exist since jax 0.10 unless stated.
 """
 
 from collections.abc import Iterator

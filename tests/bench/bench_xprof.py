@@ -12,7 +12,7 @@ from xlapipe.cli import main
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DUMPS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/*/manifest.json"))
-DUMPS += sorted(path.parent for path in (ROOT / "tests/reading/data").glob("*/*/*.hlo.pb.gz"))
+DUMPS += sorted(path.parent for path in (ROOT / "tests/data").glob("*/*/*.hlo.pb.gz"))
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda path: f"{path.parent.name}-{path.name}")

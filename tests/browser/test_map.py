@@ -16,8 +16,8 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import SCREENSHOTS, missing, screenshot
 from tests.browser.driving import Open, choose, details, element, in_page, to_map
-from tests.reading import tpu_texts
-from tests.reading.dumps import SEED_003, needs_seed_003
+from tests.shared import tpu_texts
+from tests.shared.dumps import SEED_003, needs_seed_003
 from xlapipe.dump.time_record import read_time_record
 
 ROOT = Path(__file__).parents[2]
@@ -261,7 +261,7 @@ def test_keyboard_alone(opened: Open, goldens: Path) -> None:
 
 
 def test_a_dump_without_live_ranges(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
-    (proto,) = (ROOT / "tests/reading/data/jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
+    (proto,) = (ROOT / "tests/data/jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
     alone = tmp_path_factory.mktemp("proto") / proto.name
     alone.write_bytes(proto.read_bytes())
     driver = opened(alone)

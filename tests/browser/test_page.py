@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from tests.reading.reports import HOSTILE, hostile_dump
+from tests.shared.reports import HOSTILE, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
 

@@ -4,8 +4,8 @@
     python tests/gpu/qwen3_reference.py bfloat16 OUT_FOLDER
 
 Needs torch and transformers, which are not dependencies of xlapipe. `float32` runs small models on
-the CPU; `tests/cpu/test_qwen3_transformers.py` compares with its output. `bfloat16` needs a GPU: it
-runs transformers in bfloat16 and float32, and this repository's model in bfloat16, with the same
+the CPU; `tests/models/test_qwen3_transformers.py` compares with its output. `bfloat16` needs a GPU:
+it runs transformers in bfloat16 and float32, and this repository's model in bfloat16, with the same
 weights of the 0.6B model, and writes errors of the logits. Both also write the command, the machine
 and the versions.
 """

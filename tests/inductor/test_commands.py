@@ -12,7 +12,7 @@ import pytest
 import xlapipe
 from tests.inductor import written
 from tests.inductor.test_wrapper import folder_of
-from tests.reading.dumps import DATA
+from tests.shared.dumps import DATA
 from xlapipe.cli import main
 from xlapipe.errors import XlapipeError
 from xlapipe.inductor.reader import read_inductor

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.dump import mutate
 from tests.inductor import test_control_flow, written
-from tests.reading import mutate
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import read_inductor
 from xlapipe.inductor.verify import verify

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.diff.test_diff_changes import A
 from tests.inductor.test_xla_side import side as xla_side_of
-from tests.reading.test_diff_changes import A
 from xlapipe.diff.compilers.comparison import CompilerComparison, _compare
 from xlapipe.diff.compilers.compiler_side import (
     CompilerSide,

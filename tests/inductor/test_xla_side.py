@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
-from tests.reading.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
+from tests.diff.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
 from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.diff.compilers.xla_side import xla_side

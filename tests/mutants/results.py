@@ -79,11 +79,17 @@ def digest_of_tree(root: Path) -> str:
     return _digest(root, [*sorted((root / "xlapipe").rglob("*.py")), *_test_files(root)])
 
 
+def reading_tests(root: Path) -> list[Path]:
+    """Test files of the rooms of xlapipe and of the models that compile nothing."""
+    rooms = [path.name for path in (root / "xlapipe").iterdir() if path.is_dir()]
+    files = [path for room in (*rooms, "models") for path in root.glob(f"tests/{room}/test_*.py")]
+    return sorted(path for path in files if "pytest.mark.jax" not in path.read_text("utf-8"))
+
+
 def _test_files(root: Path) -> list[Path]:
-    files = [root / "tests" / "conftest.py"]
-    for folder in ("reading", "inductor"):
-        files += sorted((root / "tests" / folder).glob("*.py"))
-    return files
+    folders = {path.parent for path in reading_tests(root)} | {root / "tests/shared"}
+    helpers = {path for folder in folders for path in folder.glob("*.py")}
+    return [root / "tests/conftest.py", *sorted(helpers)]
 
 
 def _digest(root: Path, files: Iterable[Path]) -> str:

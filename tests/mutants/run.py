@@ -1,7 +1,7 @@
 """Mutation run: which changes of constants, tables and comparisons do the tests notice?
 
-`make mutants`, or `python -m tests.mutants.run [PACKAGE_OR_MODULE ...]`. The tests are those of
-tests/reading and tests/inductor, which compile nothing. Outcomes are kept in build/mutants, so that
+`make mutants`, or `python -m tests.mutants.run [PACKAGE_OR_MODULE ...]`. The tests are those
+without the marker `jax`, which compile nothing. Outcomes are kept in build/mutants, so that
 an interrupted run continues, and a killed mutant runs again only when its module has changed. Do
 not edit xlapipe or tests while it runs.
 
@@ -28,7 +28,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from tests.mutants.child_sessions import Lines, Outcome, Recorded
 from tests.mutants.mentions import lines_that_mention
 from tests.mutants.mutations import Mutant, modules_of, mutants_of
-from tests.mutants.results import Results, digest_of_tree
+from tests.mutants.results import Results, digest_of_tree, reading_tests
 from tests.mutants.servers import Request, Servers
 from tests.mutants.survivors import page, print_summary, survivors_page
 
@@ -37,7 +37,7 @@ RESULTS = ROOT / "build" / "mutants"
 PAGE = ROOT / "docs" / "lab" / "mutants.md"
 SURVIVORS = ROOT / "tests" / "mutants" / "survivors.md"
 PACKAGES = ("xlapipe/plans", "xlapipe/expect", "xlapipe/diff", "xlapipe/time/cost")
-TESTS = ("tests/reading", "tests/inductor")
+TESTS = tuple(str(file.relative_to(ROOT)) for file in reading_tests(ROOT))
 
 # Imported once, before processes are forked.
 _LIBRARIES = ("beartype", "google.protobuf", "jaxtyping", "jinja2", "numpy", "pytest", "xdist")

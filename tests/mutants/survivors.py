@@ -95,7 +95,7 @@ _INTRODUCTION = """\
 # Mutants
 
 `make mutants` changes one constant, one entry of a table or one comparison of the packages below at
-a time, and runs the tests of `tests/reading` and `tests/inductor` that run the changed line, until
+a time, and runs the tests of `tests` without the marker `jax` that run the changed line, until
 one fails. `tests/mutants/mutations.py` states what is changed and what is not: text for people,
 annotations, options of dataclasses. Tests that compile could kill more; they are not run.
 """

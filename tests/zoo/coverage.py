@@ -41,7 +41,7 @@ _REASONS = {
         "yet; the zoo compiles the default variants, with and without `check_vma`"
     ),
     r"pallas_call|run_scoped|run_state|mpmd_map|core_map": (
-        "Pallas: compiled by `tests/cpu/test_programs.py` and by the Qwen3 workloads, not here"
+        "Pallas: compiled by `tests/compile/test_programs.py` and by the Qwen3 workloads, not here"
     ),
     r".*": "no program yet",
 }

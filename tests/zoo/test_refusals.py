@@ -20,8 +20,8 @@ SOURCES = Path(__file__).resolve().parents[2] / "xlapipe"
 WITHOUT_ROW = {
     "which refuses to plan another program": "a bug of xlapipe: test_carried.py gives each",
     "the step calls a Pallas kernel for GPUs": "for TPUs: tests/tpu/test_bad_input.py",
-    "lowered for ": "of `xlapipe.plan(lowered)`: tests/cpu/test_front.py",
-    "lowered with ordered effects": "of `xlapipe.plan(lowered)`: tests/cpu/test_front.py",
+    "lowered for ": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
+    "lowered with ordered effects": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
     "holds GPU kernels that were lowered for": "as above",
     "its donation cannot be changed from outside": "of `explain`: test_explain_workload.py",
     "its function has no integer argument": "of `explain`: test_explain_workload.py",
@@ -30,8 +30,8 @@ WITHOUT_ROW = {
     "no dimension of its arguments is divisible": "of `explain`: test_explain_workload.py",
     "leaves to shard are not": "of `explain`: test_explain_workload.py",
     "no saved value can be computed again": "of `explain`: test_explain_workload.py",
-    "was not applied: no such call": "of `choose`: tests/cpu/test_choose_remat.py",
-    "jax_remat3 is on": "of `saved` and `choose`: tests/cpu/test_saved.py",
+    "was not applied: no such call": "of `choose`: tests/search/test_choose_remat.py",
+    "jax_remat3 is on": "of `saved` and `choose`: tests/search/test_saved.py",
 }
 
 FIXED = [row for row, refusal in REFUSALS.items() if refusal.fixed is not None]

@@ -12,5 +12,5 @@ To add a section to `xlapipe report`:
 2. `json_data.py`: a key for it in `dump_data`. HTML and Markdown render that data.
 3. `html/sections/NAME.html.j2`: its HTML, and an entry in `SECTIONS` of `html_page.py`.
 4. `markdown.py`: a function `_NAME` with its Markdown, called in `_dump`.
-5. `tests/reading/test_report_data.py` and `test_report_text.py`: its figures.
+5. `tests/report/test_report_data.py` and `test_report_text.py`: its figures.
 """

@@ -1,0 +1,330 @@
+"""The Python front: plan, read, build, and calls of a loaded executable."""
+
+import pydoc
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.mesh import AbstractDevice
+
+import xlapipe
+from models.qwen3.kernels.matvec import matvec_add
+from tests.steps.stand_in_gpu import Arrays, StandInApi, attach
+from xlapipe import LoadedStep, StepPlan, Workload, XlapipeError
+from xlapipe.errors import DumpError
+from xlapipe.expect import Donated
+from xlapipe.plans.program import ArgumentLeaf
+from xlapipe.run.built_executable import read_executable
+from xlapipe.run.pjrt import load
+from xlapipe.run.pjrt.client import ELEMENT_TYPES, _numpy_dtype
+from xlapipe.run.start_loading import needs_jax, start_loading
+
+pytestmark = pytest.mark.jax
+
+BF16 = jnp.bfloat16
+CACHE = {"k": jax.ShapeDtypeStruct((64, 1024), BF16)}
+ROW = jax.ShapeDtypeStruct((1024,), BF16)
+
+
+def step(cache: dict[str, jax.Array], row: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+    updated = cache["k"].at[3].set(row)
+    return {"k": updated}, updated[3] * 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="module")
+def donated(cache_home: Path) -> StepPlan:
+    return xlapipe.plan(step, CACHE, ROW, donate="cache")
+
+
+def test_a_plan_answers_and_shows_itself(donated: StepPlan) -> None:
+    assert donated.donated("cache")
+    assert donated.check(Donated("cache"))
+    assert donated.totals.aliased_bytes == 64 * 1024 * 2
+    assert repr(donated) == f"<plan of step on h200, untuned: {donated.total_allocation_bytes:,} B>"
+    html = donated._repr_html_()
+    assert html.startswith("<p><b>step on h200</b>, untuned")
+    assert "srcdoc=" in html
+    assert "test_front.py" in html
+
+
+def test_the_peak_is_by_source_line(donated: StepPlan) -> None:
+    assert donated.peak.occupied_bytes >= 64 * 1024 * 2
+    assert any("test_front.py" in str(row.source) for row in donated.peak.by_source)
+
+
+def test_an_unchanged_step_comes_from_the_cache(
+    donated: StepPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("xlapipe.compile.dump_cache.compile_dump", refuse)
+    assert xlapipe.plan(step, CACHE, ROW, donate="cache").totals == donated.totals
+
+
+def test_a_registered_workload_is_planned_by_its_name(cache_home: Path) -> None:
+    """The plan of `xlapipe dump` on the command line; arguments follow the name."""
+    by_name = xlapipe.plan("tests.steps.small_step:small_step", without_xla_patch="cub-table")
+    assert by_name.aliases("cache")
+    assert by_name.opened.dump is not None
+    assert by_name.opened.dump.manifest.without_xla_patches == ("cub-table",)
+    with pytest.raises(XlapipeError, match="has its own arguments and options; fix: leave out"):
+        xlapipe.plan("tests.steps.small_step:small_step", ROW)
+
+
+def test_lines_of_a_notebook_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the numbers that Jupyter's kernel keeps; a cell that has another number is not cached."""
+    file = "/tmp/ipykernel_31/1234567.py"
+    cell: dict[str, Any] = {}
+    exec(compile("def in_cell(x):\n    return (x + 1) * x\n", file, "exec"), cell)
+    for number in (7, 8):
+        shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={file: number}))
+        ipython = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
+        plan = xlapipe.plan(cell["in_cell"], ROW)
+        assert {row.source for row in plan.peak.by_source} == {f"In[{number}]:2"}
+
+
+def test_a_lowered_step_has_the_plan_of_its_function(donated: StepPlan) -> None:
+    """Names, donation and allocations are those that xlapipe's own trace gives."""
+    traced = jax.jit(step, donate_argnums=0).trace(CACHE, ROW)
+    plan = xlapipe.plan(traced.lower(lowering_platforms=("cuda",)))
+    assert repr(plan) == repr(donated)
+    for name in ("allocations", "arguments", "outputs", "donations", "aliases", "thunks"):
+        assert plan.figures[name] == donated.figures[name], name
+
+
+def lowered_for_two_devices(fn: Any) -> Any:
+    mesh = jax.sharding.AbstractMesh((2,), ("x",))
+    over_x = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    rows = jax.ShapeDtypeStruct((8, 1024), BF16, sharding=over_x)
+    return jax.jit(lambda x: x * 2).trace(rows).lower(lowering_platforms=("cuda",))
+
+
+def lowered_kernel(fn: Any) -> Any:
+    """A kernel's code depends on the GPU that it is lowered for, here one of the same name."""
+    gpu = AbstractDevice(device_kind="NVIDIA H200", platform="gpu", num_cores=132)
+    x, weight = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256,), (256, 256)))
+    with jax.sharding.use_abstract_mesh(
+        jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)
+    ):
+        return jax.jit(matvec_add).trace(x, weight, x).lower(lowering_platforms=("cuda",))
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend")
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (
+            lambda fn: fn.lower(CACHE, ROW),
+            "step: lowered for cpu, expected cuda, .*; fix: give",
+        ),
+        (lambda fn: fn.trace(CACHE, ROW), r"a jax.stages.Traced, expected a function or a jax"),
+        (
+            lambda fn: fn.lower(CACHE, ROW).compile(),
+            "a jax.stages.Compiled, .* buffer assignment .*; fix: give the function and its arg",
+        ),
+        (
+            lowered_kernel,
+            "GPU kernels that were lowered for (an unknown device|cpu), expected",
+        ),
+        (lowered_for_two_devices, "lowered for 2 devices, expected one, since .*; fix: give the"),
+    ],
+)
+def test_other_stages_are_refused(stage: Callable[[Any], Any], message: str) -> None:
+    """A program of the CPU is another one; of what is compiled, jax does not keep the plan."""
+    with pytest.raises(XlapipeError, match=message):
+        xlapipe.plan(stage(jax.jit(step)))
+
+
+def test_a_lowered_step_takes_nothing_else() -> None:
+    lowered = jax.jit(step).trace(CACHE, ROW).lower(lowering_platforms=("cuda",))
+    with pytest.raises(XlapipeError, match=r"step: was lowered with its own .* leave out donate"):
+        xlapipe.plan(lowered, donate=0)
+
+
+def test_tables_are_rows_of_dictionaries(
+    donated: StepPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = donated.table("donations")
+    assert [(row["path"], row["outcome"]) for row in rows] == [("cache['k']", "aliased")]
+    with pytest.raises(XlapipeError, match=r"no table 'values'; fix: choose one of .*allocations"):
+        donated.table("values")
+    peak = donated.table("peak")
+    assert sum(row["counted_bytes"] for row in peak) == donated.peak.occupied_bytes
+    lines = donated.table("lines")
+    assert sum(row["counted_bytes"] for row in lines) == donated.peak.occupied_bytes
+    assert peak._repr_html_().count("<tr>") == 1 + len(peak)
+    assert '<td style="text-align:right">131,072</td>' in peak._repr_html_()
+    for module, use in (
+        ("pandas", peak.to_pandas),
+        ("pandas", donated.to_pandas),
+        ("matplotlib", donated.plot),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(XlapipeError, match=f"{module} is not installed; fix: pip install"):
+            use()
+
+
+def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
+    again = xlapipe.read(donated.opened.path)
+    assert again.figures["allocations"] == donated.figures["allocations"]
+    assert again.donated("cache")
+    with pytest.raises(XlapipeError, match="fix: "):
+        xlapipe.read(donated.opened.path / "missing")
+
+
+def run_step(arguments: Arrays) -> Arrays:
+    """What `step` computes, in the order of its parameters: cache, row."""
+    (cache, row) = arguments
+    updated = cache.copy()
+    updated[3] = row
+    return updated, row * 2
+
+
+OUTPUTS = (np.empty((64, 1024), BF16), np.empty(1024, BF16))
+K, ROW_OF_ONES = np.zeros((64, 1024), BF16), np.ones(1024, BF16)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workload = Workload(name="my-step", fn=step, args=(CACHE, ROW), donate_argnums=0)
+    out = tmp_path_factory.mktemp("built") / "step"
+    assert xlapipe.build(workload, out=out).donated("cache")
+    return out
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInApi:
+    api = StandInApi(run_step, OUTPUTS, donated=(0,))
+    attach(monkeypatch, api)
+    return api
+
+
+def test_a_built_step_is_called_with_its_trees(built: Path, gpu: StandInApi) -> None:
+    loaded = xlapipe.load(built)
+    assert repr(loaded) == "<my-step on cuda:0>"
+    assert loaded.arguments == {
+        "cache['k']": ((64, 1024), "bfloat16"),
+        "row": ((1024,), "bfloat16"),
+    }
+    assert [*loaded.outputs] == ["out[0]['k']", "out[1]"]
+    assert loaded.needed_bytes >= K.nbytes + 2 * ROW_OF_ONES.nbytes
+    cache, row = loaded({"k": K}, ROW_OF_ONES)
+    assert (np.asarray(row) == 2).all()
+    assert np.asarray(cache).sum(dtype=np.float32) == 1024
+
+
+def test_outputs_are_arguments_of_the_next_call(built: Path, gpu: StandInApi) -> None:
+    """Without a copy to the host: the second call gets the buffer that the first one returned."""
+    loaded = xlapipe.load(built, wait=False)
+    row = loaded.put("row", ROW_OF_ONES)
+    outputs = loaded.call_named({"cache['k']": K, "row": row})
+    loaded({"k": outputs["out[0]['k']"]}, row)
+    (first, second) = gpu.calls
+    assert not first[0].any() and second[0][3].all()
+    assert second[1] is first[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (({"k": K},), r"takes 2 arguments \(cache, row\), found 1"),
+        (({"v": K}, ROW_OF_ONES), r"cache\['k'\], cache\['v'\]"),
+        (({"k": K.astype(np.float32)}, ROW_OF_ONES), r"is float32\[64, 1024\]"),
+        (({"k": K.T}, ROW_OF_ONES), r"expected bfloat16\[64"),
+    ],
+)
+def test_other_arguments_are_refused(
+    built: Path, gpu: StandInApi, args: tuple[Any, ...], message: str
+) -> None:
+    loaded = xlapipe.load(built)
+    with pytest.raises(XlapipeError, match=message):
+        loaded(*args)
+    with pytest.raises(XlapipeError, match="no argument 'other'; fix: give a path of"):
+        loaded.put("other", K)
+    assert gpu.calls == []
+
+
+def test_an_executable_whose_outputs_are_not_those_of_its_manifest_is_refused(
+    built: Path, gpu: StandInApi
+) -> None:
+    gpu.outputs = OUTPUTS[::-1]
+    with pytest.raises(XlapipeError, match="outputs have other shapes or dtypes than the manifest"):
+        xlapipe.load(built)
+
+
+Leaves = tuple[ArgumentLeaf, ...]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda leaves: (*leaves, leaves[0]), r"lists cache\['k'\] more than once"),
+        (
+            lambda leaves: (replace(leaves[0], parameter_number=1), leaves[1]),
+            "positions of the program's arrays are not 0 to 1",
+        ),
+    ],
+)
+def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
+    built: Path, gpu: StandInApi, change: Callable[[Leaves], Leaves], expected: str
+) -> None:
+    executable = read_executable(built)
+    manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
+    loading = start_loading(executable)
+    with pytest.raises(DumpError, match=expected):
+        LoadedStep(replace(executable, manifest=manifest), loading)
+
+
+def test_what_pjrt_alone_cannot_run_goes_through_jax(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several GPUs, the host's memory, PRNG keys, and GPUs that jax uses in this process."""
+    manifest = read_executable(built).manifest
+    first, *others = manifest.arguments
+    assert not needs_jax(manifest)
+    assert needs_jax(replace(manifest, mesh={"data": 2}))
+    for change in ({"memory_kind": "pinned_host"}, {"dtype": "key<fry>"}, {"dtype": "int4"}):
+        leaves = (replace(first, **change), *others)
+        assert needs_jax(replace(manifest, arguments=leaves)), change
+    monkeypatch.setitem(sys.modules["jax._src.xla_bridge"]._backends, "cuda", None)
+    assert needs_jax(manifest)
+
+
+def test_types_are_read_back_as_they_were_put(gpu: StandInApi) -> None:
+    (device,) = load.shared_client().devices
+    for name in ELEMENT_TYPES:
+        array = np.arange(1, 5).astype(_numpy_dtype(name)).reshape(2, 2)
+        buffer = device.put(array)
+        assert (buffer.shape, buffer.dtype) == ((2, 2), name)
+        np.testing.assert_array_equal(np.asarray(buffer), array)
+
+
+def test_the_package_has_the_front_and_nothing_hides_it() -> None:
+    """A subpackage of the same name would replace a function when it is imported."""
+    import xlapipe.cli
+
+    for name in ("plan", "read", "build", "load", "fit", "largest"):
+        assert callable(getattr(xlapipe, name)), name
+    assert xlapipe.__version__ == "0.1.0"
+    assert set(xlapipe.__all__) < set(dir(xlapipe))
+    help_text = pydoc.plain(pydoc.render_doc(xlapipe))
+    before_contents = help_text[: help_text.index("PACKAGE CONTENTS")]
+    for name in ("plan", "read", "build", "load", "largest"):
+        assert f"xlapipe.{name}(" in before_contents and f"\n    {name}(" in help_text

@@ -1,0 +1,352 @@
+"""The doctor, on this machine and on fake machines that are folders of files."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.compile import doctor
+from xlapipe.compile.doctor import Check, examine, missing_to_compile
+from xlapipe.devices.environment.machine import Gpu, Machine
+
+pytestmark = pytest.mark.jax
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEELS = {
+    "jax": "0.11.2",
+    "jaxlib": "0.11.2",
+    "jax-cuda13-plugin": "0.11.2",
+    "jax-cuda13-pjrt": "0.11.2",
+    "jinja2": "3.1.6",
+    "markupsafe": "3.0.4",
+    "msgspec": "0.22.0",
+    "numpy": "2.5.5",
+    "protobuf": "7.36.2",
+    "rich": "15.0.0",
+    "scipy": "1.18.1",
+}
+FILES = (
+    "jax_cuda13_plugin/cuda_plugin_extension.so",
+    "jax_plugins/xla_cuda13/xla_cuda_plugin.so",
+    "nvidia/cu13/bin/ptxas",
+    "nvidia/cu13/bin/nvlink",
+    "nvidia/cu13/nvvm/libdevice/libdevice.10.bc",
+)
+H200 = "NVIDIA H200, 580.159.04, 9.0\n"
+
+
+class Fake:
+    """A machine of folders: a complete environment, from which tests remove pieces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.packages = folder / "site-packages"
+        self.nvidia_smi: str | None = None
+        for name, version in WHEELS.items():
+            self.install(name, version)
+        for file in FILES:
+            self.write(self.packages / file)
+
+    def install(self, name: str, version: str, *requires: str) -> None:
+        for old in self.packages.glob(f"{name.replace('-', '_')}-*.dist-info"):
+            (old / "METADATA").unlink()
+            old.rmdir()
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+        info = self.packages / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+        info.parent.mkdir(parents=True)
+        info.write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]), encoding="utf-8")
+
+    def uninstall(self, name: str) -> None:
+        (info,) = self.packages.glob(f"{name.replace('-', '_')}-*.dist-info")
+        (info / "METADATA").unlink()
+        info.rmdir()
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        path.chmod(0o755)
+
+    def machine(self, **environ: str) -> Machine:
+        return Machine(
+            python_version=(3, 12, 1),
+            site_packages=[self.packages],
+            environ={"PATH": str(self.folder / "bin"), **environ},
+            toolkits=[self.folder / "toolkit"],
+            devices=self.folder / "dev",
+            run=self._run,
+            find_library=lambda name: None,
+        )
+
+    def _run(self, command: Sequence[str]) -> str | None:
+        assert command[0] == "nvidia-smi"
+        return self.nvidia_smi
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
+
+
+def check_of(machine: Machine, name: str) -> Check:
+    (check,) = [check for check in examine(machine).checks if check.name == name]
+    return check
+
+
+def test_complete_environment_compiles(fake: Fake) -> None:
+    report = examine(fake.machine())
+    assert report.can_compile
+    assert report.can_run is None
+    assert report.gpu is None
+    assert [check.name for check in report.checks if check.ok is not True] == [
+        "cuDNN",
+        "libtpu",
+        "GPU",
+    ]
+    assert missing_to_compile(fake.machine()) == []
+
+
+def test_this_environment_compiles() -> None:
+    assert missing_to_compile() == []
+    assert examine().can_compile
+
+
+def test_the_doctor_imports_no_jax() -> None:
+    code = (
+        "import sys; from xlapipe.compile import doctor; doctor.examine(); "
+        "print('jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("jax", "python -m pip install 'jax>=0.10.2'"),
+        ("jaxlib", "python -m pip install 'jaxlib==0.11.2'"),
+        (
+            "jax-cuda13-pjrt",
+            "python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'",
+        ),
+        (
+            "jax-cuda13-plugin",
+            "python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'",
+        ),
+    ],
+)
+def test_missing_package(fake: Fake, package: str, remedy: str) -> None:
+    fake.uninstall(package)
+    (check,) = missing_to_compile(fake.machine())
+    assert (check.name, check.found, check.remedy) == (package, "not installed", remedy)
+    assert check.missing
+
+
+@pytest.mark.parametrize("package", sorted(doctor.OLDEST_PACKAGES))
+def test_a_missing_library_does_not_stop_a_compile(fake: Fake, package: str) -> None:
+    fake.uninstall(package)
+    assert missing_to_compile(fake.machine()) == []
+    assert not examine(fake.machine()).can_compile
+    oldest = doctor.OLDEST_PACKAGES[package]
+    check = check_of(fake.machine(), package)
+    assert check.remedy == f"python -m pip install '{package}>={oldest}'"
+
+
+@pytest.mark.parametrize("package", ["jax-cuda13-plugin", "jax-cuda13-pjrt"])
+def test_a_wrong_version_is_not_missing(fake: Fake, package: str) -> None:
+    fake.install(package, "0.12.0.1")
+    (check,) = missing_to_compile(fake.machine())
+    assert (check.ok, check.missing) == (False, False)
+    assert check.problem == (
+        f"{package}: found 0.12.0.1, expected 0.11.2, the version of jaxlib; "
+        "fix: python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'"
+    )
+
+
+def test_the_doctor_prints_wrong_and_missing(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.install("jax-cuda13-plugin", "0.12.0.1")
+    fake.uninstall("jax-cuda13-pjrt")
+    monkeypatch.setattr(Machine, "local", fake.machine)
+    assert main(["doctor"]) == 2
+    fix = "fix: python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'"
+    expected = f"         expected 0.11.2, the version of jaxlib; {fix}"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:7] == [
+        "WRONG    jax-cuda13-plugin: found 0.12.0.1",
+        expected,
+        "MISSING  jax-cuda13-pjrt: not installed",
+        expected,
+    ]
+    assert main(["doctor", "--json"]) == 2
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert [checks[name]["missing"] for name in ("jax-cuda13-plugin", "jax-cuda13-pjrt")] == [
+        False,
+        True,
+    ]
+
+
+def test_cudnn_is_optional(fake: Fake) -> None:
+    check = check_of(fake.machine(), "cuDNN")
+    assert (check.ok, check.found) == (None, "not installed")
+    assert check.remedy == "python -m pip install 'nvidia-cudnn-cu13>=9.12,<10'"
+    fake.write(fake.packages / "nvidia/cudnn/lib/libcudnn.so.9")
+    assert check_of(fake.machine(), "cuDNN").ok is True
+
+
+def test_plugin_without_its_library(fake: Fake) -> None:
+    (fake.packages / "jax_plugins/xla_cuda13/xla_cuda_plugin.so").unlink()
+    (check,) = missing_to_compile(fake.machine())
+    assert check.found == "0.11.2 without its xla_cuda_plugin.so"
+
+
+def test_jaxlib_is_checked_against_what_jax_requires(fake: Fake) -> None:
+    for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
+        fake.install(package, "0.11.2")
+    extra = "jaxlib<=0.0.1; extra == 'never'"
+    fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.11.2", extra)
+    assert missing_to_compile(fake.machine()) == []
+    fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.12.0", extra)
+    jaxlib, *plugin = missing_to_compile(fake.machine())
+    assert (jaxlib.name, jaxlib.expected) == ("jaxlib", "<= 0.12.0.1 and >= 0.12.0")
+    assert [check.expected for check in plugin] == ["0.12.0.1, the version of jax"] * 2
+    for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
+        fake.install(package, "0.12.0.1")  # as the three remedies do
+    assert missing_to_compile(fake.machine()) == []
+
+
+def test_old_python_and_old_jax(fake: Fake) -> None:
+    fake.install("jax", "0.9.2", "jaxlib<=0.9.2,>=0.9.2")
+    machine = replace(fake.machine(), python_version=(3, 10, 13))
+    assert [check.name for check in missing_to_compile(machine)] == ["Python", "jax", "jaxlib"]
+
+
+def test_ptxas_is_found_in_xlas_search_paths(fake: Fake) -> None:
+    wheel = fake.packages / "nvidia/cu13/bin/ptxas"
+    assert fake.machine().cuda_tool("ptxas") == wheel
+    root = fake.folder / "root"
+    fake.write(root / "bin/ptxas")
+    assert fake.machine(CUDA_ROOT=str(root)).cuda_tool("ptxas") == root / "bin/ptxas"
+    wheel.unlink()
+    (check,) = missing_to_compile(fake.machine())
+    assert check.name == "ptxas"
+    assert check.remedy == "python -m pip install 'nvidia-cuda-nvcc==13.*' 'nvidia-nvvm==13.*'"
+    fake.write(fake.folder / "toolkit/bin/ptxas")
+    assert fake.machine().cuda_tool("ptxas") == fake.folder / "toolkit/bin/ptxas"
+    fake.write(fake.folder / "bin/ptxas")
+    assert fake.machine().cuda_tool("ptxas") == fake.folder / "bin/ptxas"
+    (fake.folder / "bin/ptxas").chmod(0o644)
+    assert fake.machine().cuda_tool("ptxas") == fake.folder / "toolkit/bin/ptxas"
+
+
+def test_nvlink_is_optional(fake: Fake) -> None:
+    (fake.packages / "nvidia/cu13/bin/nvlink").unlink()
+    assert missing_to_compile(fake.machine()) == []
+    assert check_of(fake.machine(), "nvlink").ok is None
+
+
+def test_missing_libdevice(fake: Fake) -> None:
+    folder = fake.packages / "nvidia/cu13/nvvm/libdevice"
+    (folder / "libdevice.10.bc").unlink()
+    (check,) = missing_to_compile(fake.machine())
+    assert check.found == (
+        f"{folder}, the first such folder in XLA's search paths, without the file"
+    )
+    assert check.remedy == "python -m pip install --force-reinstall 'nvidia-nvvm==13.*'"
+    folder.rmdir()
+    (check,) = missing_to_compile(fake.machine())
+    assert check.found == "not found in XLA's search paths"
+    assert check.remedy == "python -m pip install 'nvidia-nvvm==13.*'"
+    fake.write(fake.folder / "toolkit/nvvm/libdevice/libdevice.10.bc")
+    assert missing_to_compile(fake.machine()) == []
+
+
+def test_attached_gpu_without_libraries(fake: Fake) -> None:
+    fake.nvidia_smi = H200
+    report = examine(fake.machine())
+    assert report.gpu == Gpu("NVIDIA H200", "580.159.04", (9, 0))
+    assert report.can_compile
+    assert report.can_run is False
+    check = check_of(fake.machine(), "CUDA libraries")
+    assert "libcudnn.so.9" in check.found
+    assert "nvidia-cudnn-cu13" in check.found
+    assert check.remedy == "python -m pip install 'jax[cuda13]==0.11.2'"
+
+
+def test_attached_gpu_with_libraries(fake: Fake) -> None:
+    fake.nvidia_smi = H200
+    elsewhere = fake.folder / "elsewhere"
+    for library in doctor._LIBRARIES:
+        package = {"libcudnn.so.9": "cudnn", "libnccl.so.2": "nccl"}.get(library, "cu13")
+        fake.write(fake.packages / "nvidia" / package / "lib" / library)
+    assert examine(fake.machine()).can_run
+    (fake.packages / "nvidia/cudnn/lib/libcudnn.so.9").rename(fake.folder / "libcudnn.so.9")
+    assert examine(fake.machine()).can_run is False
+    fake.write(elsewhere / "libcudnn.so.9")
+    assert examine(fake.machine(LD_LIBRARY_PATH=str(elsewhere))).can_run
+
+
+def test_old_driver_and_old_gpu(fake: Fake) -> None:
+    fake.nvidia_smi = "Tesla V100-SXM2-16GB, 550.54.15, 7.0\n"
+    assert check_of(fake.machine(), "driver").ok is False
+    assert check_of(fake.machine(), "GPU").ok is False
+    assert examine(fake.machine()).can_compile
+
+
+@pytest.mark.parametrize("answer", [None, "", "No devices were found\n"])
+def test_a_gpu_that_nvidia_smi_does_not_list(fake: Fake, answer: str | None) -> None:
+    fake.nvidia_smi = answer
+    assert examine(fake.machine()).gpu is None
+    fake.write(fake.folder / "dev/nvidia0")
+    assert examine(fake.machine()).gpu == Gpu("an NVIDIA GPU")
+    assert check_of(fake.machine(), "driver").ok is None
+
+
+def test_oldest_packages_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = {"jax": doctor.OLDEST_JAX, "jaxlib": doctor.OLDEST_JAX, **doctor.OLDEST_PACKAGES}
+    assert requirements(oldest) == sorted(project["dependencies"])
+    extras = project["optional-dependencies"]
+    assert requirements(doctor.OLDEST_MODEL_PACKAGES) == sorted(extras["models"])
+    assert extras["cudnn"] == ["nvidia-cudnn-cu13>=9.12,<10"]
+    assert project["requires-python"] == f">={'.'.join(map(str, doctor.OLDEST_PYTHON))}"
+
+
+def requirements(oldest: Mapping[str, str]) -> list[str]:
+    return sorted(f"{name}>={version}" for name, version in oldest.items())
+
+
+def test_libtpu_is_optional_but_for_a_tpu(fake: Fake) -> None:
+    fake.install("jax", "0.11.2", 'libtpu==0.0.48.*; extra == "tpu"')
+    assert check_of(fake.machine(), "libtpu").ok is None
+    assert missing_to_compile(fake.machine()) == []
+    (check,) = missing_to_compile(fake.machine(), platform="tpu")
+    assert check.problem == (
+        "libtpu: not installed, expected 0.0.48.*, to compile for TPUs; fix: python -m pip install "
+        "'libtpu==0.0.48.*'"
+    )
+
+
+def test_another_libtpu_than_jax_names_is_reported_and_accepted(fake: Fake) -> None:
+    fake.install("jax", "0.11.2", 'libtpu==0.0.48.*; extra == "tpu"')
+    fake.install("libtpu", "0.0.42.1")
+    assert missing_to_compile(fake.machine(), platform="tpu") == []
+    check = check_of(fake.machine(), "libtpu")
+    assert (check.ok, check.found) == (None, "0.0.42.1")
+    fake.install("libtpu", "0.0.48.1")
+    assert check_of(fake.machine(), "libtpu").ok
+
+
+def test_a_tpu_needs_no_cuda(fake: Fake) -> None:
+    fake.install("libtpu", "0.0.48.1")
+    fake.uninstall("jax-cuda13-plugin")
+    assert missing_to_compile(fake.machine(), platform="tpu") == []
+    assert missing_to_compile(fake.machine()) != []

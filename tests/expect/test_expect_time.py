@@ -1,0 +1,135 @@
+"""Expectations TrafficAtMost, ReadsAtMost, LaunchesAtMost, FloorAtMost and BoundBy."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.dump.dump import open_dump
+from xlapipe.expect import (
+    BoundBy,
+    Expectation,
+    FloorAtMost,
+    LaunchesAtMost,
+    ReadsAtMost,
+    SlowerThanRecord,
+    TrafficAtMost,
+)
+from xlapipe.plans import AllocationKind, Plan
+from xlapipe.plans.program import ArgumentLeaf, Program
+
+GOLDENS = Path(__file__).resolve().parents[2] / "hlo_dumps"
+# The table is gathered once in full and once by one row; x is read by two kernels.
+PROGRAM = """HloModule m, is_scheduled=true
+
+ENTRY %main (x: f32[1000], table: f32[100,10]) -> f32[1000] {
+  %x = f32[1000]{0} parameter(0)
+  %table = f32[100,10]{1,0} parameter(1)
+  %i = s32[1]{0} constant({3})
+  %row = f32[1,10]{1,0} gather(%table, %i), offset_dims={1}, slice_sizes={1,10}
+  %a = f32[1000]{0} negate(%x)
+  ROOT %b = f32[1000]{0} add(%a, %x)
+}
+"""
+TRAFFIC = (40 + 4 + 40) + 2 * 4000 + 3 * 4000
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    plan = plan_of_text(PROGRAM, {"x": 0, "table": 1, "row": 2, "a": 3, "b": 4})
+    allocations = tuple(
+        replace(
+            allocation,
+            kinds=(AllocationKind.PARAMETER,) if allocation.index < 2 else (),
+            parameter_number=allocation.index if allocation.index < 2 else None,
+        )
+        for allocation in plan.allocations
+    )
+    leaves = (
+        ArgumentLeaf("x", (1000,), "float32", 4000, False, 0),
+        ArgumentLeaf("table", (100, 10), "float32", 4000, False, 1),
+    )
+    return Program(replace(plan, allocations=allocations), arguments=leaves, target="h200")
+
+
+FLOOR_SECONDS = TRAFFIC / 4.8e12
+
+
+@pytest.mark.parametrize(
+    ("held", "violated"),
+    [
+        (TrafficAtMost(TRAFFIC), TrafficAtMost(TRAFFIC - 1)),
+        (LaunchesAtMost(3), LaunchesAtMost(2)),
+        (ReadsAtMost("x", 2), ReadsAtMost("x", 1.99)),
+        (ReadsAtMost("table", 0.01), ReadsAtMost("table", 0.009)),
+        (FloorAtMost(1.001 * FLOOR_SECONDS, "h200"), FloorAtMost(1e-10, "h200")),
+        (BoundBy("memory"), BoundBy("compute")),
+        (BoundBy("memory", target="b200"), BoundBy("link", target="b200")),
+    ],
+    ids=str,
+)
+def test_holds_at_the_limit_and_not_beyond(
+    held: Expectation, violated: Expectation, program: Program
+) -> None:
+    assert held.check(program).violations == ()
+    (violation,) = violated.check(program).violations
+    assert violation.advice
+
+
+def test_floor_knows_that_the_cache_holds_x(program: Program) -> None:
+    """Both operands of the sum were touched just before it."""
+    finding = FloorAtMost(1e-10, "h200").check(program)
+    seconds = (TRAFFIC - 2 * 4000) / 4.8e12
+    assert finding.measured == f"{seconds * 1e6:.2f} µs on h200"
+
+
+@pytest.mark.parametrize(
+    "expectation", [TrafficAtMost(1), ReadsAtMost("x", 1), LaunchesAtMost(1), BoundBy("memory")]
+)
+def test_dump_without_a_module_violates(expectation: Expectation) -> None:
+    assert not expectation.check(Program(Plan(()), target="h200")).holds
+
+
+@pytest.mark.parametrize("expectation", [BoundBy("memory"), FloorAtMost(1.0, "unknown-gpu")])
+def test_unknown_target_is_named(expectation: Expectation, program: Program) -> None:
+    finding = expectation.check(replace(program, target=None))
+    assert "xlapipe targets" in finding.violations[0].advice
+
+
+def test_unknown_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory, compute, link"):
+        BoundBy("latency")
+
+
+def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:
+    recorded = {"a": 10e-6, "b": 30e-6}
+    expectation = SlowerThanRecord()
+
+    def check(**measured: float) -> list[str]:
+        compared = replace(program, measured_seconds=measured, recorded_seconds=recorded)
+        return [violation.where for violation in expectation.check(compared).violations]
+
+    assert check(a=10e-6, b=31.9e-6) == []
+    assert check(a=8e-6, b=35e-6) == ["b +5.0 µs"]
+    assert expectation.check(program).measured == "not measured"
+    assert (
+        SlowerThanRecord(by=0.1)
+        .check(replace(program, measured_seconds={"b": 43e-6}, recorded_seconds=recorded))
+        .holds
+    )
+
+
+@pytest.mark.parametrize("policy", ["auto-tuned", "cublas", "triton"])
+def test_decode_step_reads_weights_and_cache_once(policy: str) -> None:
+    """The most memory traffic of a decode step is in closed form: its arguments, plus 1 %."""
+    program = open_dump(GOLDENS / "qwen3-decode" / f"h200-{policy}-jax{GOLDEN_JAXLIB}").program
+    argument_bytes = sum(leaf.size_bytes for leaf in program.arguments)
+    assert TrafficAtMost(argument_bytes * 101 // 100).check(program).holds
+    assert not TrafficAtMost(argument_bytes).check(program).holds
+    # Each layer rereads only the scales of its norms.
+    for name in ("params['embed']", "params['layers'][*]['*']['weight']"):
+        assert ReadsAtMost(name, 1.01).check(program).violations == ()
+    assert ReadsAtMost("cache", 1).check(program).violations == ()
+    assert BoundBy("memory").check(program).holds

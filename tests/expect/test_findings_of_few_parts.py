@@ -1,0 +1,359 @@
+"""What expectations find in programs without some parts, and how it is written."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.expect.findings_program import (
+    ALIVE,
+    MEMORY,
+    PROGRAM,
+    ROW,
+    TEXT,
+    TRIPS,
+    WIDE,
+)
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.expect import (
+    BeyondAtMost,
+    BoundBy,
+    CollectiveBytes,
+    CollectiveCount,
+    CollectivesAskedFor,
+    CollectivesOverlap,
+    ConvolutionCount,
+    DeadCollective,
+    Donated,
+    Expectation,
+    FloorAtMost,
+    FusionCount,
+    GatheredEndAtUse,
+    GatheredLiveAtMost,
+    GemmCount,
+    LaunchesAtMost,
+    LeavesTotal,
+    LoopOfTrips,
+    NoAllocationAbove,
+    NoCopyAbove,
+    NoCopyInLoopAbove,
+    NotAliased,
+    NoUndefinedCopy,
+    NoValueAbove,
+    NoValueOfShape,
+    ParameterBytes,
+    ReadAtMost,
+    ReadsAtMost,
+    SlowerThanRecord,
+    StepTimeAtMost,
+    TempAtMost,
+    TotalWithin,
+    TrafficAtMost,
+    ValuesOfShapeAtMost,
+)
+from xlapipe.expect.expectation import check_all
+from xlapipe.expect.gemms import within_differentiated
+from xlapipe.expect.traffic import counted_times
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans import Plan
+from xlapipe.plans.program import (
+    ArgumentLeaf,
+    Program,
+)
+from xlapipe.time.cost import step_cost
+
+NO_MODULE = Program(Plan(()), target="h200")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "part"),
+    [
+        (BoundBy("memory"), "kernels"),
+        (CollectiveCount(1), "collectives"),
+        (DeadCollective("all-gather", "fetch"), "collectives"),
+        (FloorAtMost(1.0, "h200"), "kernels"),
+        (GatheredEndAtUse(), "collectives"),
+        (LaunchesAtMost(1), "kernels"),
+        (NoUndefinedCopy(), "instructions"),
+        (ReadsAtMost("x", 1), "kernels"),
+        (StepTimeAtMost(1.0), "kernels"),
+        (TrafficAtMost(1), "kernels"),
+    ],
+    ids=str,
+)
+def test_a_dump_without_a_module_decides_nothing(expectation: Expectation, part: str) -> None:
+    finding = expectation.check(NO_MODULE)
+    assert finding.measured == "unknown"
+    (violation,) = finding.violations
+    assert violation.expected == f"the {part} of the module"
+
+
+def test_a_dump_without_a_record_of_the_traced_program_decides_nothing() -> None:
+    untraced = replace(PROGRAM, requested_collectives=None)
+    for expectation in (CollectivesAskedFor(1, "all-gather"), DeadCollective("all-gather", "a")):
+        finding = expectation.check(untraced)
+        assert finding.measured == "unknown"
+        assert "traced program" in finding.violations[0].expected
+
+
+def test_long_lists_are_cut() -> None:
+    """At most eight collectives, gathered values and leaf names are listed."""
+
+    def many(count: int) -> Program:
+        gathers = "\n".join(
+            f"  %g{n} = {WIDE} all-gather(%x), replica_groups={{{{0,1}}}}, dimensions={{0}}"
+            for n in range(count)
+        )
+        text = (
+            f"HloModule m, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n"
+            f"  %x = {ROW} parameter(0)\n{gathers}\n  ROOT %n = {ROW} negate(%x)\n}}\n"
+        )
+        names = [f"g{n}" for n in range(count)]
+        memory = {name: n for n, name in enumerate(names)}
+        plan = plan_of_text(text, memory, dict.fromkeys(names, (1, count)))
+        leaves = (ArgumentLeaf(f"x{n}", (8,), "float32", 32, False, n) for n in range(count))
+        return Program(plan, arguments=tuple(leaves))
+
+    eight, nine = many(8), many(9)
+    (violation,) = CollectiveCount(0).check(nine).violations
+    assert violation.where == "g0, g1, g2, g3, g4, g5, g6, g7"
+    (violation,) = GatheredLiveAtMost(0).check(eight).violations
+    assert violation.found.endswith("g7 (64 B)")
+    (violation,) = GatheredLiveAtMost(0).check(nine).violations
+    assert violation.found.endswith("g7 (64 B), … 9 in total")
+    (violation,) = LeavesTotal("y", 1).check(eight).violations
+    assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7"
+    (violation,) = LeavesTotal("y", 1).check(nine).violations
+    assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7, … 9 in total"
+
+
+@pytest.mark.parametrize(
+    ("expectation", "text"),
+    [
+        (NoCopyAbove(1024, because="rows"), "NoCopyAbove(limit_bytes=1,024)"),
+        (Donated("cache"), "Donated(name='cache')"),
+        (Donated("cache", copies_up_to_bytes=8, under="cuda"), None),
+        (NoValueOfShape((1, 2, 3, 4)), "NoValueOfShape(dims=(1, 2, 3, 4))"),
+        (NoValueOfShape((1, 2, 3, 4, 5)), "NoValueOfShape(dims=(1, … 5 in total))"),
+        (ParameterBytes(1, padded=True), "ParameterBytes(total_bytes=1, padded=True)"),
+    ],
+)
+def test_an_expectation_is_shown_as_its_author_wrote_it(
+    expectation: Expectation, text: str | None
+) -> None:
+    assert str(expectation) == (text or "Donated(name='cache', copies_up_to_bytes=8)")
+
+
+TIMED = replace(
+    PROGRAM,
+    measured_seconds={"gemm": 9e-6, "conv": 2e-6, "loop": 2e-6, "triton": 2e-6, "sum": 1e-6},
+    recorded_seconds={"gemm": 4e-6, "conv": 1e-6, "loop": 1.5e-6, "triton": 1e-6, "sum": 2.5e-6},
+)
+
+
+def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
+    finding = SlowerThanRecord().check(TIMED)
+    assert finding.measured == "16.0 µs in kernels, recorded 10.0 µs"
+    (violation,) = finding.violations
+    assert (violation.expected, violation.found) == (
+        "at most 5% more than 10.0 µs",
+        "16.0 µs, +60.0%",
+    )
+    # Three of the four, the largest difference first.
+    assert violation.where == "gemm +5.0 µs, triton +1.0 µs, conv +1.0 µs"
+    assert str(violation.source) == "step.py:13"
+    assert SlowerThanRecord(0.6).check(TIMED).holds
+    same = replace(TIMED, measured_seconds={"gemm": 8e-6}, recorded_seconds={"gemm": 4e-6})
+    assert SlowerThanRecord(1.0).check(same).holds
+    (violation,) = (
+        SlowerThanRecord()
+        .check(
+            replace(
+                TIMED,
+                measured_seconds={"gemm": 9e-6, "new": 1e-6, "sum": 0.0},
+                recorded_seconds={"gemm": 9e-6, "sum": 0.0},
+            )
+        )
+        .violations
+    )
+    assert violation.where == "new +1.0 µs"
+
+
+def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
+    program = open_path(goldens / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
+    finding = StepTimeAtMost(0.0).check(program)
+    assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H200", finding.measured)
+    (violation,) = finding.violations
+    assert violation.expected == "at most 0.0 µs"
+    assert re.fullmatch(r"most in [\w.]+, \d+\.\d µs", violation.where)
+    seconds = float(finding.measured.partition(" ")[0]) * 1e-6
+    assert StepTimeAtMost(seconds + 1e-7).check(program).holds
+    assert not StepTimeAtMost(seconds - 1e-7).check(program).holds
+    (violation,) = StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
+    assert violation.found == "a dump that does not name its target"
+
+
+def test_bounds_include_their_limit() -> None:
+    floor = step_cost(PROGRAM.plan, device_of_target("h200"))
+    assert floor is not None and floor.floor_seconds is not None
+    for expectation in (
+        FloorAtMost(floor.floor_seconds, "h200"),
+        LaunchesAtMost(floor.launches),
+        TrafficAtMost(floor.traffic_bytes),
+        ReadsAtMost("w", 2.0),
+        TotalWithin(960, 0.1),
+        BeyondAtMost(736, ("out",)),
+        TempAtMost(736),
+        ValuesOfShapeAtMost((8, 8), 3),
+        NoValueAbove(256),
+    ):
+        assert expectation.check(PROGRAM).holds, expectation
+    for expectation in (
+        FloorAtMost(floor.floor_seconds * 0.999, "h200"),
+        LaunchesAtMost(floor.launches - 1),
+        TrafficAtMost(floor.traffic_bytes - 1),
+        ReadsAtMost("w", 1.99),
+        TotalWithin(959, 0.1),
+        BeyondAtMost(735, ("out",)),
+        TempAtMost(735),
+        ValuesOfShapeAtMost((8, 8), 2),
+    ):
+        assert not expectation.check(PROGRAM).holds, expectation
+
+
+def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
+    text = TEXT.replace(TRIPS, "backend_config={}")
+    program = Program(plan_of_text(text, MEMORY, ALIVE), target="h200")
+    finding = TrafficAtMost(1).check(program)
+    assert finding.measured == "unknown"
+    assert finding.violations[0].found == "a while loop of unknown trip count"
+    assert LoopOfTrips(3).check(program).measured == "trips: unknown"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"), [(0, "0 times"), (1, "1 time"), (2.5, "2.5 times"), (10, "10 times")]
+)
+def test_numbers_of_times(times: float, text: str) -> None:
+    assert counted_times(times) == text
+
+
+@pytest.mark.parametrize(
+    ("scope", "op_name", "inside"),
+    [
+        ("up", "jit(step)/up/dot_general", True),
+        ("up", "jit(step)/transpose(jvp(up))/dot_general", True),
+        ("up", "jit(step)/upper/dot_general", False),
+        ("up", None, False),
+    ],
+)
+def test_scopes_are_whole_segments_also_of_gradients(
+    scope: str, op_name: str | None, inside: bool
+) -> None:
+    assert within_differentiated(scope, op_name) is inside
+
+
+NOTHING = Program(
+    plan_of_text(
+        f"HloModule m, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n"
+        f"  %x = {ROW} parameter(0)\n  ROOT %n = {ROW} negate(%x)\n}}\n",
+        {},
+        {},
+    ),
+    requested_collectives=(),
+    target="h200",
+)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "measured"),
+    [
+        (CollectiveBytes(0), "0 B of results in 0 collectives"),
+        (CollectiveCount(0), "none"),
+        (CollectiveCount(1, "no"), "unknown"),
+        (CollectivesAskedFor(1, "no"), "unknown"),
+        (ConvolutionCount(0), "0 of 0 convolutions"),
+        (Donated("x"), "0 leaves, 0 B aliased"),
+        (FusionCount(0), "none"),
+        (GemmCount(0), "none"),
+        (GatheredLiveAtMost(0), "0 B of 0 gathered values"),
+        (LaunchesAtMost(0), "1 launch"),
+        (LaunchesAtMost(1), "1 launch"),
+        (NoAllocationAbove(0), "largest 0 B"),
+        (NoCopyAbove(0), "0 copies, largest 0 B"),
+        (NoUndefinedCopy(), "0 copies of undefined data"),
+        (NoValueAbove(0), "largest 0 B"),
+        (NotAliased(), "0 aliases in the module"),
+        (ReadAtMost("x", 1), "read by 0 instructions"),
+        (ReadsAtMost("x", 1), "read 0 times"),
+        (BoundBy("memory"), "memory 100%"),
+    ],
+    ids=str,
+)
+def test_what_is_measured_of_a_program_of_one_kernel(
+    expectation: Expectation, measured: str
+) -> None:
+    assert expectation.check(NOTHING).measured == measured
+
+
+@pytest.mark.parametrize(
+    ("expectation", "found"),
+    [
+        (CollectiveBytes(1), "0 B, -1 B"),
+        (ConvolutionCount(1), "0 (all: none)"),
+        (FusionCount(1), "0 (none)"),
+        (GemmCount(1), "0 (none)"),
+        (DeadCollective("all-gather", "a"), "none"),
+        (CollectivesOverlap("all-gather"), "none (the program has: none)"),
+        (TempAtMost(-1), "0 B, 1 B too many"),
+    ],
+    ids=str,
+)
+def test_what_is_found_in_a_program_of_one_kernel(expectation: Expectation, found: str) -> None:
+    (violation,) = expectation.check(NOTHING).violations
+    assert (violation.found, violation.where, violation.source) == (found, "", None)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "where"),
+    [
+        (NoCopyAbove(31), ["allocation 10, value undefined", "allocation 11, value kept"]),
+        (NoCopyInLoopAbove(31), ["allocation 11, value kept"]),
+        (NoUndefinedCopy(), ["instruction undefined"]),
+    ],
+    ids=str,
+)
+def test_a_copy_that_xla_inserted_has_no_op_name(
+    expectation: Expectation, where: list[str]
+) -> None:
+    text = re.sub(r", metadata=\{[^}]*\}", "", TEXT)
+    violations = expectation.check(Program(plan_of_text(text, MEMORY, ALIVE))).violations
+    assert sorted(violation.where for violation in violations) == where
+    assert {violation.source for violation in violations} == {None}
+
+
+def test_an_alias_of_an_argument_without_a_name_is_an_alias() -> None:
+    (violation,) = NotAliased().check(replace(PROGRAM, arguments=())).violations
+    assert (violation.expected, violation.found) == ("no alias", "aliased to out[0]")
+    assert NotAliased("w").check(replace(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
+
+
+def test_a_tpu_has_no_gemm_policies() -> None:
+    on_tpu = Program(Plan((), platform="tpu"), gemm_policy="auto")
+    expectations = (TempAtMost(0, under="auto"), TempAtMost(1, under="tpu"), TempAtMost(2))
+    findings = check_all(expectations, on_tpu)
+    assert [finding.expectation[-14:] for finding in findings] == [
+        "limit_bytes=1)",
+        "limit_bytes=2)",
+    ]
+    assert len(check_all(expectations, replace(on_tpu, plan=Plan(())))) == 2
+
+
+def test_a_misspelled_name_is_answered_with_the_one_that_was_meant() -> None:
+    paths = [f"model['layers'][{number}]['kernel']" for number in range(9)]
+    leaves = (ArgumentLeaf(path, (8,), "float32", 32, False, n) for n, path in enumerate(paths))
+    program = replace(PROGRAM, arguments=tuple(leaves), outputs=())
+    (violation,) = Donated("modle").check(program).violations
+    assert violation.found == "the program has model"
+    assert violation.advice.startswith("did you mean 'model'? ")

@@ -1,0 +1,171 @@
+"""The kernels of each size of Qwen3: the record of a GPU, and what is compiled without one."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.qwen3.config import CONFIGS
+from models.qwen3.kernels.product_forms import (
+    BATCH_FORMS,
+    FORMS,
+    MOST_QKV_SPLITS,
+    batch_form_of,
+    measured,
+    shapes_of,
+)
+from models.qwen3.kernels.tiling import jax_for_hopper
+from models.qwen3.steps import implementation_for
+from models.qwen3.workloads import qwen3_generate
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.dump.opened import Opened
+from xlapipe.registry import find_workload
+
+pytestmark = pytest.mark.jax
+
+ROOT = Path(__file__).parents[2]
+SIZES = ("1.7b", "4b", "8b", "14b")
+ENDS = ("slots 0 to 31", "slots 2,000 to 2,031")
+
+
+def _record(name: str) -> Any:
+    return json.loads((ROOT / "tests" / "gpu" / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_table_has_the_fastest_forms_of_the_record(size: str) -> None:
+    timed = _record("qwen3_matvecs.json")["sizes"][size]
+    for matrix, shape in shapes_of(CONFIGS[size]).items():
+        means = {
+            form: sum(times) / len(times) for form, times in timed["microseconds"][matrix].items()
+        }
+        assert means[timed["fastest"][matrix]] == min(means.values()), matrix
+        assert ",".join(map(str, FORMS[shape][:3])) == timed["fastest"][matrix], matrix
+
+
+@pytest.mark.parametrize("size", ["4b", "8b"])
+def test_the_table_for_several_sequences_has_the_fastest_forms_of_the_record(size: str) -> None:
+    timed = _record("qwen3_products.json")["cases"][f"batch:{size}"]["microseconds"]
+    shapes = shapes_of(CONFIGS[size])
+    assert len(timed) == sum(shape in BATCH_FORMS for shape in shapes.values())
+    for matrix, times in timed.items():
+        means = {
+            form: sum(values) / len(values)
+            for form, values in times.items()
+            if matrix != "qkv" or int(form.rpartition(",")[2]) <= MOST_QKV_SPLITS
+        }
+        form = batch_form_of(shapes[matrix])
+        assert ",".join(map(str, form)) == min(means, key=means.__getitem__), matrix
+
+
+def _milliseconds(size: str, slots: str, variant: str) -> float:
+    (timing,) = (
+        timing
+        for timing in _record("qwen3_sizes.json")["timings"]
+        if timing["case"].startswith(f"{size}, ")
+        and slots in timing["case"]
+        and timing["variant"].startswith(variant)
+    )
+    return float(timing["median_seconds"]) * 1e3
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_kernels_are_the_default_and_faster_than_torch_in_the_record(size: str) -> None:
+    config = CONFIGS[size]
+    assert measured(config)
+    chosen = implementation_for(config, platform="gpu", batch=1, length=1, cache_length=2048)
+    assert chosen == "triton"
+    on_hopper = implementation_for(
+        config,
+        platform="gpu",
+        batch=1,
+        length=1,
+        cache_length=2048,
+        compute_capability="9.0",
+        multiprocessors=132,
+    )
+    assert (on_hopper == "persistent") == jax_for_hopper()
+    goals = {"1.7b": 1.05, "4b": 2.25, "8b": 3.85, "14b": 7.0}
+    first, last = (_milliseconds(size, slots, "persistent") for slots in ENDS)
+    assert first < goals[size]
+    assert last < 1.1 * first
+    for slots, ours in zip(ENDS, (first, last), strict=True):
+        assert ours < _milliseconds(size, slots, "plain"), slots
+
+
+@pytest.mark.parametrize(
+    ("name", "launches"), [("qwen3_sizes.json", 1000), ("qwen3_batch_sizes.json", 200)]
+)
+def test_tokens_of_the_record_differ_only_where_logits_nearly_tie(name: str, launches: int) -> None:
+    for size, tokens in _record(name)["tokens"].items():
+        for case in tokens["cases"]:
+            assert case["bit_equal_launches"] == launches, size
+            assert case["gap_over_errors"] < 1, size
+            assert case["relative_error_of_kernels"] < case["relative_error_of_xla"], size
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_documented_times_are_those_of_the_record(size: str) -> None:
+    text = (ROOT / "docs" / "qwen3.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"\| {size.upper()}, one sequence.*", text)
+    for variant in ("persistent", "plain"):
+        first, last = (_milliseconds(size, slots, variant) for slots in ENDS)
+        assert f"| {first:.3f} to {last:.3f} |" in row, variant
+
+
+def test_the_documented_times_of_batches_and_prompts_are_those_of_the_record() -> None:
+    text = (ROOT / "docs" / "qwen3.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (4B|8B), (32 sequences|prompt)[^|]*\| ([\d.]+) \| ([^|]+) \|", text)
+    documented = {
+        (size, work, side): milliseconds
+        for size, work, *both in rows
+        for side, milliseconds in zip(("kernels", "torch"), both, strict=True)
+    }
+    timed = {
+        (
+            timing["case"][:2].upper(),
+            "32 sequences" if "batch 32" in timing["case"] else "prompt",
+            "torch" if timing["variant"].startswith("plain") else "kernels",
+        ): f"{timing['median_seconds'] * 1e3:.3f}"
+        for timing in _record("qwen3_batch_sizes.json")["timings"]
+    }
+    assert documented == timed
+
+
+def test_the_peak_of_a_large_checkpoint_is_the_planned_one() -> None:
+    for run in _record("qwen3_checkpoint.json")["runs"]:
+        assert 0 <= run["peak_bytes"] - run["planned_bytes"] < 4096
+
+
+def test_a_model_without_measured_forms_decodes_by_xla() -> None:
+    config = replace(CONFIGS["4b"], intermediate_size=9216)
+    assert not measured(config)
+    chosen = implementation_for(config, platform="gpu", batch=1, length=1, cache_length=2048)
+    assert chosen == "xla"
+
+
+def workload() -> Any:
+    """Two layers of 4B."""
+    return qwen3_generate(2, config=CONFIGS["4b"])
+
+
+def test_a_step_of_4b_compiles_for_an_h200_and_its_floor_is_that_of_its_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Attention is stated to read a chunk of an empty cache, not all of its operand."""
+    monkeypatch.chdir(Path(__file__).parent)
+    (job,) = jobs_of([find_workload("test_qwen3_sizes:workload")], CompileSettings(target="h200"))
+    opened = Opened.of_dump(compile_dump(job, None).dump)
+    assert opened.step_cost is not None
+    config = CONFIGS["4b"]
+    attention, *_ = (k for k in opened.step_cost.kernels if k.kind == "decode_attention")
+    assert attention.stated
+    chunk = 2 * 64 * config.kv_size * config.itemsize
+    assert chunk < attention.touched_bytes / attention.launches < 1.5 * chunk
+    swiglu, *_ = (k for k in opened.step_cost.kernels if k.kind == "norm_swiglu")
+    outputs, inputs = shapes_of(config)["gate_up"]
+    assert 0 <= swiglu.touched_bytes / swiglu.launches - 2 * outputs * inputs < 100_000

@@ -1,0 +1,225 @@
+"""Every registered workload, compiled for an H200 that is not here."""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, ROOT, TORCH_TWINS
+from xlapipe.api.testing.golden_changes import golden_changes
+from xlapipe.compile.make_jobs import CompileSettings, locked_jobs
+from xlapipe.compile.pipeline import dump_folder
+from xlapipe.devices.platforms.dump_files import SOURCE_LINES
+from xlapipe.dump.dump import manifest_bytes, open_dump, read_file, read_manifest
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.normal_form.plan import differences, read_normal_form
+from xlapipe.dump.readers import read_path
+from xlapipe.dump.readers.file_contents import plain_name
+from xlapipe.dump.run_record import RUN_RECORD
+from xlapipe.expect import check_all
+from xlapipe.registry import registered_workloads
+from xlapipe.report.findings import finding_lines
+
+pytestmark = pytest.mark.jax
+
+MAX_LINES = 60
+CASES = [
+    (reference.name, policy)
+    for reference in registered_workloads()
+    for policy in ("cublas", "triton", "tuned")
+    if policy != "tuned" or reference.name not in NEVER_TUNED
+]
+H100 = "NVIDIA H100 80GB HBM3"
+TUNED = [workload for workload, policy in CASES if policy == "tuned"]
+
+
+# Workloads that take more than 6 s of CPU for one compile.
+LARGE = {
+    "qwen3-generate",
+    "qwen3-generate-persistent",
+    "qwen3-prefill",
+    "qwen3-prompts",
+    "qwen3-prompts-hopper",
+    "qwen3-train",
+}
+
+
+def params(policies: Collection[str]) -> list[Any]:
+    """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick.
+
+    A large workload without a tuned golden is compiled for cuBLAS in the slow suite, and there is
+    Triton's untuned plan of those that are tuned.
+    """
+
+    def marks(workload: str, policy: str) -> Any:
+        if workload in RESNETS or (workload in TORCH_TWINS and policy != "tuned"):
+            return pytest.mark.exhaustive
+        if policy == "triton" and workload in TUNED and workload not in LARGE:
+            return pytest.mark.slow
+        if policy == "tuned" or workload not in LARGE:
+            return ()
+        in_ci = policy == "cublas" and workload not in TUNED
+        return pytest.mark.slow if in_ci else pytest.mark.exhaustive
+
+    return [pytest.param(*case, marks=marks(*case)) for case in CASES if case[1] in policies]
+
+
+ALL = params(("cublas", "triton", "tuned"))
+
+
+@pytest.mark.parametrize(("workload", "policy"), ALL)
+def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
+    dump = compiled(workload, policy).dump
+    findings = check_all(dump.expectations, dump.program)
+    assert findings
+    failed = [finding for finding in findings if not finding.holds]
+    lines = [line for finding in failed for line in (finding.expectation, *finding_lines(finding))]
+    if failed:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+@pytest.mark.parametrize(("workload", "policy"), ALL)
+def test_plan_is_the_golden(
+    workload: str,
+    policy: str,
+    compiled: Any,
+    goldens: Path,
+    jaxlib_version: str,
+    golden_jaxlib: str,
+) -> None:
+    made = compiled(workload, policy)
+    golden = dump_folder(goldens, made.dump.manifest)
+    if jaxlib_version != golden_jaxlib and not golden.exists():
+        pytest.skip(
+            f"goldens are kept for jaxlib {golden_jaxlib}, this is {jaxlib_version}: "
+            "its plans are checked against the expectations alone"
+        )
+    assert golden.exists(), f"{golden} is missing: `make dump` writes it"
+    found = differences(read_normal_form(golden), made.normal, name=workload)
+    if found:
+        # What changed in words, before the texts that differ.
+        sentences = golden_changes(open_dump(golden), made.dump)
+        pytest.fail("\n".join((*sentences, "", *found[:MAX_LINES])), pytrace=False)
+
+
+@pytest.mark.parametrize(("workload", "policy"), params(("cublas", "triton")))
+def test_dump_is_in_git_to_the_byte(
+    workload: str, policy: str, compiled: Any, goldens: Path, jaxlib_version: str
+) -> None:
+    """What the normal form leaves out too: `make dump` would change nothing but source lines.
+
+    A device's golden has the files that the device wrote. Packed bytes are not compared: they
+    differ between zlib's builds, and a file is left as it is where its content is the same.
+    """
+    if jaxlib_version != GOLDEN_JAXLIB:
+        pytest.skip(f"goldens are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}")
+    made = compiled(workload, policy)
+    golden = dump_folder(goldens, made.dump.manifest)
+    found, kept = (
+        {path.name: unpacked(folder, path.name) for path in folder.iterdir()}
+        for folder in (made.dump.path, golden)
+    )
+    assert sorted(found) == sorted(kept)
+    changed = sorted(
+        name for name, content in found.items() if kept[name] != content and name != SOURCE_LINES
+    )
+    assert changed == [], "`make dump` writes these anew"
+
+
+def unpacked(folder: Path, name: str) -> bytes:
+    return read_file(folder, plain_name(name))
+
+
+@pytest.mark.parametrize(("workload", "policy"), ALL)
+def test_both_readers_read_the_same_plan(
+    workload: str, policy: str, compiled: Any, tmp_path: Path
+) -> None:
+    folder = compiled(workload, policy).dump.path
+    from_proto = open_dump(folder).plan
+    for name in ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.txt"):
+        (tmp_path / name).write_bytes(read_file(folder, name))
+    for name in ("after_optimizations.txt", "thunk_sequence.txt", SOURCE_LINES):
+        (tmp_path / name).write_bytes(read_file(folder, name))
+    from_text = read_path(tmp_path / "buffer-assignment.txt")
+    # The text has nothing of what the author states, of hosts, and of what Pallas kernels do.
+    unstated = {"stated_costs": (), "stated_trips": None, "topology": None, "kernel_codes": ()}
+    assert from_text == replace(from_proto, **unstated)
+
+
+@pytest.mark.parametrize(("workload", "policy"), ALL)
+def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -> None:
+    folder = compiled(workload, policy).dump.path
+    roots = [str(Path.cwd()), os.path.expanduser("~") + "/", "/tmp/", "site-packages/nvidia"]
+    for file in folder.iterdir():
+        content = read_file(folder, plain_name(file.name))
+        assert [root for root in roots if root.encode() in content] == [], file.name
+
+
+def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
+    known = {reference.name for reference in registered_workloads()}
+    assert {folder.name for folder in goldens.iterdir() if folder.is_dir()} <= known
+
+
+def test_make_dump_compiles_qwen_and_one_workload_of_each_other_model() -> None:
+    folders = {it.name: it.target.split(".")[1] for it in registered_workloads()}
+    commands = subprocess.check_output(["make", "-n", "dump", "WORKLOADS="], cwd=ROOT, text=True)
+    dumped = folders.keys() & set(commands.split())
+    assert sorted(name for name in dumped if folders[name] == "qwen3") == sorted(
+        name for name, folder in folders.items() if folder == "qwen3"
+    )
+    others = sorted(folders[name] for name in dumped if folders[name] != "qwen3")
+    assert others == sorted({*folders.values()} - {"qwen3"})
+
+
+def test_locks_are_those_of_the_gpu_that_is_named(goldens: Path, jaxlib_version: str) -> None:
+    if jaxlib_version != GOLDEN_JAXLIB:
+        pytest.skip(f"locks are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}")
+
+    def devices(target: str | None) -> set[str]:
+        jobs = locked_jobs(["qwen3-decode", "fsdp-mlp"], goldens, CompileSettings(target=target))
+        return {job.lock.device for job in jobs if job.lock is not None}
+
+    assert devices("h200") == {"NVIDIA H200"}
+    assert devices("h100_sxm") == {H100}
+    assert devices(None) == {"NVIDIA H200", H100}
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name in RESNETS | LARGE else ())
+        for name in TUNED
+    ],
+)
+def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled: Any) -> None:
+    made = compiled(workload, "tuned")
+    assert made.dump.manifest.tuned is True
+    assert "autotuning: tuned on NVIDIA H200" in made.normal.plan
+    untuned = compiled(workload, "cublas")
+    assert "autotuning: untuned" in untuned.normal.plan
+
+
+def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> None:
+    records = sorted(goldens.glob(f"*/*/{RUN_RECORD}"))
+    # One for each topology that was tuned for; of qwen3-train, four GPUs instead of its eight.
+    names = {path.parent.parent.name for path in records if path.parent.name.startswith("h200")}
+    assert names == {*TUNED, "qwen3-train"}
+    for path in records:
+        record = json.loads(path.read_text())
+        target = path.parent.name.partition("-")[0]
+        assert record["device"] == {"h200": "NVIDIA H200", "h100_sxm": H100}[target]
+        assert {"jax", "jaxlib"} <= set(record["versions"])
+        for name, digest in record["sha256"].items():
+            content = (path.parent / name).read_bytes()
+            if name == MANIFEST and record["versions"]["jaxlib"] == GOLDEN_JAXLIB:
+                # What is known of kernels beside the plan was added to these goldens later.
+                manifest = read_manifest(path.parent)
+                plain = replace(manifest, stated_costs=(), stated_trips=None, kernel_codes=())
+                content = manifest_bytes(plain)
+            assert hashlib.sha256(content).hexdigest() == digest, name

@@ -1,0 +1,344 @@
+"""Real `--json` outputs of the commands, of the dumps in this repository; nothing is compiled."""
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.report.failure_logs import LOGS
+from tests.shared import tpu_texts
+from tests.shared.sample_records import at_least, predicted
+from xlapipe.cli import main
+from xlapipe.cli.bisect import bisection_figures
+from xlapipe.cli.choose_table import choice_figures
+from xlapipe.cli.cliff_table import cliff_figures
+from xlapipe.cli.dump import repeat_figures
+from xlapipe.cli.fit_table import fit_figures
+from xlapipe.cli.saved import saved_figures
+from xlapipe.compile.job import Process
+from xlapipe.compile.pipeline import CompiledDump
+from xlapipe.diff import compare_opened
+from xlapipe.diff.changes import (
+    ChipMemoryChange,
+    HiddenChange,
+    HostMemoryChange,
+    LaunchChange,
+    MovesChange,
+    OperationName,
+    OrderChange,
+    OutputChange,
+    PlacementChange,
+)
+from xlapipe.diff.compare import compare
+from xlapipe.diff.comparing.bisect import Bisection, Step
+from xlapipe.diff.comparing.repeat import Parting, Repeated
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.normal_form.plan import read_normal_form
+from xlapipe.dump.opened import Opened
+from xlapipe.errors import XlapipeError
+from xlapipe.files.typed_data import typed
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.outside_plan import OutsidePlan
+from xlapipe.registry import find_workload
+from xlapipe.report.advice import Advice, Remedy, advice_figures
+from xlapipe.report.difference_figures import difference_figures
+from xlapipe.report.dump_row import dump_row
+from xlapipe.report.records import plain_data
+from xlapipe.run.capture_target import CapturedTarget
+from xlapipe.run.memory_account import MemoryAccount
+from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
+from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.choosing.choose import Choice
+from xlapipe.search.choosing.rows import ChoiceRow
+from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.recomputed import RecomputedKernel
+from xlapipe.search.rows import Row, largest
+from xlapipe.search.sizing.cliff import Cliff
+from xlapipe.search.sweep import Axis, combinations
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDENS = ROOT / "hlo_dumps"
+# One device and several, tuned and not, donated and not; and XLA's own files of an old version.
+DUMPS = (
+    GOLDENS / f"float8-linear-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}",
+    GOLDENS / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}",
+    GOLDENS / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
+    ROOT / "tests/data/host_memory",
+    ROOT / "tests/data/jaxlib-0.12.0.1/sharded",
+    ROOT / "tests/data/jaxlib-0.4.30/cpu",
+)
+INDUCTOR_DUMPS = tuple(
+    ROOT / "tests/inductor/data" / name
+    for name in ("torch-2.13-cpu-dropout/forward0", "torch-2.13-cpu-loop/inference0")
+)
+
+
+def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
+    """(command, its JSON); files are written into `folder`."""
+    for command in ("list", "targets", "doctor"):
+        yield command, printed(command)
+    for dump in DUMPS:
+        yield "show", printed("show", dump)
+        yield "check", printed("check", dump)
+    yield "show", printed("show", DUMPS[2], "--order")
+    yield "report", printed("report", DUMPS[0], "--out", folder / "report.html")
+    yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
+    yield "diff", printed("diff", DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    yield (
+        "diff",
+        printed("diff", DUMPS[2], GOLDENS / f"fsdp-mlp/h200-1x2-triton-jax{GOLDEN_JAXLIB}"),
+    )
+    yield "diff", _diff(folder / "tpu")
+    twin = GOLDENS / f"torch-mlp/h200-triton-jax{GOLDEN_JAXLIB}"
+    yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
+    yield "diff-inductor", printed("diff", INDUCTOR_DUMPS[1], twin)
+    yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
+    for number, log in enumerate(LOGS):
+        path = folder / f"{number}.log"
+        path.write_text(log.text)
+        yield "explain", printed("explain", path)
+        if number < 3:
+            yield "explain", printed("explain", path, "--plan", DUMPS[0])
+    path.write_text(_out_of_temp(DUMPS[0]))
+    yield "explain", printed("explain", path, "--plan", DUMPS[0])
+    rows = [dump_row(open_dump(dump), changed=True, seconds=1.5) for dump in DUMPS[:3]]
+    yield "dump", {"dumps": rows, "errors": ["a: b"]}
+    yield from (("build", row) for row in rows)
+    yield "advise", _advice()
+    yield "fit", _fit()
+    yield "fit", _cliff()
+    yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
+    yield "saved", _saved()
+    yield "bisect", _bisect(bad=True)
+    yield "bisect", _bisect(bad=False)
+    yield from (("dump-repeat", _repeat(same=same)) for same in (True, False))
+    yield from (("run", _run(memory=memory)) for memory in (True, False))
+    yield "target-capture", _captured()
+    for inductor in INDUCTOR_DUMPS:
+        yield "show-inductor", printed("show", inductor)
+        yield "check-inductor", printed("check", inductor)
+        yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
+
+
+_OPERATION = OperationName(label="dot_general", scope="jit(step)", source=SourceLine("step.py", 9))
+
+
+def _diff(folder: Path) -> dict[str, Any]:
+    """A plan of a TPU beside one of a GPU, and a change of each kind that they do not have."""
+    tpu = open_path(tpu_texts.write_dump(folder)).program
+    gpu = open_path(DUMPS[1]).program
+    difference = compare(gpu, tpu)
+    others = (
+        OutputChange("out[0]", _OPERATION, _OPERATION),
+        HostMemoryChange(0, 1024),
+        ChipMemoryChange("vmem", 0, 1024),
+        MovesChange("hbm", "vmem", 0, 2, 0, 1024),
+        LaunchChange("kKernel", 2),
+        OrderChange(2, 9),
+        HiddenChange("a", "b"),
+        PlacementChange("temp", "argument", 2, 1024),
+    )
+    return difference_figures(replace(difference, changes=(*difference.changes, *others)))
+
+
+def _out_of_temp(dump: Path) -> str:
+    temp_bytes = open_dump(dump).plan.totals.temp_bytes
+    return f"RESOURCE_EXHAUSTED: Out of memory while trying to allocate {temp_bytes} bytes."
+
+
+def printed(command: str, *arguments: object) -> Any:
+    """What the command prints with `--json`."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
+        main([command, *map(str, arguments), "--json"])
+    return json.loads(out.getvalue())
+
+
+_MEMORY = PlannedMemory(
+    workload="w",
+    topology=None,
+    argument_bytes=1,
+    output_bytes=2,
+    temp_bytes=3,
+    device_memory_bytes=100,
+    process_bytes=75,
+    usable_bytes=75,
+    rematerialised=0,
+    seconds={"all": 1.5},
+)
+_KERNEL = RecomputedKernel(
+    instruction="fusion.3.remat",
+    op_name="jit(step)/tanh",
+    source="step.py:9",
+    value_bytes=1000,
+    launches=2,
+    floor_seconds=1e-6,
+)
+_REMATERIALISED = replace(
+    _MEMORY,
+    rematerialised=1,
+    recomputed=(_KERNEL,),
+    floor_seconds=1e-5,
+    order_bytes=3,
+    outside=OutsidePlan(
+        parts={"context": 1}, unmeasured=("nccl",), device="NVIDIA H200", visible_bytes=100
+    ),
+)
+
+
+def _advice() -> dict[str, Any]:
+    remedies = (Remedy("half batch", 8, 92, True), Remedy("donate x", 4, 96, None))
+    failed = (("batch=3", "ValueError: odd"),)
+    return advice_figures(
+        Advice("w", "h200", 100, 75, 5, "untuned", remedies, ("offload",), failed)
+    )
+
+
+def _cliff() -> dict[str, Any]:
+    points = combinations("qwen3-decode", [Axis("batch", (8, 9))])
+    rows = [
+        Row(point, memory) for point, memory in zip(points, (_MEMORY, _REMATERIALISED), strict=True)
+    ]
+    cliff = Cliff(
+        vary="batch",
+        below=(8, _MEMORY),
+        above=(9, _REMATERIALISED),
+        as_written=_MEMORY,
+        compiled=((8, rows[0]), (9, rows[1])),
+    )
+    figures = {**fit_figures("qwen3-decode", "h200", rows, ()), "cliff": cliff_figures(cliff)}
+    return plain_data(figures)
+
+
+def _fit() -> dict[str, Any]:
+    axes = [Axis("batch", (1, 8, 64))]
+    outcomes = (_MEMORY, _REMATERIALISED, XlapipeError("failed"))
+    points = combinations("qwen3-decode", axes)
+    rows = [Row(point, outcome) for point, outcome in zip(points, outcomes, strict=True)]
+    return plain_data(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes)))
+
+
+_CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
+
+
+def _choose() -> dict[str, Any]:
+    timed = replace(_MEMORY, predicted=predicted(1e-3, 8e-4, 2e-3))
+    values = {"batch": 8, "rate": 0.1, "mesh": [1, 2], "policy": "a", "scan": True, "seed": None}
+    written = Candidate(find_workload("step:train"), values, "h200")
+    choice = Choice(
+        workload="step:train",
+        maximise="batch",
+        rows=(
+            ChoiceRow(replace(written, change=_CHANGE), timed, 8.0, chosen=True),
+            ChoiceRow(written, _MEMORY, None),
+            ChoiceRow(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), 8.0),
+        ),
+        failed=((written, XlapipeError("a")), (replace(written, change=_CHANGE), XlapipeError(""))),
+        left_out=1,
+        notes=("a",),
+    )
+    return plain_data(choice_figures(choice))
+
+
+def _saved() -> dict[str, Any]:
+    kept = SavedRow(
+        name="attn", primitive="name", shape=(8, 64), dtype="bfloat16", source="step.py:9", count=2,
+        size_bytes=2048, peak_bytes=1024, allocations=(3,), again_seconds=1e-6, on_host=False,
+        why="named",
+    )  # fmt: skip
+    other = OtherForm(
+        name="fusion.1", shape="f32[8]", source="step.py:9", size_bytes=32, allocation=3
+    )
+    values = SavedValues(
+        workload="step:train",
+        target="h200",
+        rows=(kept, replace(kept, name=None, source=None, peak_bytes=None, allocations=())),
+        other_forms=(other, replace(other, source=None)),
+        total_bytes=10**6,
+        saved_bytes=64,
+        arguments=1,
+        arguments_bytes=64,
+        names=("attn",),
+        unmatched=("atn",),
+        not_offloaded={"hidden": "it stays"},
+    )
+    freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
+    return plain_data(saved_figures(values, (freed, replace(freed, seconds=None))))
+
+
+def _bisect(*, bad: bool) -> dict[str, Any]:
+    dumps = [
+        open_dump(dump)
+        for dump in (DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    ]
+    steps = tuple(
+        Step(
+            f"jax {number}", dump, 10 + number, 20 + number, ("Donated('x')",) * number, number > 0
+        )
+        for number, dump in enumerate(dumps)
+    )
+    difference = compare_opened(*map(Opened.of_dump, dumps), names=("a", "b"))
+    labels = ("jax 0", "jax 1", difference) if bad else (None, None, None)
+    return plain_data(bisection_figures("qwen3-step", Bisection(steps, *labels)))
+
+
+def _repeat(*, same: bool) -> dict[str, Any]:
+    dump = open_dump(DUMPS[0])
+    first = CompiledDump(dump, read_normal_form(DUMPS[0]), {}, {})
+    processes = (Process(hash_seed=0, threads=2), Process(hash_seed=7919, threads=1))
+    parting = Parting(
+        number=2,
+        process=processes[1],
+        stage="optimised HLO",
+        line=7,
+        first="a",
+        other="b",
+        plan_differs=False,
+    )
+    repeated = Repeated(processes, first, None if same else parting)
+    return plain_data(repeat_figures(repeated))
+
+
+def _run(*, memory: bool) -> dict[str, Any]:
+    """The form of a run, with the memory that a run on an H200 recorded."""
+    record = json.loads((ROOT / "tests/gpu/h200_many_runs.json").read_text())
+    devices = record["workloads"]["fsdp-mlp 1x2"]["devices"]
+    runs = tuple(_device_run(device, memory=memory) for device in devices)
+    result = RunResult(
+        device="NVIDIA H200",
+        autotuning="untuned",
+        load_seconds=0.5,
+        first_call_seconds=0.5,
+        call_seconds=(0.25,) if memory else (),
+        outputs=(OutputDigest("out[0]", (2, 3), "float32", "ab"),),
+        devices=runs,
+        processes=1,
+    )
+    return plain_data(result.to_json())
+
+
+def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
+    fields = {field.name for field in dataclasses.fields(MemoryAccount)}
+    known = {name: value for name, value in device["memory"].items() if name in fields}
+    return typed(
+        DeviceRun,
+        {
+            **device,
+            "memory": known if memory else None,
+            "outside_before_bytes": device["outside_before_bytes"] if memory else None,
+            "outside_after_bytes": device["outside_after_bytes"] if memory else None,
+        },
+    )
+
+
+def _captured() -> dict[str, Any]:
+    config = (ROOT / "xlapipe/devices/targets/h200_device.txtpb").read_text()
+    return CapturedTarget(
+        "NVIDIA H200", "580.159.04", {"jaxlib": "0.11.2"}, "2026-11-22", config
+    ).to_json()

@@ -1,0 +1,182 @@
+"""Names, contents, arenas, aliases and copies of a report."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003, one_of_each
+from xlapipe.cli import main
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.labels import pattern_of
+from xlapipe.report import units
+from xlapipe.report.json_data import DumpData, dump_data
+from xlapipe.report.records import plain_data
+
+GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
+DECODE = GOLDENS / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
+DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    """The JSON of a report on one dump."""
+    data: dict[str, Any] = plain_data(dump_data(open_path(path)))
+    return data
+
+
+def report_of(path: Path) -> DumpData:
+    return dump_data(open_path(path))
+
+
+@pytest.mark.parametrize("path", [*one_of_each(DUMPS), *DIRECTORIES], ids=name_of)
+def test_bytes_add_up(path: Path) -> None:
+    data = data_of(path)
+    totals, peak = data["figures"]["totals"], data["peak"]
+    occupied = peak["occupied_bytes"]
+    assert sum(group["counted_bytes"] for group in peak["groups"]) == occupied
+    assert sum(row["total_bytes"] for row in peak["by_source"]) == occupied
+    for group in peak["groups"]:
+        values = group["values"]
+        assert sum(value["counted_bytes"] for value in values) == group["counted_bytes"]
+    whole = occupied + peak["idle_bytes"] + totals["thread_local_bytes"]
+    assert whole == totals["total_allocation_bytes"]
+    for arena in data["arenas"]:
+        gaps = sum(gap["size_bytes"] for gap in arena["gaps_at_peak"])
+        assert arena["occupied_at_peak_bytes"] + gaps == arena["size_bytes"]
+        held = sum(group["counted_bytes"] for group in arena["groups_at_fullest"])
+        assert held == arena["fullest_bytes"] <= arena["size_bytes"] - arena["never_used_bytes"]
+    ranked = [group["counted_bytes"] for group in peak["groups"]]
+    assert ranked == sorted(ranked, reverse=True)
+
+
+def test_names_are_those_of_the_users_code() -> None:
+    groups = {group["label"]: group for group in data_of(DECODE)["peak"]["groups"]}
+    cache = groups["cache[*]['k']"]
+    assert cache["role"] == "alias"
+    assert cache["counted_bytes"] == 2 * 8 * 2048 * 128 * 2
+    assert [value["label"] for value in cache["values"]] == ["cache[0]['k']", "cache[1]['k']"]
+    assert cache["sources"] == ["models/qwen3/modules/cache.py:48"]
+    assert groups["params['embed']['weight']"]["counted_bytes"] == 151_936 * 1024 * 2
+    assert groups["out['logits']"]["role"] == "output"
+
+
+def test_a_workspace_is_labelled() -> None:
+    (temp,) = (a for a in data_of(DECODE)["arenas"] if "preallocated-temp" in a["kinds"])
+    largest = temp["groups_at_fullest"][0]
+    assert largest["label"].startswith("workspace of ")
+    assert largest["counted_bytes"] == 4 * 1024 * 1024
+
+
+def test_aliases() -> None:
+    groups = {group["argument"]: group for group in data_of(DECODE)["aliasing"]}
+    assert groups["cache[*]['k']"]["answer"] == "aliased"
+    assert groups["cache[*]['k']"]["outputs"] == ["out['cache'][0]['k']", "out['cache'][1]['k']"]
+    assert groups["token_ids"]["answer"] == "not donated"
+    step = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
+    assert [item["size_bytes"] for item in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
+
+
+def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
+    shutil.copytree(DECODE, tmp_path / "dump")
+    manifest = json.loads((tmp_path / "dump/manifest.json").read_text())
+    manifest["arguments"][0]["donated"] = True  # params['embed']['weight'] is read, never written
+    (tmp_path / "dump/manifest.json").write_text(json.dumps(manifest))
+    first = data_of(tmp_path / "dump")["aliasing"][0]
+    assert first["argument"] == "params['embed']['weight']"
+    assert first["answer"] == "donated, not aliased"
+    assert report_of(tmp_path / "dump").not_aliased_bytes == first["size_bytes"]
+
+
+def test_names_of_a_dump_without_manifest() -> None:
+    (path,) = (item for item in DIRECTORIES if name_of(item) == "jaxlib-0.11.2/step")
+    data = data_of(path)
+    assert {"cache", "weights", "x", "steps"} <= {g["label"] for g in data["peak"]["groups"]}
+    assert [g["argument"] for g in data["aliasing"] if g["answer"] == "aliased"] == ["cache"]
+
+
+@needs_seed_003
+def test_reference_dump() -> None:
+    data = data_of(SEED_003)
+    peak = data["peak"]
+    assert (peak["position"], peak["occupied_bytes"]) == (58, 931_536_164)
+    largest = [group["counted_bytes"] for group in peak["groups"][:3]]
+    assert largest == [311_164_928, 277_413_888, 277_413_888]
+    assert data["copies"] is None  # bodies of fusions are not in this dump
+
+
+def test_copies_are_ranked() -> None:
+    copies = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")["copies"]
+    assert [copy["copied_bytes"] for copy in copies][:2] == [138_706_944] * 2
+
+
+def test_sums_of_the_headline() -> None:
+    step = report_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    assert step.copied_bytes is not None
+    assert step.copied_bytes >= 2 * 138_706_944
+    assert step.not_aliased_bytes == 0
+
+
+def test_patterns() -> None:
+    assert pattern_of("params['layers'][3]['w2']") == "params['layers'][*]['w2']"
+    assert pattern_of("layers_11/mlp/dot_general") == "layers_*/mlp/dot_general"
+    assert pattern_of("float8_e4m3fn") == "float8_e4m3fn"
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("16GB", 16 * 10**9),
+        ("16gib", 16 * 2**30),
+        ("1.5 GiB", 3 * 2**29),
+        ("512MB", 512 * 10**6),
+        ("2TiB", 2**41),
+        ("100kB", 100_000),
+        ("4Gi", 2**32),
+        ("17179869184", 2**34),
+        ("17_179_869_184 B", 2**34),
+        ("17,179,869,184 bytes", 2**34),
+        ("9007199254740993", 2**53 + 1),
+    ],
+)
+def test_a_size_as_people_write_it(text: str, size_bytes: int) -> None:
+    assert units.parse_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("16G", r"fix: write 16GB \(powers of 1000\) or 16GiB \(powers of 1024\)"),
+        ("-1", "fix: write e.g. 16GB"),
+        ("16 giga", "expected a size"),
+        ("1e9", "expected a size"),
+        ("", "expected a size"),
+        ("nan", "expected a size"),
+    ],
+)
+def test_a_text_that_is_no_size(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        units.parse_bytes(text)
+
+
+def test_units() -> None:
+    assert units.rounded(0) == "0 B"
+    assert units.rounded(1023) == "1,023 B"
+    assert units.rounded(1024) == "1.00 KiB"
+    assert units.rounded(1024**2 - 1) == "1.00 MiB"
+    assert units.rounded(8 * 1024**3) == "8.00 GiB"
+    assert units.signed(-5) == "-5 B"
+    assert units.share(0, 10) == "0 %"
+    assert units.share(1, 10**9) == "<0.1 %"
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--json", str(DECODE)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert main(["show", "--json", str(DECODE)]) == 0
+    assert printed["subjects"][0]["figures"] == json.loads(capsys.readouterr().out)
+    assert printed["difference"] is None
+    assert printed["written"] == []

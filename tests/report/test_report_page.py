@@ -1,0 +1,249 @@
+"""The HTML report: its data, its content security policy, and escaped names."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
+from tests.shared.reports import HOSTILE, Page, hostile_dump
+from xlapipe.cli import main
+from xlapipe.dump.dump import read_file
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.peak import peak_of
+from xlapipe.report.html_cells import group_values
+from xlapipe.report.html_page import (
+    breakable,
+    json_script,
+    read_script,
+    read_style,
+    render_page,
+)
+from xlapipe.report.overview.overview import Overview
+from xlapipe.report.overview.purposes import Purpose
+from xlapipe.report.time_figures import step_time
+from xlapipe.report.time_tables import time_tables
+
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
+TRITON = f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}"
+
+
+def page_of(*paths: Path) -> Page:
+    return Page(render_page([open_path(path) for path in paths]))
+
+
+def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
+    """What `xlapipe show --json` prints."""
+    capsys.readouterr()
+    assert main(["show", "--json", str(path)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[!r]*/h200-*tuned-jax*",  # without the ResNets, whose pages are large
+        pytest.param("*/*", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_figures_are_those_of_show(
+    pattern: str, goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = sorted(path.parent for path in goldens.glob(f"{pattern}/manifest.json"))
+    assert paths
+    for path in paths:
+        assert page_of(path).data("figures-0") == shown(path, capsys), path
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=name_of)
+def test_figures_of_other_dumps(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(directory)
+    assert page.data("figures-0") == shown(directory, capsys)
+    columns = page.data("map-data-0")["values"]
+    values = sum(len(item["values"]) for item in page.data("figures-0")["allocations"])
+    assert {len(column) for column in columns.values()} == {values}
+
+
+@needs_seed_003
+def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(SEED_003)
+    assert page.data("figures-0") == shown(SEED_003, capsys)
+    assert "932,847,568 B" in page.text
+    assert "931,536,164 B in use at schedule position 58 of 66" in page.text
+
+
+def test_the_displayed_figures_are_exact(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    totals = page.data("figures-0")["totals"]
+    for name in ("total_allocation_bytes", "temp_bytes", "aliased_bytes"):
+        assert f"{totals[name]:,} B" in page.text, name
+
+
+TRAINING = "resnet50-train/h200-auto-tuned-jax0.11.2"
+
+
+def test_the_head_has_the_figures_of_show(
+    goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parts of the total are by purpose: donated arguments are not missing among them."""
+    opened = open_path(goldens / TRAINING)
+    html = render_page([opened])
+    head = html[html.index('<div class="headline">') : html.index("</header>\n<section")]
+    parts = {
+        name: int(size.replace(",", ""))
+        for name, size in re.findall(r"</svg>([a-z ]+)</span></dt><dd>.*?([\d,]+) B<", head)
+    }
+    overview = Overview(opened)
+    expected = {str(row.purpose): row.counted_bytes for row in overview.by_purpose}
+    assert parts == {**expected, "not in use": overview.idle_bytes}
+    assert sum(parts.values()) == overview.total_bytes
+    assert f"<small>{overview.total_bytes:,} B</small>" in head
+    assert parts["weights"] > overview.total_bytes // 4
+    assert main(["show", str(goldens / TRAINING)]) == 0
+    (time,) = re.findall(r"Time: (\S+ \S+) predicted", capsys.readouterr().out)
+    assert f"<b>{time}</b> <small>per step, predicted" in head
+
+
+def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) -> None:
+    opened = open_path(goldens / TRITON)
+    time = step_time(opened)
+    assert time is not None
+    for table in time_tables(time):
+        headings = [column.heading for column in table.columns]
+        assert headings[1] == "predicted" and "measured" not in headings
+        assert len(set(headings)) == len(headings)
+        for heading, *cells in zip(headings, *table.rows, strict=True):
+            texts = {re.sub("<[^>]*>", "", cell) for cell in cells}
+            assert texts - {"-", "–", ""}, heading
+
+
+def test_no_colour_has_two_meanings() -> None:
+    """Of roles, purposes, groups and phases, in the light and in the dark theme."""
+    colors = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", read_style())
+    meanings = re.compile(
+        r"parameter|alias|output|temp|constant|thread-local|purpose-.*|group-\d|forward|backward|update"
+    )
+    light = {name: first for name, first, _ in colors if meanings.fullmatch(name)}
+    dark = {name: second for name, _, second in colors if meanings.fullmatch(name)}
+    assert len(light) == 6 + len(Purpose) + 10 + 3
+    for theme in (light, dark):
+        assert len(set(theme.values())) == len(theme)
+    (listed,) = re.findall(r"const PURPOSES = (\[.*?\]);", read_script())
+    assert json.loads(listed) == [str(purpose) for purpose in Purpose]
+    assert {f"purpose-{purpose.replace(' ', '-')}" for purpose in Purpose} <= light.keys()
+
+
+def test_the_policy_allows_only_the_script_and_style_of_the_page(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    policy = page.policy()
+    assert policy["default-src"] == "'none'"
+    assert "connect-src" not in policy  # so default-src applies
+    code = [text for attrs, text in page.scripts if attrs.get("type") == "module"]
+    assert policy["script-src"] == f"'sha256-{_digest(*code)}'"
+    assert policy["style-src"] == f"'sha256-{_digest(*page.styles)}'"
+    kinds = {attrs.get("type") for attrs, _ in page.scripts}
+    assert kinds == {"module", "application/json"}
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_nothing_is_fetched(goldens: Path) -> None:
+    for tag, attributes in page_of(goldens / DECODE, goldens / TRITON).tags:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert "style" not in attributes, (tag, attributes)
+        for name in ("src", "href", "srcset", "action", "data"):
+            target = attributes.get(name)
+            assert target is None or target.startswith("#") or target == "data:,", (tag, target)
+
+
+def test_names_stay_text(goldens: Path, tmp_path: Path) -> None:
+    plain = page_of(goldens / DECODE)
+    path = hostile_dump(goldens / DECODE, tmp_path / "dump")
+    page = page_of(path)
+    assert len(page.scripts) == len(plain.scripts)
+    assert [tag for tag, _ in page.tags].count("img") == 0
+    assert page.text.count(HOSTILE) > 20
+    assert page.data("figures-0")["workload"] == HOSTILE
+    packed = page.data("stages-0")["stages"][0]["gzip"]
+    assert HOSTILE in gzip.decompress(base64.b64decode(packed)).decode()
+
+
+def test_json_cannot_end_its_element() -> None:
+    assert "<" not in json_script({"</script>": ["<!--", "\u2028"]})
+    assert json.loads(json_script({"a<": "<b>"})) == {"a<": "<b>"}
+
+
+def test_line_breaks_do_not_change_text() -> None:
+    text = "params['a']/<b>&,x[1,2]"
+    assert Page(breakable(text)).text == text
+    assert "<wbr>" in breakable("params['a']")
+    assert "<wbr>" not in breakable("bf16[8,128]{1,0}")
+
+
+def test_stages_are_the_dumps_texts(goldens: Path) -> None:
+    path = goldens / DECODE
+    stages = {item["name"]: item["gzip"] for item in page_of(path).data("stages-0")["stages"]}
+    assert list(stages) == [
+        "HLO before optimizations",
+        "HLO after optimizations",
+        "HLO after optimizations, in normal form",
+        "thunk sequence",
+        "buffer assignment",
+    ]
+    packed = base64.b64decode(stages["HLO after optimizations"])
+    assert gzip.decompress(packed) == read_file(path, "after_optimizations.txt")
+
+
+def test_a_page_is_the_same_each_time(goldens: Path) -> None:
+    paths = [goldens / DECODE, goldens / TRITON]
+    assert render_page([open_path(path) for path in paths]) == render_page(
+        [open_path(path) for path in paths]
+    )
+
+
+def test_tables_have_headings(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("table") == tags.count("thead") == tags.count("tbody") > 5
+    assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
+    assert next(tag for tag in tags if tag in ("h1", "h2", "h3")) == "h1"
+    assert tags.count("h1") == 1
+
+
+def test_a_group_states_what_is_alike_and_what_differs(goldens: Path) -> None:
+    opened = open_path(goldens / DECODE)
+    text = page_of(goldens / DECODE).text
+    groups = [group for group in peak_of(opened.program).groups if len(group.values) > 1]
+    assert groups
+    for group in groups:
+        names = {value.label for value in group.values}
+        shapes = {value.shape for value in group.values}
+        stated = str(group_values(group))
+        alike, _, differing = stated.partition("They differ in ")
+        differing, _, rows = differing.partition(".</p>")
+        for name, texts in (("name", names), ("shape", shapes)):
+            assert (name in differing.split(", ")) == (len(texts) > 1)
+        for shape in shapes:
+            assert (shape in alike, shape in rows) == (len(shapes) == 1, len(shapes) > 1)
+        assert Page(stated).text in text
+
+
+def test_warnings_of_check_are_in_the_header(
+    goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = goldens / f"fsdp-mlp-reference/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
+    main(["check", str(path)])
+    (warning,) = [
+        line.removeprefix("  warn  ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  warn  ")
+    ]
+    assert f"Warning: {warning} (" in page_of(path).text
+    assert "Warning:" not in page_of(goldens / DECODE).text

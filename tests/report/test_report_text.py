@@ -1,0 +1,158 @@
+"""The report as Markdown: its figures, the same in every folder, and escaped names."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.folders import DATA
+from tests.shared.dumps import SEED_003, needs_seed_003
+from tests.shared.reports import HOSTILE, Page, hostile_dump
+from xlapipe.cli import main
+from xlapipe.diff import Sentence
+from xlapipe.inductor.open_path import open_path
+from xlapipe.report.html_page import render_page
+from xlapipe.report.markdown import render_markdown
+from xlapipe.report.markdown_syntax import code, plain, table
+from xlapipe.report.sections.two_dumps import compare_dumps
+
+DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
+
+
+def text_of(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["report", "--text", str(path)]) == 0
+    return capsys.readouterr().out
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the first table below the heading that starts with `heading`."""
+    _, _, after = text.partition(f"\n## {heading}")
+    lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[2:]]
+
+
+def test_figures_of_a_golden(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(goldens / DECODE, capsys)
+    assert text.startswith("# qwen3-decode on h200\n")
+    assert "untuned" in text
+    assert "395,694,156 B" in text
+    first = rows(text, "In use at the peak")[0]
+    assert first[:4] == ["`params['embed']['weight']`", "parameter", "311,164,928 B", "296.8 MiB"]
+    aliases = rows(text, "Arguments and the outputs")
+    assert aliases[0][:3] == ["`cache[*]['k']` × 2", "aliased", "`out['cache'][*]['k']`"]
+    assert sum(int(row[0]) for row in rows(text, "Matrix products")) == 13
+
+
+def test_it_is_the_same_in_another_folder(
+    goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(goldens / DECODE, tmp_path / "elsewhere")
+    assert text_of(tmp_path / "elsewhere", capsys) == text_of(goldens / DECODE, capsys)
+
+
+def test_names_stay_text(goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(hostile_dump(goldens / DECODE, tmp_path / "dump"), capsys)
+    outside_code = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            outside_code.append(line)
+        else:  # the number of cells of its table
+            assert line.replace("\\|", "").count("|") in (4, 5, 6, 7, 9), line
+    assert not any("<script" in line.replace("\\<", "") for line in outside_code if "`" not in line)
+    assert HOSTILE.replace("|", "\\|") in text
+
+
+def test_a_dump_of_an_older_jaxlib_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    (proto,) = (DATA / "jaxlib-0.9.2/step").glob("*.hlo.pb.gz")
+    assert "# " in text_of(proto.parent, capsys)
+
+
+def test_no_live_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (proto,) = (DATA / "jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
+    shutil.copy(proto, tmp_path)
+    text = text_of(tmp_path / proto.name, capsys)
+    assert "## Contents of the memory\n\nThis dump has no live ranges" in text
+    assert "unknown" in text
+
+
+@needs_seed_003
+def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(SEED_003, capsys)
+    assert "932,847,568 B" in text
+    assert "## In use at the peak: 931,536,164 B" in text
+    assert "Unknown: this dump does not contain the bodies of fusions." in text
+
+
+def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    paths = [str(goldens / DECODE), str(goldens / DECODE.replace("cublas", "triton"))]
+    assert main(["report", "--text", *paths]) == 0
+    text = capsys.readouterr().out
+    total = next(line for line in text.splitlines() if "total_allocation_bytes" in line)
+    cells = [cell.strip() for cell in total.strip("|").split("|")]
+    assert cells[1:] == ["395,694,156 B", "391,546,212 B", "-4,147,944 B"]
+
+
+def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = (DECODE, DECODE.replace("cublas", "triton"))
+    before, after = (open_path(goldens / name) for name in names)
+    comparison = compare_dumps(before, after)
+    deltas = [item.delta_bytes for item in comparison.sentences if item.delta_bytes is not None]
+    assert sum(deltas) == comparison.totals[0].delta_bytes == -4_147_944
+    capsys.readouterr()
+    assert main(["diff", *(str(goldens / name) for name in names)]) == 1
+    printed = capsys.readouterr().out
+    assert all(item.text in printed for item in comparison.sentences[:10])
+    same = compare_dumps(before, before)
+    assert same.sentences == ()
+    assert same.notes == ("The plans are the same.",)
+
+
+def test_sentences_and_notes(goldens: Path) -> None:
+    names = (DECODE, DECODE.replace("cublas", "triton"))
+    before, after = (open_path(goldens / name) for name in names)
+    sentences = (
+        Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
+        Sentence("a thunk moved", None, 1),
+    )
+    comparison = replace(
+        compare_dumps(before, after), notes=("other *programs*",), sentences=sentences
+    )
+    text = render_markdown([before, after], comparison)
+    assert "other \\*programs\\*\n" in text
+    assert "- **+7,340,032 B** temp: \\<b>dot\\</b> at a.py:1\n- a thunk moved\n" in text
+    page = Page(render_page([before, after], comparison))
+    assert "other *programs*" in page.text
+    assert "+7,340,032 B temp: <b>dot</b> at a.py:1" in page.text
+
+
+def test_code_spans() -> None:
+    assert code("a") == "`a`"
+    assert code("a`b``c") == "``` a`b``c ```"
+    assert code("a|b\n\x1b[31m") == "`a\\|b␊␛[31m`"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bf16[8,8] of o_proj -> out", "bf16[8,8] of o_proj -> out"),
+        ("<b> *a* _b_ `c` a|b &lt; ~~d~~", "\\<b> \\*a\\* \\_b\\_ \\`c\\` a\\|b \\&lt; \\~~d\\~~"),
+        ("[a](http://b)", "\\[a]\\(http://b)"),
+        ("# one\n> two", "\\# one > two"),
+    ],
+)
+def test_markup_is_escaped_only_where_markdown_interprets_it(text: str, expected: str) -> None:
+    assert plain(text) == expected
+
+
+def test_tables_are_padded() -> None:
+    assert table(("what", "bytes"), [("a", "1"), ("bcdef", "22")], right=frozenset({1})) == [
+        "| what  | bytes |",
+        "| ----- | ----: |",
+        "| a     |     1 |",
+        "| bcdef |    22 |",
+        "",
+    ]

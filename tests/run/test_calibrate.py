@@ -1,0 +1,168 @@
+"""`xlapipe calibrate`: its probes, without a GPU, and the calibration that follows from them."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from tests.conftest import ROOT
+from tests.gpu.time_zoo.time_zoo import programs_of
+from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.dump.readers import read_path
+from xlapipe.plans import Plan
+from xlapipe.run.calibration import time_programs as timing
+from xlapipe.run.calibration.code_files import with_kernel_codes
+from xlapipe.run.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.run.calibration.probes import probes
+from xlapipe.run.calibration.timed_program import TimedProgram
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    parse_calibration,
+    shipped_calibration,
+)
+from xlapipe.time.profiles.measured import Measured, MeasuredKernel
+
+pytestmark = pytest.mark.jax
+
+# Kinds of kernels that a tuner or a library on the device chooses, or that are seldom.
+_NOT_WITHOUT_A_DEVICE = {
+    *("cublas s8", "cublas f8e4m3fn", "xla.gpu.ext.cub_sort_pairs", "xla.gpu.ext.cub_sort_keys"),
+    *("cusolver_gesvd_ffi f32", "sort s32", "input gather"),
+}
+_COLLECTIVES = ("all-", "reduce-scatter", "collective-permute")
+
+
+def test_the_example_of_a_zoo_has_30_programs_that_can_be_traced() -> None:
+    zoo = programs_of(ROOT / "tests/gpu/time_zoo/programs.py")
+    assert len(zoo) == 29  # and one for several GPUs
+    for name, program in zoo.items():
+        if name != "transformers/cudnn_attention":  # it asks for cuDNN's version
+            assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name
+
+
+def test_probes_are_the_same_each_time() -> None:
+    first, second = probes(), probes()
+    assert 250 <= len(first) <= 350
+    assert list(first) == list(second)
+    for name, program in first.items():
+        assert program.args == second[name].args, name
+    # Of any first half, what there is time for, each family has probes.
+    names = list(first)
+    families = {name.partition("/")[0] for name in names}
+    assert len(families) > 25
+    assert {name.partition("/")[0] for name in names[: len(names) // 2]} == families
+
+
+def traced(step: int) -> None:
+    for name, program in list(probes().items())[::step]:
+        if not name.startswith("attention/"):  # it asks for cuDNN's version
+            assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name
+
+
+def test_some_probes_can_be_traced() -> None:
+    traced(12)
+
+
+@pytest.mark.exhaustive
+def test_all_probes_can_be_traced() -> None:
+    traced(1)
+
+
+def compiled(folder: Path, pattern: str) -> dict[str, Plan]:
+    """Plans of probes for an H200, compiled in a process of its own."""
+    command = [sys.executable, str(ROOT / "tests/run/compile_probes.py"), str(folder), pattern]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert not result.stdout, result.stdout
+    paths = sorted({path.parent for path in folder.rglob("*.hlo.pb")})
+    return {
+        str(path.relative_to(folder)): with_kernel_codes(read_path(path), path) for path in paths
+    }
+
+
+def known() -> tuple[Device, Calibration]:
+    device, shipped = device_of_target("h200"), shipped_calibration("h200")
+    assert device is not None
+    assert shipped is not None
+    return device, shipped
+
+
+def profile(name: str, plan: Plan) -> ProgramProfile:
+    """The profile of a probe that takes what this package's calibration predicts."""
+    device, shipped = known()
+    cost = step_cost(plan, device)
+    assert cost is not None
+    prediction = predict(plan, cost, shipped, unknown_trips=100)
+    kernels = tuple(
+        MeasuredKernel(item.name, item.launches, item.seconds) for item in prediction.kernels
+    )
+    span, total = prediction.seconds, prediction.kernel_seconds
+    measured = Measured(kernels, (), total, 0.0, span, total, 5)
+    return ProgramProfile(name, plan, measured, [prediction.call_seconds])
+
+
+def calibrated(plans: dict[str, Plan]) -> Calibration:
+    device, shipped = known()
+    profiles = [profile(name, plan) for name, plan in plans.items()]
+    made = calibration_of(profiles, device, shipped.provenance)
+    return parse_calibration(made.to_text(), where="made")
+
+
+def test_a_calibration_of_probes_predicts_what_they_took(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "^launches/|^(elements|sums|turned|products|pallas_rows)/00$")
+    made = calibrated(plans)
+    device, shipped = known()
+    assert made.constants.bandwidth == pytest.approx(shipped.constants.bandwidth, rel=0.1)
+    for name in ("elements/00", "sums/00", "turned/00", "products/00", "pallas_rows/00"):
+        cost = step_cost(plans[name], device)
+        assert cost is not None
+        before, after = (predict(plans[name], cost, it) for it in (shipped, made))
+        assert after.kernel_seconds == pytest.approx(before.kernel_seconds, rel=0.1), name
+        assert {kernel.launch.basis for kernel in after.kernels} == {"calibrated"}
+
+
+def test_without_the_probes_of_constants_there_is_no_calibration(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "^launches/(add_256|chain_4)$")
+    with pytest.raises(CalibrationError, match=r"launches/chain_256_no_graph.*; fix: run it on"):
+        calibrated(plans)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_every_probe_compiles_and_every_kind_of_kernel_is_among_them(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "")
+    assert plans.keys() == probes().keys()
+    kinds = {kernel.kind for kernel in calibrated(plans).kernels}
+    missing = {kernel.kind for kernel in known()[1].kernels} - kinds
+    assert {kind for kind in missing if not kind.startswith(_COLLECTIVES)} <= _NOT_WITHOUT_A_DEVICE
+
+
+def test_what_is_compiled_is_timed_although_another_compile_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(program: TimedProgram, folder: Path) -> str:
+        time.sleep(1.5 if folder.name == "late" else 0)
+        return folder.name
+
+    def profiled(
+        batch: dict[str, tuple[TimedProgram, str]], calls: int, report: Any
+    ) -> Iterator[tuple[str, str]]:
+        yield from ((name, executable) for name, (_, executable) in batch.items())
+
+    monkeypatch.setattr(timing, "_compiled", compiled)
+    monkeypatch.setattr(timing, "_profiled", profiled)
+    programs = {name: TimedProgram(abs, ()) for name in ("late", "early")}
+    reports: list[str] = []
+    timed = timing.time_programs(
+        programs, tmp_path, compile_seconds=0.5, total_seconds=1.0, report=reports.append
+    )
+    assert [name for name, _ in timed] == ["early"]
+    assert reports == ["not compiled in time: late"]

@@ -1,0 +1,150 @@
+"""`xlapipe choose`: rows, the chosen one, budgets and bad input."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import xlapipe
+from tests.folders import STEPS
+from xlapipe import XlapipeError
+from xlapipe.cli import main
+from xlapipe.search.choosing import compiles as compiles_module
+from xlapipe.search.choosing.choose import Changes, choose
+from xlapipe.search.memory_budget import memory_budget
+from xlapipe.search.rows import SearchSettings, compile_rows
+
+pytestmark = pytest.mark.jax
+
+
+@pytest.fixture(autouse=True)
+def in_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(STEPS)
+
+
+def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "curve.html"
+    arguments = ["choose", "choose_steps:forward", "--vary", "batch=512,8192,64"]
+    arguments += ["--maximise", "batch", "--memory", "60000000", "--html", str(page)]
+    code = main([*arguments, "--jobs", "2", "--json"])
+    figures = json.loads(capsys.readouterr().out)
+    rows = {row["arguments"]["batch"]: row for row in figures["rows"]}
+    assert code == 0
+    assert set(rows) == {64, 512, 8192}
+    assert not rows[8192]["fits"] and rows[8192]["total_bytes"] > 60_000_000
+    assert [row["arguments"]["batch"] for row in figures["rows"] if row["chosen"]] == [512]
+    for row in rows.values():
+        assert row["predicted_low_seconds"] < row["predicted_seconds"]
+        assert row["predicted_seconds"] < row["predicted_high_seconds"]
+        assert row["change"] is None and row["code"] is None
+        assert row["fits"] == (row["total_bytes"] <= 60_000_000)
+    per_item = [row["predicted_seconds_per_item"] for row in figures["rows"]]
+    assert per_item == sorted(per_item)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<circle") == 3 and text.count("<circle class=chosen") == 1
+    assert f"{rows[512]['total_bytes']:,} B" in text
+
+
+def test_a_limit_that_nothing_meets_states_what_is_missing(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    html = tmp_path / "page.html"
+    arguments = ["--memory", "100", "--html", str(html)]
+    assert main(["choose", "choose_steps:forward(batch=8)", *arguments]) == 1
+    output = capsys.readouterr()
+    assert "nothing fits" in output.err and "more than 100 B" in output.err
+    assert "class=chosen" not in html.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("without_gradient", "the step has no gradient"),
+        ("without_a_place_for_a_policy", "there is no place for a policy; fix: call"),
+        ("hidden_residuals", "residuals that a jax.custom_vjp hides; fix: leave"),
+        ("donated_residuals", "its donation has no effect"),
+        ("other_loop_in_each_trace", "traced: once .*, then .* compared; fix: let"),
+        ("other_constant_in_each_process", "another program each time .* compared; fix: let"),
+        (
+            "side_effect",
+            "debug_print at choose_refused_steps.py:.* happen twice",
+        ),
+    ],
+)
+def test_a_step_that_no_policy_serves_is_one_error(
+    step: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    html = tmp_path / "page.html"
+    arguments = ["--remat", "--html", str(html)]
+    assert main(["choose", f"choose_refused_steps:{step}", *arguments]) == 2
+    output = capsys.readouterr()
+    (error,) = [line for line in output.err.splitlines() if "error:" in line]
+    assert re.search(message, error) and "; fix: " in error
+    assert output.out == "" and not html.exists()
+
+
+@pytest.mark.slow
+def test_what_xlas_own_rematerialisation_costs_is_stated() -> None:
+    # The plan needs 96 MiB without it, and XLA's limit is 95 % of 86 MiB.
+    choice = choose(
+        "hungry_step:hungry(batch=65536)", search=SearchSettings(memory=memory_budget(0.0006))
+    )
+    (written,) = [row for row in choice.rows if row.candidate.change is None]
+    (other,) = [row for row in choice.rows if row.candidate.change is not None]
+    assert written.memory.rematerialised and not other.memory.rematerialised
+    less_bytes = other.memory.total_bytes - int(0.95 * written.memory.usable_bytes)
+    assert 0 < less_bytes < other.memory.total_bytes - written.memory.total_bytes
+    (note,) = choice.notes
+    assert written.memory.predicted is not None and other.memory.predicted is not None
+    share = other.memory.predicted.seconds / written.memory.predicted.seconds - 1
+    assert -0.2 < share < -0.03
+    stated = f"{less_bytes:,} B less at the peak would turn it off: {share:+.1%} predicted time"
+    assert stated in note
+
+
+@pytest.mark.slow
+def test_a_side_effect_outside_of_the_scan_leaves_policies_for_its_body() -> None:
+    choice = choose(
+        "choose_refused_steps:side_effect(scan=True)", changes=Changes(remat=True), compiles=2
+    )
+    (change,) = [row.candidate.change for row in choice.rows if row.candidate.change is not None]
+    assert "(scan bodies)" in change.text
+    # After the note that a call of a library, the side effect, has no time.
+    assert [("would happen twice" in note) for note in choice.notes[:2]] == [False, True]
+
+
+def test_a_budget_of_compiles_and_an_interrupt_keep_the_rows_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = xlapipe.choose("choose_steps:forward", {"batch": [8, 16]}, compiles=1)
+    assert [row["arguments"] for row in rows] == [{"batch": 8}]
+
+    def interrupted(*args: object, **kwargs: object) -> None:
+        compile_rows(*args, **kwargs)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiles_module, "compile_rows", interrupted)
+    choice = choose("choose_steps:forward", {"batch": [8]})
+    assert choice.interrupted and [row.chosen for row in choice.rows] == [True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"maximise": "rows"}, "--maximise rows: expected an argument with positive numbers"),
+        ({"memory": -1}, "--memory -1: expected a share"),
+        ({"budget": 0}, "--budget 0"),
+        ({"target": "h2000"}, "h2000"),
+    ],
+)
+def test_bad_input_is_one_error(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(XlapipeError, match=message):
+        xlapipe.choose("choose_steps:forward", **arguments)  # type: ignore[arg-type]

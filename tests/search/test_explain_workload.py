@@ -1,0 +1,211 @@
+"""`xlapipe explain --workload`: the changes that it compiles, and what they save."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from jax.sharding import PartitionSpec
+
+from tests.conftest import GOLDEN_JAXLIB
+from tests.folders import STEPS
+from xlapipe.cli import main
+from xlapipe.compile.lowering.changed_workload import changed_workload
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.pipeline import compile_dump
+from xlapipe.compile.tuning import Tuned
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.opened import Opened
+from xlapipe.errors import WorkloadError
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.donatable import donatable
+from xlapipe.plans.made_together import made_together
+from xlapipe.registry import WorkloadReference
+from xlapipe.report.overview.overview import Overview
+from xlapipe.report.overview.overview_lines import overview_lines
+from xlapipe.search.choosing.remedies import (
+    Change,
+    Limit,
+    changes_of,
+    largest_argument,
+    try_changes,
+)
+
+pytestmark = pytest.mark.jax
+
+REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=STEPS)
+
+
+def changed(**change: object) -> str:
+    """The traced program of the changed step."""
+    workload = changed_workload(reference=REFERENCE.to_json(), **change)  # type: ignore[arg-type]
+    return str(jax.make_jaxpr(workload.fn)(*workload.args))
+
+
+def specs_of(**change: object) -> list[PartitionSpec]:
+    workload = changed_workload(reference=REFERENCE.to_json(), **change)  # type: ignore[arg-type]
+    assert workload.mesh == {"shard": 2}
+    return list(jax.tree.leaves(workload.in_specs, is_leaf=lambda x: isinstance(x, PartitionSpec)))
+
+
+def test_the_dimensions_that_hold_the_batch_are_sharded() -> None:
+    assert specs_of(shard_size="batch") == [PartitionSpec()] * 4 + [PartitionSpec("shard")]
+    with pytest.raises(WorkloadError, match="expected an integer `tokens` of 2 or more"):
+        specs_of(shard_size="tokens")
+
+
+def test_an_argument_is_sharded_along_the_given_axes() -> None:
+    specs = specs_of(shard_leaves={"params[1].value": 1, "x": 0})
+    assert specs[1:3] == [PartitionSpec(None, "shard"), PartitionSpec()]
+    with pytest.raises(WorkloadError, match="1 of 1 leaves to shard are not among its arguments"):
+        specs_of(shard_leaves={"elsewhere['k']": 0})
+    with pytest.raises(WorkloadError, match="its arguments is divisible by 2; fix:"):
+        specs_of(shard_leaves={})
+
+
+def test_the_largest_argument_and_its_axes(goldens: Path) -> None:
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    name, axes = largest_argument(program)
+    sizes = {leaf.path.partition("[")[0].partition(".")[0]: 0 for leaf in program.arguments}
+    for leaf in program.arguments:
+        sizes[leaf.path.partition("[")[0].partition(".")[0]] += leaf.size_bytes
+    assert sizes[name] == max(sizes.values())
+    shapes = {leaf.path: leaf.shape for leaf in program.arguments}
+    for path, axis in axes.items():
+        shape = shapes[path]
+        assert shape[axis] == max(size for size in shape if size % 2 == 0)
+
+
+def test_more_devices_replace_the_workloads_own() -> None:
+    reference = WorkloadReference(
+        "sharded", "small_sharded:sharded", arguments={"devices": 2}, folder=STEPS
+    )
+    workload = changed_workload(reference=reference.to_json(), more_devices=4)
+    assert workload.mesh == {"data": 4}
+    with pytest.raises(WorkloadError, match="no integer argument `devices`; fix:"):
+        changed_workload(reference=REFERENCE.to_json(), more_devices=4)
+
+
+def test_a_size_is_halved() -> None:
+    assert "f32[2048,64]" in changed(halve="batch")
+    with pytest.raises(
+        WorkloadError, match="expected an integer `rows` of 2 or more, found None; fix:"
+    ):
+        changed(halve="rows")
+
+
+def test_names_are_donated() -> None:
+    workload = changed_workload(reference=REFERENCE.to_json(), donate=("params",))
+    assert workload.donated_names == ("params",)
+
+
+def test_a_jitted_step_is_jitted_again_to_donate() -> None:
+    for jitted in ("jitted", "nnx_jitted"):
+        reference = WorkloadReference(jitted, f"jitted_steps:{jitted}", folder=STEPS)
+        workload = changed_workload(reference=reference.to_json(), donate=("weight",))
+        step: Any = workload.fn
+        leaves = jax.tree.leaves(step.lower(*workload.args).args_info)
+        assert [leaf.donated for leaf in leaves] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["with_options", "nnx_with_options"])
+def test_a_jitted_step_that_donates_keeps_what_its_jit_says(name: str) -> None:
+    reference = WorkloadReference(name, f"jitted_steps:{name}", folder=STEPS)
+    workload = changed_workload(reference=reference.to_json(), donate=("weight",))
+    program = lower(workload, target_named("h200").config_text)
+    facts = [(leaf.path, leaf.donated, leaf.parameter_number) for leaf in program.arguments]
+    assert facts == [("weight", True, 0), ("x", False, 1)]
+    assert len(program.options) == (name == "with_options")
+
+
+@pytest.mark.parametrize("name", ["on_a_device", "without_graph"])
+def test_a_jit_that_cannot_be_repeated_is_left_alone(name: str) -> None:
+    reference = WorkloadReference(name, f"jitted_steps:{name}", folder=STEPS)
+    with pytest.raises(WorkloadError, match=r"fix: donate weight in its own jit"):
+        changed_workload(reference=reference.to_json(), donate=("weight",))
+
+
+def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    assert [row.name for row in donatable(program)] == ["x"]
+    donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    assert donatable(donated) == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "name"), [("joined_fills", "copy_fusion"), ("joined_siblings", "multi_output_fusion")]
+)
+def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
+    step: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(STEPS)
+    (job,) = jobs_of([f"hungry_step:{step}"], CompileSettings(tuning=Tuned.NONE))
+    compiled = compile_dump(job, None)
+    (made,) = made_together(compiled.dump.plan)
+    assert made.values > 1 and made.joined_by == name
+    overview = Overview(Opened.of_dump(compiled.dump))
+    screen = "\n".join(str(line) for line in overview_lines(overview, "dump", width=500))
+    assert "Made long before use" in screen and f"xla_disable_hlo_passes={name}" in screen
+    (change,) = [c for c in changes_of(compiled.dump.program, job) if "hlo_passes" in c.text]
+    without = compile_dump(replace(job, options={**job.options, **change.options}), None)
+    freed_bytes = compiled.dump.plan.totals.temp_bytes - without.dump.plan.totals.temp_bytes
+    assert freed_bytes > made.size_bytes // 3
+    assert made_together(without.dump.plan) == ()
+
+
+def test_the_changes_of_a_program(goldens: Path) -> None:
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    (job,) = jobs_of(["spectral-diffusion(batch=4)"], CompileSettings())
+    texts = [change.text for change in changes_of(program, job)]
+    assert texts[0] == "donate x (donate_argnames=('x',))"
+    assert "batch=2" in texts
+    assert "shard batch over 2 devices" in texts
+    several = [change.text for change in changes_of(program, job, device_count=4)]
+    assert "8 devices instead of 4" in several
+
+
+def test_sharding_and_policies_save_what_their_compile_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(STEPS)
+    (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
+    dump = compile_dump(job, None).dump
+
+    def one_change(*arguments: Any, **options: Any) -> list[Change]:
+        changes = changes_of(*arguments, **options)
+        return [change for change in changes if change.text.startswith("shard batch")]
+
+    monkeypatch.setattr("xlapipe.search.choosing.remedies.changes_of", one_change)
+    tried = try_changes(job, dump, Limit(None), at_once=2)
+    assert not tried.failed
+    saved_bytes = {remedy.change: remedy.saved_bytes for remedy in tried.remedies}
+    probabilities = 2 * 512 * 512 * 4
+    # Half of the scores and probabilities.
+    assert saved_bytes["shard batch over 2 devices"] >= 4 * probabilities
+    kept = [change for change in saved_bytes if change.startswith("keep dot_general")]
+    assert kept and all(saved_bytes[change] >= 4 * probabilities for change in kept)
+    assert "keep matrix products (whole gradient)" in saved_bytes
+
+
+@pytest.mark.exhaustive
+def test_remedies_save_what_their_compile_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5.00MiB. "
+        "[executable_name='jit_step']\n"
+    )
+    monkeypatch.chdir(STEPS)
+    assert main(["explain", str(log), "--workload", "hungry_step:hungry", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["plan"]["allocation"]["size_bytes"] == 5 * 2**20
+    saved = {remedy["change"].partition(" (")[0]: remedy["bytes"] for remedy in printed["remedies"]}
+    assert next(iter(saved)) == "half batch"
+    assert saved["half batch"] > saved["shard batch over 2 devices"] > saved["donate params"]
+    assert (
+        saved["donate params"] == 3 * 64 * 64 * 4
+    )  # XLA reuses memory of the fourth weight anyway

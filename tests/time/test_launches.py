@@ -1,0 +1,51 @@
+"""Which thunk launches which kernel."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.plans.thunks import Thunk
+from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.predict.launches import thunks_of
+
+_TEXT = """HloModule small, is_scheduled=true
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+negated {
+  n = f32[4096]{0} parameter(0)
+  ROOT o = f32[4096]{0} negate(n)
+}
+ENTRY main {
+  p = f32[4096]{0} parameter(0)
+  copy.1 = f32[4096]{0} copy(p)
+  sort.1 = f32[4096]{0} sort(copy.1), dimensions={0}, to_apply=less
+  ROOT fusion.1 = f32[4096]{0} fusion(sort.1), kind=kLoop, calls=negated
+}
+"""
+_COPY = Thunk("kCopy", 0, "kCopy")
+_SORT = [Thunk("kCustomKernel", 0, f"sort_2_1{end} grid: [4, 1, 1]") for end in ("", "__1", "__2")]
+_FUSION = Thunk("kCustomKernel", 0, "fusion_1 grid: [32, 1, 1] threads: [128, 1, 1]")
+
+
+@pytest.mark.parametrize("copies", [1, 2], ids=["none of the operand", "one of the operand"])
+def test_only_copies_that_no_instruction_states_are_of_a_sorts_operand(copies: int) -> None:
+    plan = replace(plan_of_text(_TEXT), thunks=(*[_COPY] * copies, *_SORT, _FUSION))
+    assert plan.module is not None
+    thunks = thunks_of(plan, schedule_of(plan.module))
+    assert thunks == {"copy.1": _COPY, "sort.1": _SORT[0], "fusion.1": _FUSION}
+
+
+def test_kernels_of_one_sort_may_have_others_between_them() -> None:
+    plan = replace(plan_of_text(_TEXT), thunks=(_COPY, *_SORT[:2], _FUSION, _SORT[2]))
+    assert plan.module is not None
+    assert len(thunks_of(plan, schedule_of(plan.module))) == 3
+
+
+def test_thunks_that_do_not_correspond_are_none() -> None:
+    plan = replace(plan_of_text(_TEXT), thunks=(_COPY, *_SORT))
+    assert plan.module is not None
+    assert thunks_of(plan, schedule_of(plan.module)) == {}

@@ -1,0 +1,493 @@
+"""Predicted times against the records of the zoo, floors and basis; damaged calibrations."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from statistics import mean
+from types import ModuleType
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from xlapipe.cli import main
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.diff.paths import compare_opened
+from xlapipe.dump.readers import read_path
+from xlapipe.errors import DumpError
+from xlapipe.expect import StepTimeAtMost
+from xlapipe.inductor.open_path import open_path
+from xlapipe.report.timed_kernels import timed_kernels
+from xlapipe.report.why_lines import why_lines
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import calibration as calibrations
+from xlapipe.time.predict import kernel_work, predict
+from xlapipe.time.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    TimedKernel,
+    TimedKind,
+    lines_of,
+    parse_calibration,
+    read_calibration,
+    shipped_calibration,
+)
+from xlapipe.time.predict.interpolation import interpolated
+from xlapipe.time.predict.work import KernelWork
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMPS = ROOT / "hlo_dumps"
+
+
+@pytest.fixture(scope="module")
+def compare() -> ModuleType:
+    path = ROOT / "tests/gpu/time_zoo/compare.py"
+    spec = importlib.util.spec_from_file_location("time_zoo_compare", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def calibration() -> Calibration:
+    shipped = shipped_calibration("h200")
+    assert shipped is not None
+    return shipped
+
+
+@pytest.mark.slow
+def test_kernels_of_programs_that_no_fit_has_seen_are_predicted(compare: ModuleType) -> None:
+    """The evaluation half, and the last zoo, whose mean hangs on one scatter."""
+    names = compare.halves()["evaluation"]
+    row = compare.summary([item for item in compare.compared("zoo") if item.name in names])
+    assert row["mean"] <= 0.068 and row["span_mean"] <= 0.101
+    assert compare.summary(compare.compared(compare.ZOOS[-1]))["median"] <= 0.047
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_kernels_of_all_zoos_are_predicted(compare: ModuleType) -> None:
+    """`python -m tests.figures --time` writes their errors into the documentation."""
+    zoos = [compare.compared(name) for name in compare.ZOOS]
+    row = compare.summary([item for zoo in zoos for item in zoo])
+    assert (row["programs"], row["interval"] >= 0.9) == (881, True)
+    assert row["mean"] <= 0.089
+    assert all(compare.summary(zoo)["interval"] >= 0.6 for zoo in zoos)
+
+
+@pytest.mark.parametrize("records", ["unseen", "two"])
+def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
+    compare: ModuleType, records: str
+) -> None:
+    for item in compare.compared(records):
+        floors = {kernel.name: kernel.floor_seconds for kernel in item.cost.kernels}
+        prediction = item.prediction
+        assert item.counted_seconds >= item.cost.floor_seconds
+        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        assert {kernel.name for kernel in prediction.kernels} <= floors.keys()
+        for kernel in prediction.kernels:
+            assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9), (item.name, kernel.name)
+            assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
+        if any(kernel.launch.basis == "assumed" for kernel in prediction.kernels):
+            assert any("was not timed" in text for text in prediction.assumptions)
+        meeting = [text for text in prediction.assumptions if "spread evenly" in text]
+        if item.name in ("compression/codes", "decoding/beams"):
+            assert len(meeting) == (item.name == "compression/codes")
+
+
+def test_rows_of_16_bits_that_may_meet_are_stated(compare: ModuleType) -> None:
+    # Random numbers choose the tokens that are the mask's: half of them. That is most of the step.
+    (masked,) = compare.compared("fourteenth", "language/unmasked")
+    (text,) = (text for text in masked.prediction.assumptions if "a select chooses" in text)
+    assert "50% of the rows, 1,248, are assumed to have the constant" in text
+    assert text.endswith("fix: add them in float32")
+    # The caller says which: as for BERT.
+    (given,) = compare.compared("fifth", "encoders/masked")
+    (text,) = (text for text in given.prediction.assumptions if "a select chooses" in text)
+    assert "15% of the rows, 922, are assumed to have the constant" in text
+    # Many updates of few places, whose values decide how often threads try.
+    (many,) = compare.compared("seventeenth", "recommending/hstu")
+    (text,) = many.prediction.assumptions
+    assert text.startswith("100% of the time is of scatters with several updates for each place")
+    assert text.endswith("where updates are 0 or change nothing; fix: add them in float32")
+    # Elsewhere, they are assumed to be spread.
+    (other,) = compare.compared("fourth", "language/gpt")
+    (text,) = (text for text in other.prediction.assumptions if "until no other" in text)
+    assert text.startswith("4,200 rows are added by threads that try until no other update came")
+    assert "if 1,000 of them met" in text
+    assert text.endswith("µs more; fix: add them in float32")
+
+
+def test_scatters_of_negated_updates_are_stated_with_what_to_write_instead(
+    compare: ModuleType,
+) -> None:
+    (clicks,) = compare.compared("fifteenth", "recommending/clicks")
+    texts = [text for text in clicks.prediction.assumptions if "negated" in text]
+    assert len(texts) == 1 and texts[0].endswith("fix: write 0 - x for an update -x")
+    (scatter,) = (item for item in clicks.prediction.kernels if item.name == "input_scatter_fusion")
+    assert scatter.work.kind == "input scatter by attempts"
+    assert scatter.seconds == pytest.approx(clicks.seconds_of[scatter.name], rel=0.15)
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_scales_of_a_kind_are_as_many_as_its_coordinates(target: str) -> None:
+    shipped = shipped_calibration(target)
+    assert shipped is not None
+    for kind, scales in calibrations._SCALES.items():
+        timed = shipped.of_kind(kind)
+        # A kernel's coordinates, and whether a command buffer launches it.
+        assert timed.places.shape[1] == len(scales), kind
+
+
+def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
+    folder = tmp_path / "dump"
+    shutil.copytree(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}", folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    plan = open_path(folder).plan
+    lines = calibration().to_text().splitlines()
+    header = {**json.loads(lines[0]), "device": "NVIDIA H100 80GB HBM3"}
+    given = parse_calibration("\n".join([json.dumps(header), *lines[1:]]), where="given")
+    opened = replace(open_path(folder), calibration=given)
+    assert opened.prediction is not None
+    assert opened.prediction.scaled_from == "NVIDIA H100 80GB HBM3"
+    assert opened.plan == plan
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["time_record.json", "plan.txt", "autotune_lock.json"])
+def test_a_file_that_is_no_calibration_is_refused_by_its_first_line(name: str) -> None:
+    path = DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}" / name
+    with pytest.raises(CalibrationError, match=rf"{name}, line 1: .*fix:"):
+        read_calibration(path)
+
+
+def test_no_prediction_is_below_its_floor() -> None:
+    for folder in sorted(DUMPS.glob(f"*/h200-auto-tuned-jax{GOLDEN_JAXLIB}"))[:8]:
+        opened = open_path(folder)
+        prediction = opened.prediction
+        assert prediction is not None
+        floors = {kernel.name: kernel.floor_seconds for kernel in opened.step_cost.kernels}
+        assert prediction.seconds >= opened.step_cost.floor_seconds
+        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        for kernel in prediction.kernels:
+            assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9)
+            assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
+
+
+def test_a_prediction_is_the_same_each_time() -> None:
+    opened = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    first, second = (predict(opened.plan, opened.step_cost, calibration()) for _ in range(2))
+    assert first == second
+
+
+def test_another_gpu_is_scaled_and_says_so() -> None:
+    opened = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    other = dataclasses.replace(opened, target="a100_sxm_80")
+    assert other.prediction.scaled_from == "NVIDIA H200"
+    assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
+    assert other.prediction.seconds > opened.prediction.seconds
+
+
+def test_a_difference_states_both_predictions() -> None:
+    a, b = (
+        open_path(DUMPS / "qwen3-decode" / f"h200-{name}-jax{GOLDEN_JAXLIB}")
+        for name in ("auto-tuned", "cublas")
+    )
+    assert a.prediction is not None
+    assert b.prediction is not None
+    before, after = a.prediction.seconds, b.prediction.seconds
+    step, *lines = compare_opened(a, b).time
+    text = f"; predicted {before * 1e6:,.1f} -> {after * 1e6:,.1f} µs ({after / before - 1:+.1%})"
+    assert step.text.endswith(text)
+    assert step.predicted_delta_seconds == pytest.approx(after - before)
+    kernels = b.prediction.kernel_seconds - a.prediction.kernel_seconds
+    assert sum(line.predicted_delta_seconds or 0.0 for line in lines) == pytest.approx(
+        kernels, rel=0.1
+    )
+    (line,) = [line for line in lines if "embedding.py:24" in line.text]
+    assert f"predicted {(line.predicted_delta_seconds or 0) * 1e6:+,.1f} µs" in line.text
+
+
+def test_why_lists_parts_that_add_up() -> None:
+    prediction = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}").prediction
+    kernel = max(prediction.kernels, key=lambda item: item.seconds)
+    factors = set()
+    for item in prediction.kernels:
+        launch, lines = item.launch, list(why_lines(prediction, item.name))
+        parts = sum(part.seconds for part in launch.parts)
+        assert parts * launch.ratio * launch.in_a_step == pytest.approx(launch.seconds)
+        assert any("longer in a step" in line for line in lines) == (launch.in_a_step != 1)
+        factors.add(launch.in_a_step)
+    assert max(factors) > 1
+    lines = list(why_lines(prediction, kernel.name))
+    assert "launch" in lines[2]
+    assert any("TB/s" in line for line in lines)
+
+
+def test_step_time_at_most() -> None:
+    program = open_path(DUMPS / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}").program
+    assert not StepTimeAtMost(1.0).check(program).violations
+    (violation,) = StepTimeAtMost(1e-6).check(program).violations
+    assert "at most 1.0 µs" in violation.expected
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "problem"),
+    [
+        (1, "{}", "xlapipe_calibration"),
+        (1, "[]", "expected an object, found"),
+        (2, '{"constants": {}}', "constants.launch_seconds: expected a value, found none"),
+        (2, '{"constants": []}', "constants: expected an object, found"),
+        (3, "not JSON", "a JSON object"),
+        (
+            4,
+            '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}',
+            "ratio: expected a number > 0",
+        ),
+        (4, '{"kind": "loop", "at": [1], "graph": 0}', "graph: expected true or false, found 0"),
+        (4, '{"kind": "loop", "at": [], "at": [1]}', "the key 'at' is given twice"),
+        (
+            5,
+            '{"kind": "loop", "at": ["x"], "graph": false}',
+            "expected a number, found 'x'",
+        ),
+        (
+            5,
+            '{"kind": "loop", "at": [1e200], "graph": false}',
+            "a number <= 1000000",
+        ),
+    ],
+)
+def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem: str) -> None:
+    lines = calibration().to_text().splitlines()[:10]
+    lines[line - 1] = text
+    with pytest.raises(CalibrationError, match=rf"some\.jsonl, line {line}: .*{problem}.*fix:"):
+        parse_calibration("\n".join(lines), where="some.jsonl")
+
+
+def constant(name: str, value: object) -> str:
+    """The lines of a calibration with another value of a constant."""
+    lines = calibration().to_text().splitlines()
+    constants = json.loads(lines[1])["constants"]
+    lines[1] = json.dumps({"constants": {**constants, name: value}})
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [], 0, -1.0, 1e-300, 1e300])
+@pytest.mark.parametrize("name", ["launch_seconds", "bandwidth", "l2_bytes", "leaf_seconds"])
+def test_a_constant_that_no_gpu_has(name: str, value: object) -> None:
+    if (name, value) in (("launch_seconds", 1e-300), ("leaf_seconds", 1e-300)):
+        return  # shorter than any, which changes no figure
+    with pytest.raises(CalibrationError, match=rf"line 2: constants\.{name}: expected a number"):
+        parse_calibration(constant(name, value), where="some.jsonl")
+
+
+@pytest.mark.parametrize("name", ["bf16", "tf32", "s8"])
+def test_a_peak_that_is_missing(name: str) -> None:
+    """Products of that type were predicted by the rate of other operations, six times as long."""
+    peaks = {key: rate for key, rate in calibration().constants.peak_flops.items() if key != name}
+    with pytest.raises(CalibrationError, match=rf"peak_flops: .*H200, found none of {name}; fix"):
+        parse_calibration(constant("peak_flops", peaks), where="some.jsonl")
+
+
+def test_a_kernel_without_its_program() -> None:
+    lines = calibration().to_text().splitlines()
+    row = json.loads(lines[2])
+    del row["program"]
+    text = "\n".join([*lines[:2], json.dumps(row), *lines[3:]])
+    with pytest.raises(CalibrationError, match="line 3: program: expected a value, found none"):
+        parse_calibration(text, where="some.jsonl")
+
+
+def test_calibration_survives_writing_and_reading() -> None:
+    text = calibration().to_text()
+    assert parse_calibration(text, where="text").to_text() == text
+    assert json.loads(text.splitlines()[0])["device"] == "NVIDIA H200"
+
+
+def test_kernels_of_a_kind_are_found_whatever_is_first_in_their_lines() -> None:
+    before = calibration()
+    lines = [json.dumps(dict(reversed(json.loads(line).items()))) for line in before.lines]
+    turned = replace(before, lines=tuple(lines))
+    assert turned.kernels == before.kernels
+    for kind in {kernel.kind for kernel in before.kernels}:
+        kernels = tuple(kernel for kernel in before.kernels if kernel.kind == kind)
+        for timed in (turned.of_kind(kind), before.of_kind(kind)):
+            assert timed.kernels(range(len(timed.lines))) == kernels
+            points = [(*kernel.point, kernel.in_graph) for kernel in kernels]
+            assert (timed.places == timed.placed(points)).all()
+    assert not before.of_kind("unknown").lines
+
+
+def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_in_order() -> None:
+    def kernel(at: float, program: str) -> TimedKernel:
+        return TimedKernel("kind", (at, 0.0), False, 10.0, 1.5, 1.0, program)
+
+    far = [kernel(100.0 + number, "far") for number in range(30)]
+    around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]
+    timed = TimedKind("kind", tuple(lines_of((*far, *around))))
+    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed, reach=11.0, noise=0.2)
+    assert [item.program for item in nearest] == ["at", "above", "below", *["far"] * 21]
+    assert math.exp(logarithm) == pytest.approx(1.5)  # that of all of them
+    assert spread == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_lines_of_this_packages_calibrations_are_what_they_must_be(target: str) -> None:
+    file = resources.files("xlapipe.time.predict").joinpath(f"calibrations/{target}.jsonl")
+    parsed = parse_calibration(file.read_text(encoding="utf-8"), where=target)
+    assert parsed == shipped_calibration(target)
+
+
+def test_ratios_of_kernels_that_an_h100_timed_are_to_its_own_formula() -> None:
+    own: dict[tuple[str, str, float], list[float]] = {}
+    for kernel in shipped_calibration("h100_sxm").kernels:
+        key = (kernel.program, kernel.kind, kernel.microseconds)
+        own.setdefault(key, []).append(kernel.ratio)
+    differences = [
+        min(abs(kernel.ratio / ratio - 1) for ratio in own[key])
+        for kernel in shipped_calibration("h200").kernels
+        if (key := (kernel.program, kernel.kind, kernel.microseconds)) in own and kernel.device
+    ]
+    assert len(differences) > 4000
+    # The L2 cache of an H200 holds more of some operands.
+    assert sum(difference > 0.05 for difference in differences) < 0.02 * len(differences)
+
+
+def test_floors_are_unchanged_by_a_calibration() -> None:
+    opened = open_path(DUMPS / f"qwen3-prefill/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    before = step_cost(opened.plan, device_of_target("h200")).floor_seconds
+    predict(opened.plan, opened.step_cost, calibration())
+    assert step_cost(opened.plan, device_of_target("h200")).floor_seconds == before
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_the_package_s_calibrations_pass_every_check(target: str) -> None:
+    folder = ROOT / "xlapipe" / "time" / "predict" / "calibrations"
+    text = (folder / f"{target}.jsonl").read_text(encoding="utf-8")
+    assert parse_calibration(text, where=target) == shipped_calibration(target)
+
+
+def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
+    """qwen3-step's record has most kernels of the donated step, which is not read itself."""
+    name = f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    shutil.copytree(DUMPS / "qwen3-step" / name, tmp_path / name)
+    times = timed_kernels(tmp_path, "NVIDIA H200")
+    opened = replace(open_path(DUMPS / "qwen3-step-donated" / name), timed=times)
+    assert opened.prediction is not None
+    assert opened.time_record is not None
+    measured = opened.time_record.seconds_of
+    known = [item for item in opened.prediction.kernels if item.launch.basis == "timed"]
+    assert len(known) >= len(opened.prediction.kernels) / 2
+    predicted = sum(item.seconds for item in known)
+    assert abs(predicted / sum(measured[item.name] for item in known) - 1) < 0.1
+
+
+def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match=r"tuning_times.json of NVIDIA H200, found none; fix: "):
+        timed_kernels(tmp_path, "NVIDIA H200")
+
+
+def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() -> None:
+    plan = read_path(ROOT / "tests/data/host_slices")
+    prediction = predict(plan, step_cost(plan, device_of_target("h200")), calibration())
+    moved = {k.name: k for k in prediction.kernels if k.work.kind == "host copy"}
+    assert set(moved) == {"dynamic-update-slice-start.1", "dynamic-slice-start.1"}
+    for kernel in moved.values():
+        # 16 MiB; a copy of that size to the host took 0.3 ms.
+        assert kernel.launches == 4 and 2e-4 < kernel.seconds / kernel.launches < 4e-4
+    # Each iteration waits for its copy, beside which products run.
+    copied = sum(kernel.seconds for kernel in moved.values())
+    assert copied < prediction.seconds < sum(kernel.seconds for kernel in prediction.kernels)
+
+
+def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
+    """28 layers, and chunks of 32 in each, on a GPU that always has work."""
+    prediction = open_path(DUMPS / f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}").prediction
+    assert prediction is not None
+    assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
+    assert prediction.at_least_seconds < 1.5 * prediction.kernel_seconds
+
+
+def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
+    opened = open_path(DUMPS / f"qwen3-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    assert opened.prediction is not None
+    assert opened.time_record is not None
+    kernels = {kernel.name: kernel for kernel in opened.prediction.kernels}
+    for name in ("wrapped_slice", "wrapped_slice.1"):
+        assert kernels[name].work.kind == "copy"
+        measured = opened.time_record.seconds_of[name]
+        assert kernels[name].seconds == pytest.approx(measured, rel=0.12)
+
+
+def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
+    errors = []
+    for record in sorted(DUMPS.glob("*/h200-auto-tuned-*/time_record.json")):
+        tuned, untuned = record.parent, record.parents[1] / f"h200-triton-jax{GOLDEN_JAXLIB}"
+        if record.parents[1].name.startswith("resnet") or not untuned.exists():
+            continue
+        measured = open_path(tuned).time_record
+        prediction = open_path(untuned).prediction
+        assert measured is not None
+        assert prediction is not None
+        if any(kernel.work.as_tuned for kernel in prediction.kernels):
+            errors.append(prediction.kernel_seconds / sum(measured.seconds_of.values()) - 1)
+            assert any("XLA's default tiles" in text for text in prediction.assumptions)
+    assert len(errors) == 8
+    assert mean(map(abs, errors)) < 0.12
+
+
+def test_tiles_of_a_tuned_plan_count() -> None:
+    prediction = open_path(
+        DUMPS / f"qwen3-step-donated/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    ).prediction
+    assert prediction is not None
+    assert not any(kernel.work.as_tuned for kernel in prediction.kernels)
+
+
+class _Forgetful(dict[tuple[object, ...], KernelWork]):
+    """A dictionary that keeps nothing, and lists what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[object, ...]] = []
+
+    def __setitem__(self, key: tuple[object, ...], work: KernelWork) -> None:
+        self.given.append(key)
+
+
+@pytest.mark.parametrize("name", ["qwen3-decode", "resnet50-forward", "resnet50-train"])
+def test_kernels_that_are_taken_for_equal_have_the_same_work(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = DUMPS / name / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    monkeypatch.setattr(kernel_work, "_KNOWN", {})
+    remembered = open_path(path).prediction
+    monkeypatch.setattr(kernel_work, "_KNOWN", forgetful := _Forgetful())
+    anew = open_path(path).prediction
+    assert remembered is not None and anew is not None
+    for one, other in zip(remembered.kernels, anew.kernels, strict=True):
+        assert one.work == other.work
+    # Layers have equal kernels.
+    assert len(set(forgetful.given)) < len(forgetful.given)
+
+
+def test_trips_that_a_plan_does_not_state_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    def times(*given: str) -> dict[str, float | None]:
+        path = ROOT / "tests/data/jaxlib-0.11.2/step"
+        assert main(["show", str(path), "--time", "--target", "h200", "--json", *given]) == 0
+        time: dict[str, float | None] = json.loads(capsys.readouterr().out)["time"]
+        return time
+
+    unknown, seven, nine = times(), times("--trips", "7"), times("--trips", "9")
+    assert unknown["predicted_seconds"] is None
+    least = unknown["predicted_at_least_seconds"]
+    assert least is not None and seven["predicted_at_least_seconds"] is None
+    assert least < (seven["predicted_seconds"] or 0) < (nine["predicted_seconds"] or 0)

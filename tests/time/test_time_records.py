@@ -1,0 +1,103 @@
+"""Times that were measured on an H200: they are joined with the plans, and above the floors."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from xlapipe.dump.dump import open_dump
+from xlapipe.dump.readers.profile_trace import kernel_events
+from xlapipe.dump.time_record import TIME_RECORD, read_time_record
+from xlapipe.inductor.open_path import open_path
+from xlapipe.time.profiles.measured import join_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "tests/data/profile"
+# More than a thousand kernels.
+SLOW = {"resnet50-train"}
+RECORDS = sorted((ROOT / "hlo_dumps").glob(f"*/*/{TIME_RECORD}"))
+
+
+def test_every_workload_on_one_device_has_a_record() -> None:
+    one_device = [path for path in RECORDS if path.parent.name.startswith("h200-auto-")]
+    names = {path.parent.parent.name for path in one_device}
+    assert len(names) == len(one_device) == 16
+    assert {"qwen3-decode", "qwen3-prefill", "float8-linear-step", "spectral-diffusion"} <= names
+
+
+def test_a_call_is_its_span_and_what_the_host_takes_before_and_after() -> None:
+    """Of records with the calls' intervals; the medians of the parts are not from one call."""
+    sums = 0
+    for path in RECORDS:
+        record = read_time_record(path.parent)
+        assert record is not None
+        if record.measured.call_seconds is not None:
+            assert record.measured.call_seconds == pytest.approx(
+                record.profiled_wall_seconds, rel=0.06
+            )
+            sums += 1
+    assert sums >= 4
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path,
+            marks=pytest.mark.slow if path.parent.parent.name in SLOW else (),
+            id=f"{path.parent.parent.name}-{path.parent.name}",
+        )
+        for path in RECORDS
+    ],
+)
+def test_no_floor_is_above_its_measured_time(path: Path) -> None:
+    opened = open_path(path.parent)
+    cost, record = opened.step_cost, opened.time_record
+    assert cost is not None
+    assert record is not None, "the record is of another plan"
+    seconds_of = record.seconds_of
+    assert {kernel.name for kernel in cost.kernels} == set(seconds_of)
+    for kernel in cost.kernels:
+        assert kernel.floor_seconds is not None
+        assert kernel.floor_seconds <= seconds_of[kernel.name], kernel.name
+    measured = record.measured
+    assert measured.matched_share >= 0.99
+    assert measured.busy_seconds <= measured.span_seconds <= record.profiled_wall_seconds
+    launches = {kernel.name: kernel.launches for kernel in measured.kernels}
+    for kernel in cost.kernels:
+        # A library may run several kernels for one call.
+        assert launches[kernel.name] % kernel.launches == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "in_command_buffer"),
+    [("spectral-diffusion", False), ("spectral-diffusion-train", True)],
+)
+def test_trace_gives_the_times_of_the_record(workload: str, in_command_buffer: bool) -> None:
+    folder = ROOT / "hlo_dumps" / workload / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    plan = open_dump(folder).plan
+    events = kernel_events((TRACES / f"{workload}.xplane.pb").read_bytes())
+    assert len(events) == 10 * len(plan.thunks or ()) - 10 * in_command_buffer
+    measured = join_profile(plan, events, steps=10)
+    record = open_path(folder).time_record
+    assert record is not None
+    assert {k.name: k.seconds for k in measured.kernels} == pytest.approx(record.seconds_of)
+    assert measured.unmatched == ()
+    by_name, by_order = measured.by_name_seconds, measured.by_order_seconds
+    assert (by_name == 0, by_order == 0) == (in_command_buffer, not in_command_buffer)
+
+
+def test_pallas_kernels_are_predicted_by_their_code() -> None:
+    (path,) = (ROOT / "hlo_dumps/resnet50-backward").glob(f"h200-auto-tuned-*/{TIME_RECORD}")
+    opened = open_path(path.parent)
+    record, prediction = opened.time_record, opened.prediction
+    assert record is not None
+    assert prediction is not None
+    kernels = [kernel for kernel in prediction.kernels if kernel.work.kind == "pallas code"]
+    # Blocks of one warp each, of which some are so few that most of the GPU is idle.
+    assert len(kernels) == 100
+    measured = sum(record.seconds_of[kernel.name] for kernel in kernels)
+    assert sum(kernel.seconds for kernel in kernels) == pytest.approx(measured, rel=0.2)
+    few = min(kernels, key=lambda kernel: kernel.work.threads)
+    texts = [part.reason for part in few.launch.parts]
+    assert any("on each multiprocessor" in text for text in texts)

@@ -1,0 +1,158 @@
+"""Steps of which a prediction counts a part: it is a lower bound, and says so."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.shared.sample_records import at_least, predicted
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.cli.choose_table import choice_lines
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.diff.time_changes import time_changes
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import StepTimeAtMost
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import Program
+from xlapipe.registry import find_workload
+from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.choosing.choose import Choice, choose
+from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
+from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import Prediction, predict
+
+LOOP = """HloModule small, is_scheduled=true
+condition {
+  p = (s32[], f32[4096]{0}) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  m = s32[] constant(7)
+  ROOT less = pred[] compare(n, m), direction=LT
+}
+negated {
+  x = f32[4096]{0} parameter(0)
+  ROOT y = f32[4096]{0} negate(x)
+}
+body {
+  p = (s32[], f32[4096]{0}) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  x = f32[4096]{0} get-tuple-element(p), index=1
+  y = f32[4096]{0} fusion(x), kind=kLoop, calls=negated
+  ROOT t = (s32[], f32[4096]{0}) tuple(n, y)
+}
+ENTRY main {
+  n = s32[] parameter(0)
+  x = f32[4096]{0} parameter(1)
+  t = (s32[], f32[4096]{0}) tuple(n, x)
+  ROOT w = (s32[], f32[4096]{0}) while(t), condition=condition, body=body
+}
+"""
+CALL = """HloModule small, is_scheduled=true
+ENTRY main {
+  x = f32[4096]{0} parameter(0)
+  ROOT y = f32[4096]{0} custom-call(x), custom_call_target="cusparse_csr_matvec_ffi"
+}
+"""
+
+
+def predicted_time(plan: Plan, trips: int | None = None) -> Prediction:
+    calibration, cost = shipped_calibration("h200"), step_cost(plan, device_of_target("h200"))
+    assert calibration is not None
+    assert cost is not None
+    return predict(plan, cost, calibration, unknown_trips=trips)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (LOOP, "a loop whose number of trips is unknown: one is counted"),
+        (
+            CALL,
+            "a library is called once, in ways that were not timed (cusparse_csr_matvec_ffi f32)",
+        ),
+    ],
+)
+def test_what_is_not_counted_is_said_and_no_limit_holds(text: str, why: str) -> None:
+    plan = plan_of_text(text)
+    (uncounted,) = predicted_time(plan).uncounted
+    assert uncounted.startswith(why)
+    finding = StepTimeAtMost(1.0).check(Program(plan, "auto", (), (), target="h200"))
+    (violation,) = finding.violations
+    assert violation.found.startswith("at least ")
+    assert why in violation.found
+    assert "loop_trips" in violation.advice
+
+
+def test_stated_trips_are_counted() -> None:
+    plan = replace(plan_of_text(LOOP), stated_trips=50)
+    once, stated = predicted_time(plan_of_text(LOOP)), predicted_time(plan)
+    assert not stated.uncounted
+    assert stated.kernel_seconds == pytest.approx(50 * once.kernel_seconds)
+    # An option of the command goes before what the workload states.
+    assert predicted_time(plan, 10).kernel_seconds == pytest.approx(10 * once.kernel_seconds)
+    program = Program(plan, "auto", (), (), target="h200")
+    assert StepTimeAtMost(1.0).check(program).holds
+
+
+def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> ChoiceRow:
+    """A form that fits; without seconds, of which a lower bound of 1 µs is known."""
+    time = at_least(1e-6, "a loop") if seconds is None else predicted(seconds, seconds, seconds)
+    memory = PlannedMemory(
+        workload="w",
+        topology=None,
+        argument_bytes=total_bytes,
+        output_bytes=0,
+        temp_bytes=0,
+        device_memory_bytes=100,
+        process_bytes=75,
+        usable_bytes=75,
+        rematerialised=0,
+        seconds={"all": 1.5},
+        predicted=time,
+    )
+    changed = Change(change, "") if change is not None else None
+    return ChoiceRow(Candidate(find_workload("step:train"), {}, "h200", changed), memory, None)
+
+
+def test_choose_does_not_rank_a_lower_bound() -> None:
+    rows = with_chosen([row(None), row(2e-3, change="slow"), row(1e-3, change="fast")])
+    texts = [str(item.candidate.change.text) if item.candidate.change else None for item in rows]
+    assert texts == ["fast", "slow", None]
+    assert [item.chosen for item in rows] == [True, False, False]
+    (note,) = lower_bound_notes(rows)
+    assert note == (
+        "h200: of 1 of 3 forms only the least time is known, so they are not ranked by time: "
+        "a loop."
+    )
+    figures = rows[2].to_json()
+    assert figures["predicted_seconds"] is None
+    assert figures["predicted_at_least_seconds"] == 1e-6
+
+
+def test_choose_states_that_a_chosen_lower_bound_is_not_known_to_be_fastest() -> None:
+    rows = with_chosen([row(None, total_bytes=3, change="small"), row(None)])
+    assert [item.candidate.change is None for item in rows] == [True, False]
+    (note,) = lower_bound_notes(rows)
+    assert "of 2 of 2 forms only the least time is known" in note
+    assert note.endswith("whether it is the fastest is unknown.")
+    lines = [str(line) for line in choice_lines(Choice(workload="w", maximise=None, rows=rows))]
+    assert sum("≥ 1.00 µs" in line for line in lines) == 2
+
+
+def test_diff_does_not_compare_a_lower_bound() -> None:
+    plan = plan_of_text(LOOP)
+    counted = replace(plan, stated_trips=7)
+    costs = [step_cost(item, device_of_target("h200")) for item in (plan_of_text(CALL), plan)]
+    times = (predicted_time(counted), predicted_time(plan))
+    (step, *lines) = time_changes(costs[0], costs[1], times)
+    assert "µs -> at least" in step.text
+    assert "not compared, because a part is not counted" in step.text
+    assert "%" not in step.text
+    assert lines
+    assert all("predicted" not in line.text for line in lines)
+
+
+@pytest.mark.parametrize("minutes", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_budget_is_a_number_of_minutes(minutes: float) -> None:
+    with pytest.raises(XlapipeError, match=r"--budget .*: expected a number of minutes above 0"):
+        choose("qwen3-decode", budget_minutes=minutes)
