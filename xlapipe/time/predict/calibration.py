@@ -1,7 +1,9 @@
 """Calibrations: how long kernels take on one GPU. Text files, one JSON value per line.
 
 The first line states the device and where the figures are from, the second the constants of the
-formulas, and each further line one kernel that was timed.
+formulas, and each further line one kernel that was timed. A file has kernels of its own device
+alone; kernels that other devices lack are marked `lent`, and are added when a calibration of one
+of those is read.
 """
 
 import json
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from xlapipe.time.predict.index_values import Array
 
 SCHEMA_VERSION = 1
+_VERSION_KEY = "xlapipe_calibration"
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
 # GPUs per collective in calibrations that do not state their number.
 _GPUS = 2
@@ -43,6 +46,7 @@ _KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
 _REQUIRED = itemgetter(*_KEYS[:-1])
 # As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
 _LINE = re.compile(r'\{"kind": "([^"\\]+)", "at": (\[[^\]]*)\], "graph": (t?)')
+_LENT = ', "lent": true}'
 # How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
 # buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
 # others (docs/lab/time.md).
@@ -123,7 +127,7 @@ class TimedKernel(NamedTuple):
       ratio: its time as a multiple of the formula's.
       launches: number of kernels that the library ran for it.
       program: that ran it.
-      device: that ran it, if not the calibration's own: one of the same generation.
+      device: that ran it, if another one lends it: one of the same generation.
     """
 
     kind: str
@@ -187,12 +191,14 @@ class Calibration:
     Attributes:
       provenance: device, driver, date, versions and command.
       lines: of the file, one for each timed kernel.
+      borrowed: lines of kernels that other GPUs of its generation lend, each with that GPU's name.
       scaled_from: name of the device that was timed, if this one was not.
     """
 
     provenance: Mapping[str, Any]
     constants: Constants
     lines: tuple[str, ...]
+    borrowed: tuple[str, ...] = ()
     scaled_from: str | None = None
 
     @property
@@ -214,7 +220,7 @@ class Calibration:
     @property
     def kernels(self) -> tuple[TimedKernel, ...]:
         """All timed kernels."""
-        return _kernels(self.lines)
+        return _kernels((*self.lines, *self.borrowed))
 
     def of_kind(self, kind: str) -> TimedKind:
         """The timed kernels of a kind, if any."""
@@ -229,7 +235,7 @@ class Calibration:
     @cached_property
     def _lines_of_kinds(self) -> Mapping[str, Sequence[str]]:
         lines_of_kinds: dict[str, list[str]] = {}
-        for line in self.lines:
+        for line in (*self.lines, *self.borrowed):
             match = _LINE.match(line)
             kind = match[1] if match else json.loads(line)["kind"]
             lines_of_kinds.setdefault(kind, []).append(line)
@@ -259,7 +265,7 @@ class Calibration:
 
     def to_text(self) -> str:
         """The content of the file."""
-        header = {"xlapipe_calibration": SCHEMA_VERSION, **self.provenance}
+        header = {_VERSION_KEY: SCHEMA_VERSION, **self.provenance}
         constants = {
             name: _rounded(value) if isinstance(value, float) else value
             for name, value in asdict(self.constants).items()
@@ -340,6 +346,9 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     lengths: dict[str, int] = {}
     for number, line in enumerate(lines[2:], 3):
         kernel = _typed(where, number, line, _KernelLine)
+        if kernel.device not in ("", header.device):
+            found = visible_line(repr(kernel.device)[:60])
+            raise _error(where, number, f"device: expected {header.device}'s alone, found {found}")
         expected = lengths.setdefault(kernel.kind, len(kernel.at))
         if len(kernel.at) != expected:
             raise _error(
@@ -349,7 +358,7 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
                 f"found {len(kernel.at)}",
             )
     provenance = parse_json(lines[0])
-    del provenance["xlapipe_calibration"]
+    del provenance[_VERSION_KEY]
     return Calibration(provenance, constants, tuple(lines[2:]))
 
 
@@ -378,6 +387,7 @@ class _KernelLine:
     ratio: Annotated[float, Meta(gt=0, le=1e9)]
     launches: Annotated[float, Meta(gt=0, le=1e9)]
     program: Line
+    lent: bool = False
     device: Line = ""
 
 
@@ -397,13 +407,32 @@ def _error(where: str, line: int, message: str) -> CalibrationError:
 
 @cache
 def shipped_calibration(target: str) -> Calibration | None:
-    """The calibration of a GPU of the catalogue that is in this package; None if there is none."""
-    name = _SHIPPED.get(target)
-    file = resources.files("xlapipe.time.predict").joinpath("calibrations").joinpath(name or "none")
-    if name is None or not file.is_file():
+    """The calibration of a GPU of the catalogue that is in this package; None if there is none.
+
+    It has the kernels that this GPU ran, and those that the others lend.
+    """
+    if target not in _SHIPPED:
         return None
-    header, constants, *lines = file.read_text(encoding="utf-8").splitlines()
+    provenance, constants, *lines = _shipped_lines(target)
+    borrowed = (line for other in _SHIPPED if other != target for line in _lent_by(other))
+    return Calibration(
+        {name: value for name, value in json.loads(provenance).items() if name != _VERSION_KEY},
+        Constants(**json.loads(constants)["constants"]),
+        tuple(lines),
+        tuple(borrowed),
+    )
+
+
+@cache
+def _shipped_lines(target: str) -> Sequence[str]:
+    """Header, constants and timed kernels."""
     # A test checks each line, which takes longer than most predictions.
-    provenance = json.loads(header)
-    del provenance["xlapipe_calibration"]
-    return Calibration(provenance, Constants(**json.loads(constants)["constants"]), tuple(lines))
+    file = resources.files("xlapipe.time.predict").joinpath("calibrations", _SHIPPED[target])
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def _lent_by(target: str) -> Iterator[str]:
+    """The kernels that a GPU lends to others, with its name."""
+    header, _, *lines = _shipped_lines(target)
+    device = f', "device": {json.dumps(json.loads(header)["device"])}}}'
+    return (line.removesuffix(_LENT) + device for line in lines if line.endswith(_LENT))
