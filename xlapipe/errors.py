@@ -23,6 +23,10 @@ class TargetError(XlapipeError):
     """A GPU that is unknown, unsupported or not attached."""
 
 
+class NetworkError(XlapipeError):
+    """A network between GPUs that is unknown, or whose description is damaged."""
+
+
 class WorkloadError(XlapipeError):
     """A workload that cannot be found, imported, built or lowered."""
 

@@ -38,12 +38,13 @@ def test_gpus_of_the_catalogue() -> None:
         "gb200",
         "gb300",
         "rtx6000pro",
+        *("a10", "gh200", "l4", "l40s", "rtx4090", "rtx5090", "t4"),
     ]
     assert UNSUPPORTED == ["v100", "p100"]
 
 
 # One target of each architecture is compiled by `make test`, the others by `make test-slow`.
-OF_AN_ARCHITECTURE = {"a100_sxm_80", "a6000", "b200", "h200", "rtx6000pro"}
+OF_AN_ARCHITECTURE = {"a100_sxm_80", "a6000", "b200", "h200", "l4", "rtx6000pro", "t4"}
 
 
 @pytest.mark.parametrize(
@@ -90,11 +91,12 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
         ("", "use one of a100_pcie_80"),
         ("tpu v5", r"v5e \(Google TPU v5e\) or v5p"),
         ("quadro", "use one of a100_pcie_80"),
-        ("l4", "nearest known, a6000 "),
-        ("RTX 4090", "nearest known, a6000 "),
+        ("l40", "nearest known, l4 "),
+        ("A10G", "nearest known, a6000 .* or a10 "),
+        ("RTX 4070", "nearest known, l4 .* or rtx4090 "),
         ("h20", r"h100_pcie .* or h100_sxm .* or h200 "),
         ("h100-nvl", "h100_sxm"),
-        ("5090", "rtx6000pro"),
+        ("5080", "rtx5090"),
     ],
 )
 def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:

@@ -409,7 +409,7 @@ def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
     prediction = open_path(DUMPS / f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}").prediction
     assert prediction is not None
     assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
-    assert prediction.at_least_seconds < 1.5 * prediction.kernel_seconds
+    assert prediction.seconds < 1.5 * prediction.kernel_seconds
 
 
 def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:

@@ -1,6 +1,7 @@
 """`xlapipe choose`: the fastest form of a step that fits."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,16 @@ from xlapipe.cli.options import (
     add_vary_option,
     at_least_one,
     search_settings,
+    target_names,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
+from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import EndedBySignalError, XlapipeError
 from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xlapipe.search.candidate import Candidate
     from xlapipe.search.choosing.choose import Choice
     from xlapipe.search.choosing.rows import ChoiceRow
@@ -55,6 +60,12 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--compiles", type=at_least_one, metavar="N", help="the largest number of compiles"
+    )
+    parser.add_argument(
+        "--price",
+        metavar="NAME=PRICE,…",
+        help="what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then have the cost of a "
+        "million steps, or items of --maximise",
     )
     parser.add_argument(
         "--html",
@@ -124,6 +135,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
         targets = [options.target_config.stem]
     options.target = None
     search = search_settings(options)
+    prices = _prices(options.price, targets or [DEFAULT_TARGET])
     with Steps().shown() as steps:
 
         def on_done(candidate: "Candidate", row: "ChoiceRow | XlapipeError") -> None:
@@ -143,5 +155,36 @@ def _choice(options: argparse.Namespace) -> "Choice":
             search=search,
             budget_minutes=options.budget,
             compiles=options.compiles,
+            prices=prices,
             on_done=on_done,
         )
+
+
+def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:
+    """Prices by target.
+
+    Raises:
+      XlapipeError: a text is not NAME=PRICE, or names no target of the command.
+    """
+    prices: dict[str, float] = {}
+    for part in filter(None, map(str.strip, (text or "").split(","))):
+        name, equals, number = part.partition("=")
+        try:
+            price = float(number) if equals else math.nan
+        except ValueError:
+            price = math.nan
+        if not 0 < price < math.inf:
+            raise XlapipeError(
+                f"--price {part}: expected NAME=PRICE with a price above 0; fix: write e.g. "
+                f"--price {targets[0]}=2.9"
+            )
+        target = name if name in targets else target_names(name)
+        if target not in targets:
+            raise XlapipeError(
+                f"--price {part}: expected one of the targets {', '.join(targets)}, found "
+                f"{target}; fix: add it to --target, or leave its price out"
+            )
+        if target in prices:
+            raise XlapipeError(f"--price {part}: {target} has two prices; fix: leave one out")
+        prices[target] = price
+    return prices

@@ -10,9 +10,9 @@ from xlapipe.report.text_table import aligned_row, column_widths, without_column
 from xlapipe.report.units import rounded, with_error
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import ChoiceRow, front
-from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes
+from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes, mfu_text, networks
 
-_HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
+_HEADER = ("total", "headroom", "temp", "predicted", "MFU", "9 of 10 within")
 _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
 
 
@@ -60,9 +60,12 @@ def _target_lines(
     )
     per = f"per {choice.maximise}" if choice.maximise is not None else None
     names = list(rows[0].candidate.values)
-    header = [*names, *_HEADER, *([per] if per else []), "fits", "", "change"]
+    priced = any(row.price is not None for row in rows)
+    cost = f"cost of 1M {choice.maximise or 'steps'}"
+    header = [*names, *_HEADER, *([per] if per else []), *([cost] if priced else [])]
+    header += ["fits", "", "change"]
     best = front(rows)
-    table = [header, *(_cells(row, per is not None, row in best) for row in rows)]
+    table = [header, *(_cells(row, per is not None, priced, row in best) for row in rows)]
     if width is not None and width < _WHOLE_TABLE:
         table = without_columns(table, {*map(header.index, _FOR_WIDE_TERMINALS)})
     widths, right = column_widths(table), range(len(table[0]) - 3)
@@ -79,6 +82,10 @@ def _target_lines(
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
         if predicted.scaled_from is not None:
             yield from (Text(f"  assumed: {text}") for text in predicted.assumptions)
+    yield from (Text(f"Network {text}.") for text in networks([row.memory for row in rows]))
+    if rows[0].price is not None:
+        devices = f", for {rows[0].devices} devices" * (rows[0].devices > 1)
+        yield Text(f"Cost at {rows[0].price:g} per device and hour{devices}.")
     yield from map(Text, error_notes([row.memory for row in rows]))
     if not all(row.memory.fits_within_error for row in rows):
         yield Text(SMALL_MARGIN)
@@ -90,7 +97,7 @@ def _target_lines(
             yield from map(Text, row.candidate.change.code.splitlines())
 
 
-def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
+def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list[str]:
     predicted, change = row.memory.predicted, row.candidate.change
     interval, seconds = "-", "-"
     if predicted is not None and predicted.low_seconds and predicted.high_seconds:
@@ -106,12 +113,18 @@ def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
         with_error(row.memory.headroom_bytes, row.memory.error_bytes),
         rounded(row.memory.temp_bytes),
         seconds,
+        mfu_text(predicted.mfu if predicted is not None else None),
         interval,
         *([_seconds(item) if item is not None else "-"] if per_item else []),
+        *([_cost(row.cost_per_million)] if priced else []),
         _fits_text(row),
         "chosen" if row.chosen else "front" if on_front else "",
         change.text if change is not None else "as written",
     ]
+
+
+def _cost(cost: float | None) -> str:
+    return "-" if cost is None else f"{cost:,.4g}"
 
 
 def _fits_text(row: ChoiceRow) -> str:

@@ -12,7 +12,13 @@ from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
-from xlapipe.search.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
+from xlapipe.search.planned_memory import (
+    SMALL_MARGIN,
+    PlannedMemory,
+    error_notes,
+    mfu_text,
+    networks,
+)
 from xlapipe.search.rows import Largest, Row
 from xlapipe.search.sweep import Axis
 
@@ -65,7 +71,9 @@ def _row_figures(row: Row) -> dict[str, Any]:
         **named(memory, *_IN_JSON),
         **{
             f"predicted_{name}": value
-            for name, value in named(memory.predicted, "seconds", "at_least_seconds").items()
+            for name, value in named(
+                memory.predicted, "seconds", "at_least_seconds", "mfu", "network"
+            ).items()
         },
         "outside": _outside_figures(memory.outside),
         "missing_memory": [
@@ -107,13 +115,14 @@ def fit_lines(
     items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
     per_second = f"{items}/s" if items in _NAMES_OF_ITEMS else "items/s"
     timed = any(_seconds(plan)[0] for plan in compiled)
-    step = ["step", *([per_second] if items else [])] if timed else []
+    used = any(plan.predicted is not None and plan.predicted.mfu for plan in compiled)
+    step = ["step", *([per_second] if items else []), *(["MFU"] if used else [])] if timed else []
     stages = [f"{name}, s" for name in _STAGES] if timings else []
     header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
     table = [header]
     for row in rows:
         cells = [*map(repr, row.candidate.values.values()), *_cells(row, host)]
-        cells += _step_cells(row, items)[: len(step)]
+        cells += _step_cells(row, items)[: len(step) - used] + [_mfu_cell(row)] * used
         table.append([*cells, *(_stage_cells(row) if timings else [])])
     for name in _FOR_WIDE_TERMINALS:
         if width is not None and sum(column_widths(table)) + 2 * (len(table[0]) - 1) > width:
@@ -178,6 +187,11 @@ def _step_cells(row: Row, items: str | None) -> list[str]:
     return [f"{least}{seconds_text(seconds)}", per_second if not least else f"≤{per_second}"]
 
 
+def _mfu_cell(row: Row) -> str:
+    predicted = None if isinstance(row.outcome, XlapipeError) else row.outcome.predicted
+    return mfu_text(predicted.mfu if predicted is not None else None)
+
+
 def _stage_cells(row: Row) -> list[str]:
     if isinstance(row.outcome, XlapipeError):
         return ["-"] * len(_STAGES)
@@ -205,6 +219,7 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "Bytes are per device, from the plan; the total includes the program's code, up to "
             f"{exact(code)}. Not included: other live arrays of the process."
         ]
+    notes += [f"Network {text}." for text in networks(compiled)]
     notes += error_notes(compiled)
     if not all(plan.fits_within_error for plan in compiled):
         notes.append(SMALL_MARGIN)

@@ -187,6 +187,30 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_network_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names the network between GPUs."""
+    parser.add_argument(
+        "--network",
+        type=network_text,
+        metavar="NAME",
+        help="the network between GPUs, for predicted times: hgx-400g, efa, … or e.g. "
+        "'{gpus_per_domain = 8, nic_bytes_per_second = 50e9}'; default: `network` below "
+        "[tool.xlapipe] in pyproject.toml, else the usual one of the GPU",
+    )
+
+
+def network_text(text: str) -> str:
+    """The type of an argument that names or describes a network.
+
+    Raises:
+      NetworkError: it does not.
+    """
+    from xlapipe.devices.targets.network import network_named
+
+    network_named(text)
+    return text
+
+
 def add_scheduler_option(parser: argparse.ArgumentParser) -> None:
     """Adds the option that gives the compiles to a cluster."""
     parser.add_argument(
@@ -216,6 +240,7 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help=f"{GEMM_HELP}; default: %(default)s",
     )
+    add_network_option(parser)
     parser.add_argument(
         "--memory",
         metavar="SHARE|SIZE|usable[-SIZE]",
@@ -244,6 +269,7 @@ def compile_settings(
         tuning=options.tuning,
         timeout_seconds=options.timeout,
         topology=options.topology,
+        network=getattr(options, "network", None),
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},

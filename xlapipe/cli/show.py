@@ -4,7 +4,13 @@ import argparse
 import os
 from pathlib import Path
 
-from xlapipe.cli.options import PATH_HELP, Commands, at_least_one, target_names
+from xlapipe.cli.options import (
+    PATH_HELP,
+    Commands,
+    add_network_option,
+    at_least_one,
+    target_names,
+)
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
 from xlapipe.errors import XlapipeError
 
@@ -70,6 +76,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="with --time: a GPU of `xlapipe targets`; default: the dump's",
     )
+    add_network_option(show)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -95,7 +102,13 @@ def _show(options: argparse.Namespace) -> int:
         return 0
     # The threads that numpy starts take longer than the small systems that it solves here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    times = TimeOptions(options.target, options.calibration, options.trips, options.timed)
+    times = TimeOptions(
+        options.target,
+        options.calibration,
+        options.trips,
+        options.timed,
+        options.network,
+    )
     subject = open_subject(path, times)
     shown = ShowOptions(
         allocations=options.allocations,

@@ -11,6 +11,7 @@ from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import NVIDIA, Platform, platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.device_topology import DeviceTopology
+from xlapipe.devices.targets.network import Network
 from xlapipe.devices.targets.target import Target
 from xlapipe.dump.autotune_lock import AutotuneLock
 from xlapipe.registry import WorkloadReference
@@ -54,6 +55,7 @@ class Job:
         generated code, which comes after buffer assignment and changes no plan.
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
         the workload's mesh.
+      network: between the devices, for predicted times; None for the usual one of the device.
       options: XLA options beyond those of the workload and of the policy; they override both.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       memory_fraction: the share of the device's memory that the process may use.
@@ -75,6 +77,7 @@ class Job:
     cache_folder: Path | None = None
     plan_only: bool = False
     topology: DeviceTopology | None = None
+    network: Network | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     memory_fraction: float = DEFAULT_MEMORY_FRACTION

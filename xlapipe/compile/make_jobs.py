@@ -17,6 +17,7 @@ from xlapipe.devices.environment.cache_folder import cache_folder
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import catalogue, target_named
 from xlapipe.devices.targets.device_topology import DeviceTopology, parse_topology
+from xlapipe.devices.targets.network import network_stated
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_from_file
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
@@ -40,6 +41,7 @@ class CompileSettings:
       tuning: where autotune results come from; None for what the project states, else `auto`.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
         workload's mesh.
+      network: between the devices, as `network_stated` takes it; None for the project's.
       options: extra XLA options.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       python: the interpreter of another environment; see `Job`.
@@ -57,6 +59,7 @@ class CompileSettings:
     tuning: Tuning | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     topology: str | None = None
+    network: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     python: Path | None = None
@@ -102,6 +105,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
         target = target_named(settings.target or DEFAULT_TARGET)
     _refuse_options_of_gpus(target, settings)
     topology = _topology(target, settings)
+    network = network_stated(settings.network, settings.project or Path.cwd())
     jobs = [
         Job(
             reference=reference,
@@ -110,6 +114,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
             timeout_seconds=settings.timeout_seconds,
             tune=settings.tuning is Tuned.TUNE,
             topology=topology,
+            network=network,
             options=settings.options,
             without_xla_patches=settings.without_xla_patches,
             python=settings.python,

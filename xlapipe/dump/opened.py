@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, STAGE_TITLES
 from xlapipe.devices.targets.device import Device
+from xlapipe.devices.targets.network import network_stated
 from xlapipe.dump.dump import PLAN, Dump, read_file
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.readers.file_contents import read_bytes, read_source
@@ -52,6 +53,7 @@ class Opened:
       calibration: for predicted times; by default that of the target in `xlapipe.time.predict`.
       unknown_trips: trips of each loop whose number the plan does not state.
       timed: seconds of a launch of kernels that ran before; see `xlapipe.report.timed_kernels`.
+      network: between the GPUs, as `network_stated` takes it.
       given_name: for people, where the path is not.
     """
 
@@ -62,6 +64,7 @@ class Opened:
     calibration: Calibration | None = None
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
+    network: str | None = None
     given_name: str = ""
 
     @classmethod
@@ -118,6 +121,7 @@ class Opened:
             self.calibration,
             self.unknown_trips,
             self.timed,
+            network_stated(self.network, Path.cwd()),
         )
 
     @property

@@ -1,7 +1,9 @@
 """Expectations of what a step must cost: bytes, reads, launches, least time, and what bounds it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from xlapipe.devices.targets.network import network_stated
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.missing_parts import no_module
@@ -272,4 +274,4 @@ def _study_on(program: Program, target: str | None) -> tuple[Study | None, Viola
             f"target {name!r}" if name is not None else "a dump that does not name its target",
             advice="name one with target=…; `xlapipe targets` lists them",
         )
-    return Study(program.plan, device), None
+    return Study(program.plan, device, network=network_stated(None, Path.cwd())), None

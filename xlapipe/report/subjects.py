@@ -143,12 +143,14 @@ class TimeOptions:
       timed: a folder of dumps with time records, whose kernels are known; None for none.
       calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
       trips: trips of each loop whose number of trips is unknown; None for 1.
+      network: between the GPUs, by name or described; None for the project's.
     """
 
     target: str | None = None
     calibration: Path | None = None
     trips: int | None = None
     timed: Path | None = None
+    network: str | None = None
 
 
 def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = "") -> Subject:

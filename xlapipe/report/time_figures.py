@@ -20,7 +20,7 @@ class TimeRow:
       flops: flops of all types; None if unknown.
       measured_seconds: None if nothing was measured.
       predicted_seconds: None without a prediction.
-      basis: basis of the prediction: `timed`, `calibrated`, `scaled` or `assumed`.
+      basis: basis of the prediction, as in `KernelTime`.
       stated: whether bytes and operations are the author's statement.
     """
 
@@ -51,12 +51,16 @@ class AboutPrediction:
       scaled_from: the GPU that was timed, if another than `device`.
       assumptions: what is not known, in words.
       basis_seconds: predicted seconds of kernels by basis.
+      network: between the GPUs, in words; empty for a step without collectives.
+      mfu: model FLOPs utilisation; None if the time or a peak is unknown.
     """
 
     device: str
     scaled_from: str | None
     assumptions: tuple[str, ...]
     basis_seconds: Mapping[str, float]
+    network: str
+    mfu: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from xlapipe.errors import XlapipeError
 from xlapipe.report.time_lines import microseconds
+from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.predict import Prediction
 from xlapipe.time.predict.kernel_time import TIMED
 
@@ -32,6 +33,7 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
         f"{microseconds(launch.seconds)} each ({launch.basis})"
     )
     yield f"  kind: {work.kind}" + (f", {work.what}" if work.what else "")
+    yield from (f"  {line}" for line in prediction.exchanges.get(name, ()))
     for part in launch.parts:
         yield f"  {microseconds(part.seconds)}  {part.reason}"
     if launch.nearest:
@@ -41,7 +43,7 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
         )
         if launch.in_a_step != 1:
             yield f"  × {launch.in_a_step:.2f}  as kernels that XLA emits take longer in a step"
-    elif launch.basis != TIMED:
+    elif launch.basis not in (TIMED, TABLE, DATASHEET):
         yield f"  × {launch.ratio:.2f}  assumed: the calibration has no kernel of this kind"
     if kernel.at_floor:
         yield "  raised to the floor"

@@ -141,7 +141,7 @@ def planned_memory(
         target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=budget.share
     )
     rematerialised = rematerialised_names(compiled.plan)
-    study = Study(compiled.plan, device_of_config(compiled.config_text))
+    study = Study(compiled.plan, device_of_config(compiled.config_text), network=job.network)
     cost, prediction = study.cost, study.prediction
     order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
@@ -187,6 +187,21 @@ SMALL_MARGIN = (
     "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … --target "
     "attached --tuning tune`) makes the plan the device's"
 )
+
+
+def networks(plans: Sequence[PlannedMemory]) -> tuple[str, ...]:
+    """The networks that times of plans were predicted for, in words."""
+    texts = (plan.predicted.network for plan in plans if plan.predicted is not None)
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def mfu_text(mfu: float | None) -> str:
+    """A cell of model FLOPs utilisation.
+
+    >>> mfu_text(0.4149), mfu_text(None)
+    ('41.5 %', '-')
+    """
+    return "-" if mfu is None else f"{100 * mfu:.1f} %"
 
 
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:

@@ -17,18 +17,19 @@ _LITE = re.compile(r"\b(v\d)lite(?:pod)?")
 _USUAL = ("h100_sxm", "a100_sxm_80")
 # How far a number of gigabytes, of either kind, may be from the device's memory.
 _MEMORY_ERROR = 0.06
-# Words before a GPU's name, and the unit of its memory.
-_FILLERS = {"nvidia", "tesla", "geforce", "quadro", "gb", "g"}
+# Words before a GPU's name, and the unit of its memory, whose short form may also end a name: A10G.
+_FILLERS = {"nvidia", "tesla", "geforce", "quadro", "gb"}
+_GIGABYTES = re.compile(r"(?<=[\s_-])(\d+)g\b")
 _OLDEST = 7.5
 # Compute capabilities of GPUs that the catalogue may lack, to name the nearest that it has.
 _CAPABILITIES = {
-    "7.5": "t4 rtx2080 2080 2080ti rtx2080ti",
+    "7.5": "rtx2080 2080 2080ti rtx2080ti",
     "8.0": "a30 a800",
-    "8.6": "a2 a10 a10g a16 a40 a5000 rtx3080 3080 rtx3090 3090 3090ti rtx3090ti",
-    "8.9": "l4 l20 l40 l40s rtx4060 4060 rtx4070 4070 rtx4080 4080 rtx4090 4090 4090d rtx6000ada",
-    "9.0": "h20 h800 h100nvl gh200",
+    "8.6": "a2 a10g a16 a40 a5000 rtx3080 3080 rtx3090 3090 3090ti rtx3090ti",
+    "8.9": "l20 l40 rtx4060 4060 rtx4070 4070 rtx4080 4080 4090d rtx4090d rtx6000ada",
+    "9.0": "h20 h800 h100nvl",
     "10.0": "b100 b200nvl",
-    "12.0": "rtx5070 5070 rtx5080 5080 rtx5090 5090 rtx5000pro",
+    "12.0": "rtx5070 5070 rtx5080 5080 5090d rtx5090d rtx5000pro",
     "12.1": "gb10 dgxspark spark",
 }
 
@@ -70,7 +71,7 @@ def meant(text: str, rows: Mapping[str, Named]) -> Meant:
     """
     if text in rows:
         return Meant(text)
-    plain = _LITE.sub(r"\1e", _SOCKET.sub("sxm ", text.lower()))
+    plain = _LITE.sub(r"\1e", _SOCKET.sub("sxm ", _GIGABYTES.sub(r"\1", text.lower())))
     parts = set(_PARTS.findall(plain)) - _FILLERS
     matches = [name for name, row in rows.items() if parts and _fits(parts, row)]
     usual = [name for name in matches if name in _USUAL] or matches
@@ -80,7 +81,7 @@ def meant(text: str, rows: Mapping[str, Named]) -> Meant:
 
 
 def _fits(parts: set[str], row: Named) -> bool:
-    family = set(_PARTS.findall(row.name.split("_")[0])) - {"tpu"}
+    family = set(_PARTS.findall(row.name.split("_")[0])) - {"tpu", "rtx"}
     if not row.compute_capability and parts & {"trillium", "ironwood"}:
         family = parts
     own = set(_PARTS.findall(f"{row.name} {row.description}".lower()))

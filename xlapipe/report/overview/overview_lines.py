@@ -249,10 +249,13 @@ def _time(overview: Overview) -> Iterator[str]:
         most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
         least = f"at least {seconds_text(floor)}" + (f" ({most})" if most else "")
     bound = prediction.at_least_seconds if prediction is not None else None
+    network = ""
+    if prediction is not None and prediction.network:
+        network = f", network {prediction.network_name}"
     if bound is not None:
-        yield f"Time: at least {seconds_text(bound)}: a part is not counted (--time)"
+        yield f"Time: at least {seconds_text(bound)}: a part is not counted (--time){network}"
     elif prediction is not None:
-        yield f"Time: {_predicted_text(prediction)}, {least}"
+        yield f"Time: {_predicted_text(prediction)}, {least}{network}"
     elif least:
         yield f"Time: {least}"
 

@@ -102,6 +102,7 @@ def choose(
     search: SearchSettings | None = None,
     budget_minutes: float | None = None,
     compiles: int | None = None,
+    prices: Mapping[str, float] | None = None,
     on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None,
 ) -> Choice:
     """Compiles forms of a step, and chooses the fastest one that fits each target.
@@ -117,6 +118,7 @@ def choose(
         otherwise `targets` is the name of the config.
       budget_minutes: no compile starts after so many minutes.
       compiles: the largest number of compiles.
+      prices: of one device for an hour, by target, in any currency.
       on_done: called with each row, or the error of its compile.
 
     Raises:
@@ -136,6 +138,7 @@ def choose(
         compiles,
         None if budget_minutes is None else time.monotonic() + 60 * budget_minutes,
         on_done,
+        prices=prices or {},
     )
     rounds = _Search(compiled, changes or Changes(), bases, len(bases) // len(targets))
     interrupt: KeyboardInterrupt | None = None

@@ -29,6 +29,7 @@ class Compiles:
       left_out: number of candidates that the budget did not allow.
       unchanged: digest of the step as written, by arguments as text; compiles of changes refuse a
         step that is traced to another one.
+      prices: of one device for an hour, by target.
     """
 
     search: SearchSettings
@@ -40,6 +41,7 @@ class Compiles:
     failed: list[tuple[Candidate, XlapipeError]] = field(default_factory=list)
     left_out: int = 0
     unchanged: dict[str, str] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ended(self) -> tuple[Candidate, ...]:
@@ -101,7 +103,9 @@ class Compiles:
             self.on_done(candidate, outcome)
             return
         items = items_of(candidate, self.maximise) if self.maximise is not None else None
-        self.rows.append(ChoiceRow(candidate, outcome, items, number))
+        self.rows.append(
+            ChoiceRow(candidate, outcome, items, number, price=self.prices.get(candidate.target))
+        )
         self.on_done(candidate, self.rows[-1])
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:

@@ -1,7 +1,9 @@
 """Rows of compiled candidates, and which of them is chosen."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from xlapipe.report.records import named
@@ -17,6 +19,7 @@ class ChoiceRow:
       items: the value of the argument to maximise; None without one.
       number: in the order in which candidates were given.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
+      price: of one device for an hour; None if unknown.
     """
 
     candidate: Candidate
@@ -24,6 +27,20 @@ class ChoiceRow:
     items: float | None
     number: int = 0
     chosen: bool = False
+    price: float | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices that run the step: hosts and GPUs, or sides of a grid and slices, multiplied."""
+        return prod(map(int, re.findall(r"\d+", self.memory.topology or "1")))
+
+    @property
+    def cost_per_million(self) -> float | None:
+        """Price of a million items, or of a million steps; None if the time or price is unknown."""
+        seconds = self.seconds_per_item
+        if seconds is None or self.price is None:
+            return None
+        return 1e6 * seconds * self.devices * self.price / 3600
 
     @property
     def seconds_per_item(self) -> float | None:
@@ -58,9 +75,14 @@ class ChoiceRow:
             **{
                 f"predicted_{name}": value
                 for name, value in named(
-                    memory.predicted, "seconds", "at_least_seconds", "low_seconds", "high_seconds"
+                    memory.predicted,
+                    *("seconds", "at_least_seconds", "low_seconds", "high_seconds"),
+                    *("mfu", "network"),
                 ).items()
             },
+            "price_per_hour": self.price,
+            "devices": self.devices,
+            "cost_per_million": self.cost_per_million,
             "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
             "rematerialised_by_xla": memory.rematerialised,
             "fits": memory.fits,

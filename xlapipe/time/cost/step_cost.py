@@ -12,15 +12,16 @@ from functools import cached_property
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.device import Device
+from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
+from xlapipe.time.collectives.layout import least_seconds, spans_hosts
 from xlapipe.time.cost.elements import array_of
 from xlapipe.time.cost.estimate import estimate_of, estimates_of
 from xlapipe.time.cost.flops import VECTOR, Flops
-from xlapipe.time.cost.hosts import spans_hosts
 from xlapipe.time.cost.residency import Residency
 from xlapipe.time.cost.schedule import (
     SEPARATE_FIRST_TRIPS,
@@ -192,11 +193,14 @@ class StepCost:
         return seconds
 
 
-def step_cost(plan: Plan, device: Device | None = None) -> StepCost | None:
+def step_cost(
+    plan: Plan, device: Device | None = None, network: Network | None = None
+) -> StepCost | None:
     """The cost of one step of a plan.
 
     Args:
       device: that runs it; None if unknown, which leaves out floors and cached bytes.
+      network: that the user states, whose NICs bound collectives between hosts.
 
     Returns:
       None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
@@ -208,7 +212,7 @@ def step_cost(plan: Plan, device: Device | None = None) -> StepCost | None:
         or platform_named(plan.platform).kernels_use_chip_memory
     ):
         return None
-    return _Walk(plan, device).cost()
+    return _Walk(plan, device, network).cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +244,11 @@ class _Totals:
 class _Walk:
     """Walk over the kernels in order: those of loops twice, except in deeply nested loops."""
 
-    def __init__(self, plan: Plan, device: Device | None) -> None:
+    def __init__(self, plan: Plan, device: Device | None, network: Network | None) -> None:
         assert plan.module is not None
         self._plan = plan
         self._device = device
+        self._network = network
         self._nodes = schedule_of(plan.module)
         self._cache = Residency(device.l2_bytes if device is not None else 0)
         self._depth = 0
@@ -409,17 +414,25 @@ class _Walk:
             peak = device.vector_flops if element_type == VECTOR else device.peak_of(element_type)
             compute += flops / peak if peak else 0.0
         collective = self._collectives.get(kernel.name)
-        link = 0.0
-        # Between hosts, the link within a host is not the bottleneck.
-        inside = collective is not None and not spans_hosts(collective, self._plan.topology)
-        if inside and collective is not None and device.link_bandwidth:
-            link = _link_bytes(collective) / device.link_bandwidth
+        link = 0.0 if collective is None else self._link_seconds(collective, device)
         return replace(
             kernel,
             memory_seconds=(kernel.touched_bytes - kernel.cached_bytes) / device.bandwidth,
             compute_seconds=compute,
             link_seconds=link,
         )
+
+    def _link_seconds(self, collective: Collective, device: Device) -> float:
+        """The least that links need; within a host, those of the GPU."""
+        topology, network = self._plan.topology, self._network
+        if network is not None:
+            seconds = least_seconds(collective, topology, network)
+            if seconds or network.link_bytes_per_second:
+                return seconds
+        # Between hosts, the link within a host is not the bottleneck.
+        if spans_hosts(collective, topology) or not device.link_bandwidth:
+            return 0.0
+        return _link_bytes(collective) / device.link_bandwidth
 
 
 def _touched_by(collective: Collective) -> Touched:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from xlapipe.time.collectives.exchange import Exchange
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.calibration import Calibration, Constants
 from xlapipe.time.predict.convolutions import EngineWork
@@ -101,7 +102,7 @@ class KernelTime:
       parts: launch, first elements or tiles, first read from memory, the longest of bytes,
         operations and threads, and what blocks and L1 cache lines add to it.
       ratio: time of similar timed kernels as a multiple of the sum of the parts.
-      basis: `calibrated`, `scaled`, `assumed` or `timed`.
+      basis: `timed`, `calibrated`, `table`, `scaled`, `datasheet` or `assumed`.
       spread: standard deviation of the logarithm of the ratio.
       launches: number of kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
@@ -318,6 +319,12 @@ def measured_time(seconds: float) -> KernelTime:
     """The time of a kernel that was timed before."""
     # The median difference of equal kernels of two sessions is 1 %, and some differ by more.
     return KernelTime(seconds, (Part(seconds, "timed before"),), 1.0, TIMED, 0.03)
+
+
+def exchange_time(exchange: Exchange) -> KernelTime:
+    """The time of a collective that no calibration has."""
+    parts = tuple(Part(seconds, reason) for seconds, reason in exchange.parts)
+    return KernelTime(exchange.seconds, parts, 1.0, exchange.basis, exchange.spread)
 
 
 def least_time(floor_seconds: float, constants: Constants) -> KernelTime:

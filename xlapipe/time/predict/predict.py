@@ -4,9 +4,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from xlapipe.devices.targets.network import Network
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
+from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
+from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import KernelCost, StepCost
 from xlapipe.time.predict.calibration import Calibration
@@ -17,6 +20,7 @@ from xlapipe.time.predict.kernel_time import (
     SCALED,
     TIMED,
     KernelTime,
+    exchange_time,
     least_time,
     measured_time,
     time_of,
@@ -24,7 +28,7 @@ from xlapipe.time.predict.kernel_time import (
 from xlapipe.time.predict.kernel_work import touches_host, work_of
 from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 from xlapipe.time.predict.product_work import is_untuned
-from xlapipe.time.predict.unmodelled import sentences, unmodelled
+from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
 
 # Kernels of the command buffer with which `graph_interval_seconds` was measured.
@@ -43,6 +47,8 @@ _PROGRAM_SPREAD = 0.3
 # NVIDIA: ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0. It is added, not combined as
 # squares: a GPU that is slower than its datasheet is so in all kernels of a program.
 _SCALED_SPREAD = 0.36
+# Part of the op_names of what jax.checkpoint computes again.
+_COMPUTED_AGAIN = "rematted_computation"
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
 
@@ -80,6 +86,10 @@ class Prediction:
       device: GPU of the prediction; scaled_from: the GPU that was timed, if another.
       assumptions: what is unknown, in words.
       uncounted: assumptions because of which the step may take many times as long.
+      network: between the GPUs, in words; empty for a step without collectives.
+      exchanges: groups, links and bytes of collectives, as lines of text, by instruction.
+      peak_seconds: of the step's products and convolutions at the peak of their types, without
+        those that are computed again; None if a peak is unknown.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -92,6 +102,9 @@ class Prediction:
     scaled_from: str | None
     assumptions: tuple[str, ...]
     uncounted: tuple[str, ...]
+    network: str = ""
+    exchanges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    peak_seconds: float | None = None
 
     @property
     def text(self) -> str:
@@ -99,6 +112,19 @@ class Prediction:
         if self.seconds is None:
             return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
         return f"{self.seconds * 1e6:,.1f} µs"
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation: the share of the peak that the step's operations reach."""
+        if not self.seconds or self.peak_seconds is None:
+            return None
+        return self.peak_seconds / self.seconds
+
+    @property
+    def network_name(self) -> str:
+        """The network's name, and whether it is assumed."""
+        name = self.network.partition(":")[0]
+        return f"{name} (assumed)" if "(assumed" in self.network else name
 
     @property
     def kernel_seconds(self) -> float:
@@ -113,6 +139,7 @@ def predict(
     *,
     unknown_trips: int | None = None,
     timed: Mapping[str, float] | None = None,
+    network: Network | None = None,
 ) -> Prediction:
     """Predict the time of a step that runs after an identical one.
 
@@ -121,8 +148,9 @@ def predict(
       unknown_trips: trips of each loop whose number the plan does not state; by default those
         that the workload states.
       timed: seconds of a launch of kernels that ran before, by `fingerprint`.
+      network: between the GPUs; by default the usual one of the GPU, if there is one.
     """
-    return _Predictor(plan, cost, calibration, unknown_trips, timed or {}).run()
+    return _Predictor(plan, cost, calibration, unknown_trips, timed or {}, network).run()
 
 
 @dataclass
@@ -178,6 +206,7 @@ class _Predictor:
         calibration: Calibration,
         unknown_trips: int | None,
         timed: Mapping[str, float],
+        network: Network | None,
     ) -> None:
         assert plan.module is not None
         self._plan = plan
@@ -202,7 +231,7 @@ class _Predictor:
             for instruction in computation.instructions
             if instruction.opcode.endswith("-start")
         }
-        self._unmodelled = unmodelled(plan, calibration)
+        self._exchanges = exchanges_of(plan, cost.device, network, calibration)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._assumptions: dict[str, None] = {}
@@ -250,8 +279,10 @@ class _Predictor:
                 f"a library is called {times}, in ways that were not timed ({names}): the least "
                 "that this needs is counted"
             ] = None
-        self._uncounted |= dict.fromkeys(sentences(self._plan, self._unmodelled))
-        others = [k for k in assumed if k not in calls and k.name not in self._unmodelled]
+        exchanges = self._exchanges
+        self._uncounted |= dict.fromkeys(sentences(self._plan, exchanges.unknown))
+        self._assumptions |= dict.fromkeys(sentences(self._plan, exchanges.assumed))
+        others = [k for k in assumed if k not in calls and k.name not in exchanges.unknown]
         unknown = sum(k.seconds for k in others)
         if unknown:
             kinds = sorted({k.work.kind for k in others})
@@ -286,7 +317,25 @@ class _Predictor:
             scaled_from=self._calibration.scaled_from,
             assumptions=(*self._uncounted, *self._assumptions),
             uncounted=tuple(self._uncounted),
+            network=exchanges.network,
+            exchanges=exchanges.described,
+            peak_seconds=self._peak_seconds(kernels),
         )
+
+    def _peak_seconds(self, kernels: Sequence[PredictedKernel]) -> float | None:
+        """Seconds of the operations that the model needs, at the peak of each type."""
+        device, seconds = self._cost.device, 0.0
+        for kernel in kernels:
+            cost = self._cost.one_launch[kernel.name][0]
+            again = _COMPUTED_AGAIN in (cost.op_name or "") or ".remat" in kernel.name
+            for element_type, flops in (cost.flops or {}).items():
+                if element_type == VECTOR or again or not flops:
+                    continue
+                peak = device.peak_of(element_type) if device is not None else None
+                if not peak:
+                    return None
+                seconds += kernel.launches * flops / peak
+        return seconds
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
         """State how much longer scatters take if rows contend, which depends on the data."""
@@ -510,8 +559,10 @@ class _Predictor:
         key = (id(work), launch.cached_bytes, launch.graph is not None)
         if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
             return measured_time(seconds)
-        if key not in self._times and name in self._unmodelled:
+        if key not in self._times and name in self._exchanges.unknown:
             self._times[key] = least_time(self._floors[name], self._calibration.constants)
+        if key not in self._times and name in self._exchanges.times:
+            self._times[key] = exchange_time(self._exchanges.times[name])
         if key not in self._times:
             in_graph = launch.graph is not None
             time = time_of(work, launch.cached_bytes, in_graph, self._calibration)
@@ -548,7 +599,7 @@ def _floor_of_a_launch(kernel: KernelCost) -> float:
 
 def basis_of(prediction: Prediction) -> dict[str, float]:
     """Seconds of the kernels by basis, e.g. `calibrated`."""
-    seconds = dict.fromkeys((TIMED, CALIBRATED, SCALED, ASSUMED), 0.0)
+    seconds = dict.fromkeys((TIMED, CALIBRATED, TABLE, SCALED, DATASHEET, ASSUMED), 0.0)
     for kernel in prediction.kernels:
         seconds[kernel.launch.basis] += kernel.seconds
     return seconds

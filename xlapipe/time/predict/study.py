@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
+from xlapipe.devices.targets.network import Network
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.step_cost import StepCost, step_cost
 from xlapipe.time.predict.calibration import Calibration
@@ -19,7 +20,7 @@ class Study:
     Attributes:
       device: None if unknown, which leaves out floors and the prediction.
       calibration: of the user; by default the one in this package for the device.
-      unknown_trips, timed: as for `predict`.
+      unknown_trips, timed, network: as for `predict`.
     """
 
     plan: Plan
@@ -27,11 +28,12 @@ class Study:
     calibration: Calibration | None = None
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
+    network: Network | None = None
 
     @cached_property
     def cost(self) -> StepCost | None:
         """The cost; None if the dump has no complete HLO module, and for a TPU."""
-        return step_cost(self.plan, self.device)
+        return step_cost(self.plan, self.device, self.network)
 
     @cached_property
     def prediction(self) -> Prediction | None:
@@ -51,6 +53,7 @@ class Study:
             calibration,
             unknown_trips=self.unknown_trips,
             timed=self.timed,
+            network=self.network,
         )
 
 

@@ -1,27 +1,84 @@
-"""Collectives without a known time: between hosts, or among an untimed number of GPUs."""
+"""Collectives that the calibration has no time of: from tables and datasheets, or bounds alone."""
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from xlapipe.devices.targets.topology import Topology
+from xlapipe.devices.targets.device import Device
+from xlapipe.devices.targets.network import Network, usual_network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.wording import counted
-from xlapipe.time.cost.hosts import spans_hosts
+from xlapipe.time.collectives.exchange import Exchange, describe, exchange_of
+from xlapipe.time.collectives.layout import layout_of
 from xlapipe.time.predict.calibration import Calibration
 
+_ONE_HOST = Network(gpus_per_domain=8, nic_bytes_per_second=1e6)
 
-def unmodelled(plan: Plan, calibration: Calibration) -> Mapping[str, str]:
-    """Why the calibration has no time for a collective, by instruction."""
-    reasons = {
-        collective.instruction: _reason(collective, plan.topology, calibration)
-        for collective in plan.collectives or ()
+
+@dataclass(frozen=True)
+class Exchanges:
+    """The collectives of a plan over a network, by instruction.
+
+    Attributes:
+      network: in words, for screens; empty for a plan without collectives.
+      times: of those that no calibration has.
+      unknown: why others have no time.
+      described: groups, links and bytes of each.
+    """
+
+    network: str
+    times: Mapping[str, Exchange]
+    unknown: Mapping[str, str]
+    described: Mapping[str, tuple[str, ...]]
+
+    @property
+    def assumed(self) -> Mapping[str, str]:
+        """What the times rest on, in words."""
+        return {name: time.assumption for name, time in self.times.items() if time.assumption}
+
+
+def exchanges_of(
+    plan: Plan, device: Device | None, network: Network | None, calibration: Calibration
+) -> Exchanges:
+    """The collectives of a plan.
+
+    Args:
+      network: None for the usual one of the GPU, if there is one.
+    """
+    collectives = plan.collectives or ()
+    if not collectives or device is None:
+        return Exchanges("", {}, {item.instruction: _NO_DEVICE for item in collectives}, {})
+    network = network or usual_network(device.row)
+    times: dict[str, Exchange] = {}
+    unknown: dict[str, str] = {}
+    for item in collectives:
+        if _is_timed(item, plan.topology, network, calibration):
+            continue
+        reason = _reason(item, plan.topology, device, network)
+        time = exchange_of(item, plan.topology, device, network or _ONE_HOST)
+        if reason or time is None:
+            unknown[item.instruction] = reason or _BYTES
+        else:
+            times[item.instruction] = time
+    described = {
+        item.instruction: describe(item, plan.topology, device, network or _ONE_HOST)
+        for item in collectives
     }
-    return {name: reason for name, reason in reasons.items() if reason}
+    text = network.text(device.link_bandwidth) if network is not None else _NOT_KNOWN
+    return Exchanges(text, times, unknown, described)
+
+
+_NO_DEVICE = "on a GPU whose links are unknown: the least that memory needs is counted"
+_BYTES = (
+    "of which the bytes depend on data, or the groups are unknown: the least that memory needs is "
+    "counted"
+)
+_NOT_KNOWN = "not stated; --network names one"
 
 
 def sentences(plan: Plan, reasons: Mapping[str, str]) -> list[str]:
-    """The same as text for users: one sentence for all collectives with the same reason."""
+    """Reasons by instruction as text for users: one sentence for all collectives with the same."""
     kinds: dict[str, Counter[str]] = {}
     for collective in plan.collectives or ():
         if (reason := reasons.get(collective.instruction)) is not None:
@@ -32,29 +89,48 @@ def sentences(plan: Plan, reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _reason(collective: Collective, topology: str | None, calibration: Calibration) -> str:
-    across = spans_hosts(collective, topology)
-    if across:
+def _is_timed(
+    collective: Collective,
+    topology: str | None,
+    network: Network | None,
+    calibration: Calibration,
+) -> bool:
+    """Whether the calibration has collectives among this number of such GPUs of one host."""
+    if network is not None and network.link_bytes_per_second and not network.assumed:
+        return False
+    layout = layout_of(collective, topology, network or _ONE_HOST)
+    if (
+        topology is None
+        or layout is None
+        or layout.domains > 1
+        or not calibration.times_collectives
+    ):
+        return False
+    devices = layout.gpus
+    if collective.source_target_pairs:
+        devices = len({device for pair in collective.source_target_pairs for device in pair})
+    return devices == calibration.collective_gpus
+
+
+def _reason(
+    collective: Collective, topology: str | None, device: Device, network: Network | None
+) -> str:
+    """Why a collective has no time; empty if it has one."""
+    stated = network is not None and not network.assumed
+    if topology is None and not stated:
+        return (
+            "among GPUs of which the dump does not state the hosts: the least that the links "
+            "within a host need is counted; fix: --network states hosts and links"
+        )
+    layout = layout_of(collective, topology, network or _ONE_HOST)
+    if network is None and layout is not None and layout.domains > 1:
         return (
             f"between hosts ({topology}), whose network is unknown: the least that memory needs is "
-            "counted, and nothing for the network"
+            "counted, and nothing for the network; fix: --network names it"
         )
-    least = "the least that the links within a host need is counted"
-    if across is None:
-        return f"among GPUs of which the dump does not state the hosts: {least}"
-    devices, timed = _devices(collective, topology), calibration.collective_gpus
-    if devices == timed and calibration.times_collectives:
-        return ""
-    text = f"among {devices} {calibration.device}: " if devices else "among some GPUs: "
-    if not calibration.times_collectives:
-        return f"{text}on this GPU none was timed, and {least}"
-    return f"{text}they were timed among {timed}, and {least}"
-
-
-def _devices(collective: Collective, topology: str | None) -> int | None:
-    """GPUs that exchange data with each other; None for groups of different sizes."""
-    if collective.source_target_pairs:
-        return len({device for pair in collective.source_target_pairs for device in pair})
-    if collective.replica_groups:
-        return collective.group_size
-    return Topology.parse(topology).device_count if topology is not None else None
+    if not (device.link_bandwidth or (network is not None and network.link_bytes_per_second)):
+        return (
+            f"among {device.name}, whose links are unknown: the least that memory needs is "
+            "counted; fix: --network states them"
+        )
+    return ""

@@ -1,0 +1,210 @@
+"""Networks: names, descriptions, and collectives laid over them, compared with sums by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.devices.targets.network import (
+    Network,
+    network_named,
+    network_stated,
+    networks,
+    usual_network,
+)
+from xlapipe.errors import NetworkError
+from xlapipe.plans.collectives import Collective
+from xlapipe.time.collectives.exchange import describe, exchange_of
+from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
+from xlapipe.time.collectives.measured import measured_curves, parse_curves, seconds_among
+
+MB = 1_000_000
+H100 = device_of_target("h100_sxm")
+
+
+def collective(kind: str, groups: str, operand: int, result: int) -> Collective:
+    """A collective of bytes."""
+    where = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
+    more = {"all-gather": ", dimensions={0}", "all-to-all": ", dimensions={0}"}.get(kind, "")
+    if kind in ("all-reduce", "reduce-scatter"):
+        more = ", to_apply=add" + ", dimensions={0}" * (kind == "reduce-scatter")
+    text = (
+        "HloModule step, is_scheduled=true\n"
+        "add {\n  a = u8[] parameter(0)\n  b = u8[] parameter(1)\n"
+        "  ROOT c = u8[] add(a, b)\n}\n"
+        f"ENTRY main {{\n  x = u8[{operand}]{{0}} parameter(0)\n"
+        f"  ROOT y = u8[{result}]{{0}} {kind}(x), {where}={groups}{more}\n}}\n"
+    )
+    (found,) = plan_of_text(text).collectives or ()
+    return found
+
+
+# Groups of a job on 8 hosts with 8 GPUs: all, and one GPU of each host, eight of them at once.
+_ALL, _RAILS = "[1,64]<=[64]", "[8,8]<=[8,8]T(1,0)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "groups", "operand", "result", "network", "seconds"),
+    [
+        # 2 × 7/8 × 400 MB over one NIC of 50 GB/s.
+        ("all-reduce", "8x1", "[1,8]<=[8]", 400 * MB, 400 * MB, "hgx-400g", 0.014),
+        # The same in eight groups at once, each with its own NIC.
+        ("all-reduce", "8x8", _RAILS, 400 * MB, 400 * MB, "hgx-400g", 0.014),
+        # Two GPUs share a NIC of 25 GB/s: 2 × 7/8 × 400 MB at 12.5 GB/s.
+        ("all-reduce", "8x8", _RAILS, 400 * MB, 400 * MB, "a3", 0.056),
+        # Alone, the group has the NIC of 25 GB/s for itself.
+        ("all-reduce", "8x1", "[1,8]<=[8]", 400 * MB, 400 * MB, "a3", 0.028),
+        # 2 × 63/64 × 640 MB over the 8 NICs of a host.
+        ("all-reduce", "8x8", _ALL, 640 * MB, 640 * MB, "hgx-400g", 0.00315),
+        # 15/16 × 320 MB over 8 NICs of 25 GB/s.
+        ("all-gather", "2x8", "[1,16]<=[16]", 20 * MB, 320 * MB, "dgx-a100", 0.0015),
+        ("reduce-scatter", "2x8", "[1,16]<=[16]", 320 * MB, 20 * MB, "dgx-a100", 0.0015),
+        # Each of 8 GPUs sends 8/16 of 160 MB to the other host, over 8 NICs of 25 GB/s.
+        ("all-to-all", "2x8", "[1,16]<=[16]", 160 * MB, 160 * MB, "dgx-a100", 0.0032),
+        # One pair between hosts, one NIC of 50 GB/s; the pair within a host is not slower.
+        ("collective-permute", "2x8", "{{0,8},{1,2}}", 100 * MB, 100 * MB, "hgx-400g", 0.002),
+        # Four NICs of 12.5 GB/s for 8 GPUs that all send 100 MB.
+        (
+            *("collective-permute", "2x8"),
+            "{{0,8},{1,9},{2,10},{3,11},{4,12},{5,13},{6,14},{7,15}}",
+            *(100 * MB, 100 * MB, "efa-p4d", 0.016),
+        ),
+    ],
+)
+def test_a_collective_between_hosts_costs_what_its_nics_cost(
+    kind: str,
+    topology: str,
+    groups: str,
+    operand: int,
+    result: int,
+    network: str,
+    seconds: float,
+) -> None:
+    found, over = collective(kind, groups, operand, result), network_named(network)
+    layout, size = layout_of(found, topology, over), size_of(found)
+    assert layout is not None and layout.nic_rate is not None and size is not None
+    assert leaving_bytes(kind, size, layout) / layout.nic_rate == pytest.approx(seconds)
+    assert H100 is not None
+    exchange = exchange_of(found, topology, H100, over)
+    assert exchange is not None
+    assert seconds <= exchange.seconds < 1.2 * seconds + 100e-6
+    assert 0 < least_seconds(found, topology, over) <= seconds * 1.0001
+    assert exchange.basis == "datasheet"
+
+
+def test_all_reduces_over_eight_hosts_take_at_least_their_bytes_over_the_slowest_link() -> None:
+    assert H100 is not None
+    for network in networks().values():
+        if network.gpus_per_domain > 8:
+            continue
+        found = collective("all-reduce", "[1,8]<=[8]", 64 * MB, 64 * MB)
+        exchange = exchange_of(found, "8x1", H100, network)
+        slowest = max(1.0, network.nics_per_gpu) * network.nic_bytes_per_second
+        assert exchange is not None
+        assert exchange.seconds >= 2 * 7 / 8 * 64 * MB / slowest
+
+
+def test_a_rack_of_72_is_one_domain() -> None:
+    found = collective("all-reduce", "[1,72]<=[72]", MB, MB)
+    for topology, domains in (("18x4", 1), ("9x8", 1), ("1x72", 1)):
+        layout = layout_of(found, topology, network_named("gb200-nvl72"))
+        assert layout is not None and layout.domains == domains
+    apart = layout_of(found, "9x8", network_named("hgx-400g"))
+    assert apart is not None and (apart.domains, apart.inside) == (9, 8)
+    four = collective("all-reduce", "[1,8]<=[8]", MB, MB)
+    half = layout_of(four, "2x4", network_named("hgx-400g"))
+    assert half is not None and half.domains == 2
+
+
+def test_why_names_groups_links_and_bytes() -> None:
+    assert H100 is not None
+    found = collective("all-reduce", _ALL, 640 * MB, 640 * MB)
+    lines = "\n".join(describe(found, "8x8", H100, network_named("hgx-400g")))
+    assert "64 GPUs in 8 domains, 8 in each" in lines
+    assert "NVLink at 450 GB/s: 1,120,000,000 B from each GPU" in lines
+    assert "NICs at 400 GB/s for the group: 1,260,000,000 B" in lines
+
+
+def test_measured_sizes_are_reproduced_and_numbers_between_lie_between() -> None:
+    curves = measured_curves()["h200"]["all-reduce"]
+    assert seconds_among(curves, 8, 134217728) == pytest.approx(curves[8].at(134217728))
+    two, three, four = (seconds_among(curves, count, 1 << 27) for count in (2, 3, 4))
+    assert two < three < four
+    assert curves[8].at(1 << 31) == pytest.approx(4 * curves[8].at(1 << 29))
+
+
+def test_every_row_names_a_gpu_and_a_known_link() -> None:
+    for name in measured_curves():
+        device = device_of_target(name)
+        assert device is not None and device.link_bandwidth
+        assert usual_network(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hgx400", "expected one of hgx-400g, .* did you mean hgx-400g"),
+        ("{gpus_per_domain = 0, nic_bytes_per_second = 5e9}", "gpus_per_domain: expected"),
+        ("{gpus_per_domain = 8}", "nic_bytes_per_second: expected a value, found none"),
+        ("{gpus_per_domain = 8, nic_bytes = 5e9}", "found 'nic_bytes'"),
+        ("{gpus_per_domain = 8, nic_bytes_per_second = nan}", "nic_bytes_per_second"),
+        ("{gpus_per_domain", "expected a table of TOML"),
+        ("", "unknown network ''"),
+    ],
+)
+def test_an_unknown_or_damaged_network_is_refused(text: str, message: str) -> None:
+    with pytest.raises(NetworkError, match=message):
+        network_named(text)
+
+
+def test_a_project_states_its_network(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    assert network_stated("efa", tmp_path) == networks()["efa"]
+    file.write_text('[tool.xlapipe]\nnetwork = "dgx-a100"\n')
+    assert network_stated(None, tmp_path) == networks()["dgx-a100"]
+    file.write_text(
+        "[tool.xlapipe]\nnetwork = {gpus_per_domain = 4, nic_bytes_per_second = 25e9}\n"
+    )
+    assert network_stated(None, tmp_path) == Network(4, 25e9)
+    for value, message in (('"x"', "unknown network 'x'"), ("3", "expected"), ("{}", "found none")):
+        file.write_text(f"[tool.xlapipe]\nnetwork = {value}\n")
+        with pytest.raises(
+            NetworkError, match=f"pyproject.toml: tool.xlapipe.network: .*{message}"
+        ):
+            network_stated(None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "message"),
+    [
+        (1, "{}", "measured: line 1: source: expected a value"),
+        (1, '{"source": "a", "licence": "b", "bytes": [4, 2]}', "line 1: bytes: expected sizes"),
+        (2, '{"gpu": "h200"', "line 2: expected JSON"),
+        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1]}', "line 2: us: expected"),
+        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1, -2]}', "line 2: us"),
+        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 1, "us": [1, 2]}', "line 2: gpus"),
+    ],
+)
+def test_a_damaged_table_is_refused_by_name_and_line(number: int, line: str, message: str) -> None:
+    lines = [
+        '{"source": "a", "licence": "b", "bytes": [2, 4]}',
+        '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1, 2]}',
+    ]
+    assert parse_curves("\n".join(lines), where="measured")
+    lines[number - 1] = line
+    with pytest.raises(NetworkError, match=message):
+        parse_curves("\n".join(lines), where="measured")
+
+
+def test_a_network_with_other_links_replaces_those_of_the_gpu() -> None:
+    assert H100 is not None
+    found = collective("all-reduce", "[1,8]<=[8]", 64 * MB, 64 * MB)
+    own = exchange_of(found, "1x8", H100, network_named("hgx-400g"))
+    pcie = exchange_of(found, "1x8", H100, network_named("pcie5"))
+    half = replace(network_named("hgx-400g"), link_bytes_per_second=225e9)
+    slower = exchange_of(found, "1x8", H100, half)
+    assert own is not None and pcie is not None and slower is not None
+    assert (own.basis, pcie.basis, slower.basis) == ("table", "datasheet", "datasheet")
+    assert own.seconds < slower.seconds < pcie.seconds
