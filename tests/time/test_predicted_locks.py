@@ -28,7 +28,7 @@ from xlapipe.dump.autotune_lock import read_lock
 from xlapipe.errors import TargetError, WorkloadError
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
-from xlapipe.time.predicted_locks.block_limits import block_limits
+from xlapipe.time.predicted_locks.block_limits import block_limits, fitted
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
@@ -241,6 +241,30 @@ def test_blocks_that_xla_cannot_compile_are_not_predicted(known: KnownResults) -
     assert without is not None
     assert without.backend == "CUBLASLT_FISSION"
     assert agreement == 1
+
+
+def test_a_tile_is_no_larger_than_the_product(known: KnownResults) -> None:
+    (text,) = tuned_instructions(
+        MODULE.replace("4096", "262144").replace("8192", "9").replace("2048", "2")
+    )
+    (chosen,) = predict_lock([text], known).chosen.values()
+    tile = dict(re.findall(r"(block_k|num_stages): (\d+)", chosen.config))
+    assert tile == {"block_k": "16", "num_stages": "1"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((4096, 4096, 4096), "block_m: 128 block_n: 64 block_k: 128 num_stages: 3"),
+        ((20, 4, 200), "block_m: 32 block_n: 8 block_k: 128 num_stages: 2"),
+        ((262144, 9, 2), "block_m: 128 block_n: 16 block_k: 16 num_stages: 1"),
+    ],
+)
+def test_a_tile_is_fitted_to_sizes(sizes: tuple[int, int, int], tile: str) -> None:
+    """As in the tuner's logs, whose tiles all keep to it."""
+    whole = "backend: TRITON block_m: 128 block_n: 64 block_k: 128 num_stages: 3"
+    assert fitted(whole, sizes) == f"backend: TRITON {tile}"
+    assert fitted("backend: CUDNN", sizes) == "backend: CUDNN"
 
 
 def test_tiles_of_fused_products_are_left_out_first(known: KnownResults) -> None:

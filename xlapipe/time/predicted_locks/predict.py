@@ -3,13 +3,18 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from xlapipe.time.predicted_locks.block_limits import block_limits, excludes_triton, is_within
+from xlapipe.time.predicted_locks.block_limits import (
+    block_limits,
+    excludes_triton,
+    fitted,
+    is_within,
+)
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
-from xlapipe.time.predicted_locks.form import Form, form_of
+from xlapipe.time.predicted_locks.form import Form, dot_sizes, form_of
 from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 
 # Largest distance, in octaves, from which a result is used.
@@ -90,6 +95,8 @@ def predict_lock(
             result, agreement = nearest(form, known, block_limits(text))
             if result is not None and _is_left_out(result, form, leave_out):
                 result = None
+            elif result is not None:
+                result = replace(result, config=fitted(result.config, dot_sizes(text)))
             is_sure = result is not None and form.is_product and agreement >= _AGREEING
             how = Basis.NEAREST if is_sure else Basis.UNSURE
         elif result is None:
