@@ -6,7 +6,8 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
       Writes `xlapipe/time/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity
       and of the time zoo.
   python -m tests.gpu.predicted_locks goldens
-      Writes `TARGET-jaxVERSION.jsonl` there for the installed jaxlib, from goldens alone.
+      Writes `TARGET-jaxVERSION.jsonl` there for the installed jaxlib, from goldens. What is there
+      of a calibration's probes stays: products of int8, which no golden has.
   python -m tests.gpu.predicted_locks zoo ZOOS
       Writes what the table of the H200 has from the time zoo alone.
   python -m tests.gpu.predicted_locks evaluate [REGEX [ZOOS]]
@@ -131,7 +132,10 @@ def _tables_of_goldens() -> dict[str, KnownResults]:
 
 def make_tables_of_goldens() -> None:
     for target, known in _tables_of_goldens().items():
-        (TABLES / f"{target}-jax{JAXLIB}.jsonl").write_text(known.lines, encoding="utf-8")
+        path = TABLES / f"{target}-jax{JAXLIB}.jsonl"
+        earlier = KnownResults.read(path).results if path.exists() else ()
+        probes = (row for row in earlier if row.programs[0].startswith("calibration/"))
+        path.write_text(known.with_results(probes).lines, encoding="utf-8")
 
 
 def make_tables(zoos: Path) -> None:
