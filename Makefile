@@ -42,7 +42,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs jax lock clean
+.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook calibration mutants bench bench-gpu infer lint docs jax lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -78,6 +78,13 @@ test-cluster: ## compile on a local Dask cluster of two workers, one of which is
 test-notebook: ## run the notebook in examples/, with Jupyter's kernel, pandas and matplotlib
 	@$(setup) notebook
 	@$(bin)/python -m pytest tests/notebook -m "" -p no:xdist
+
+calibration: setup ## derive a calibration from each record of timed probes, into build/calibration
+	@mkdir -p build/calibration
+	@for record in tests/gpu/calibration/*.record.tar.xz; do \
+	    $(bin)/xlapipe calibrate --from $$record \
+	        --out build/calibration/$$(basename $$record .record.tar.xz).jsonl; \
+	done
 
 mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/time/cost)
 	@$(bin)/python -m tests.mutants.run $(ARGS)

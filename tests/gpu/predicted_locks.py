@@ -23,7 +23,6 @@ import gzip
 import json
 import re
 import sys
-import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +45,11 @@ from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.autotune_lock import ANY_WORKLOAD, LOCK, AutotuneLock, read_lock
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import read_packed
 from xlapipe.plans import Plan
 from xlapipe.plans.gemms import Gemm
 from xlapipe.registry import find_workload
+from xlapipe.run.calibration.record import read_record, unpack
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.choose import calibration_for
@@ -225,15 +226,13 @@ def _of_fidelity(record: str) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]
 
 def zoo_plans(records: str) -> Iterator[tuple[str, Plan, str]]:
     """Name, plan and module of each program of a record of the time zoo, as tuned on an H200."""
-    folder = ROOT / "tests/gpu/time_zoo/records"
-    data = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as plans:
-        with tarfile.open(folder / f"{records}.plans.tar.xz") as archive:
-            archive.extractall(plans, filter="data")
-        for name in data["programs"]:
-            (module,) = (Path(plans) / name).glob("*.hlo.pb")
+    path = ROOT / f"tests/gpu/time_zoo/records/{records}.tar.xz"
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(read_packed(path), Path(folder))
+        for module in sorted(Path(folder).rglob("*.hlo.pb")):
+            name = module.parent.relative_to(folder)
             text = fingerprint_text(module.read_bytes())
-            yield f"{records}/{name}", read_path(Path(plans) / name), text
+            yield f"{records}/{name}", read_path(module.parent), text
 
 
 def _products(instructions: Sequence[str], module_text: str, name: str) -> Iterator[KnownResult]:
@@ -351,12 +350,12 @@ def cases(pattern: str, zoos: Path | None) -> Iterator[Case]:
             (job,) = jobs_of([workload], CompileSettings(tuning=path, use_cache=False))
             yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
     for records in RECORDS + LATER_RECORDS if zoos is not None else ():
-        folder = ROOT / "tests/gpu/time_zoo/records"
-        measured = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))["programs"]
+        _, profiles = read_record(ROOT / f"tests/gpu/time_zoo/records/{records}.tar.xz")
+        measured = {profile.name: profile.times.measured for profile in profiles}
         for name, plan, _ in zoo_plans(records):
             own = name.removeprefix(f"{records}/")
             if re.search(pattern, name):
-                kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
+                kernels = {kernel.name: kernel.seconds for kernel in measured[own]}
                 # Programs that were written for evaluation are left out together.
                 group = name.rpartition("/")[0] if records == "zoo" else f"{records}/"
                 yield Case(name, _zoo_job(zoos, name), plan, group, kernels)

@@ -24,9 +24,8 @@ from xlapipe.compile.lowering.meshes import context_mesh
 from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
 from xlapipe.devices.platforms import NVIDIA
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.run.calibration.code_files import write_kernel_codes
 from xlapipe.run.calibration.probes import probes
-from xlapipe.run.calibration.time_programs import KEPT_FILES
+from xlapipe.run.calibration.record import KEPT_FILES, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
 
 

@@ -1,10 +1,14 @@
 """`xlapipe calibrate`: its probes, without a GPU, and the calibration that follows from them."""
 
+import json
+import lzma
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import jax
@@ -12,23 +16,34 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gpu.time_zoo.time_zoo import programs_of
+from xlapipe.cli import main
 from xlapipe.devices.targets.device import Device, device_of_target
-from xlapipe.dump.readers import read_path
 from xlapipe.plans import Plan
 from xlapipe.run.calibration import time_programs as timing
-from xlapipe.run.calibration.code_files import with_kernel_codes
-from xlapipe.run.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.run.calibration.fit import calibration_of, derived_calibration
 from xlapipe.run.calibration.probes import probes
+from xlapipe.run.calibration.record import (
+    ProgramProfile,
+    ProgramTimes,
+    RecordAbout,
+    RecordError,
+    plan_in,
+    read_record,
+    record_with,
+)
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.time.cost import step_cost
+from xlapipe.time.cost.fingerprint import fingerprint
+from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
     parse_calibration,
+    read_calibration,
     shipped_calibration,
 )
-from xlapipe.time.profiles.measured import Measured, MeasuredKernel
+from xlapipe.time.predict.launches import sites_of
 
 pytestmark = pytest.mark.jax
 
@@ -37,6 +52,7 @@ _NOT_WITHOUT_A_DEVICE = {
     *("cublas s8", "cublas f8e4m3fn", "xla.gpu.ext.cub_sort_pairs", "xla.gpu.ext.cub_sort_keys"),
     *("cusolver_gesvd_ffi f32", "sort s32", "input gather"),
 }
+RECORD = ROOT / "tests/gpu/calibration/h100_sxm-jax0.12.0.1.record.tar.xz"
 _COLLECTIVES = ("all-", "reduce-scatter", "collective-permute")
 
 
@@ -83,9 +99,7 @@ def compiled(folder: Path, pattern: str) -> dict[str, Plan]:
     assert result.returncode == 0, result.stderr
     assert not result.stdout, result.stdout
     paths = sorted({path.parent for path in folder.rglob("*.hlo.pb")})
-    return {
-        str(path.relative_to(folder)): with_kernel_codes(read_path(path), path) for path in paths
-    }
+    return {str(path.relative_to(folder)): plan_in(path) for path in paths}
 
 
 def known() -> tuple[Device, Calibration]:
@@ -101,12 +115,10 @@ def profile(name: str, plan: Plan) -> ProgramProfile:
     cost = step_cost(plan, device)
     assert cost is not None
     prediction = predict(plan, cost, shipped, unknown_trips=100)
-    kernels = tuple(
-        MeasuredKernel(item.name, item.launches, item.seconds) for item in prediction.kernels
-    )
-    span, total = prediction.seconds, prediction.kernel_seconds
-    measured = Measured(kernels, (), total, 0.0, span, total, 5)
-    return ProgramProfile(name, plan, measured, [prediction.call_seconds])
+    kernels = {item.name: (item.launches, item.seconds) for item in prediction.kernels}
+    span, call = prediction.seconds or 0.0, prediction.call_seconds or 0.0
+    times = ProgramTimes(span, prediction.kernel_seconds, call, kernels, trips=100)
+    return ProgramProfile(name, plan, times)
 
 
 def calibrated(plans: dict[str, Plan]) -> Calibration:
@@ -166,3 +178,71 @@ def test_what_is_compiled_is_timed_although_another_compile_is_late(
     )
     assert [name for name, _ in timed] == ["early"]
     assert reports == ["not compiled in time: late"]
+
+
+def test_a_calibration_is_derived_from_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gpu.jsonl"
+    assert main(["calibrate", "--from", str(RECORD), "--out", str(out), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    made = read_calibration(out)
+    assert figures["kernels"] == len(made.kernels) == 2861
+    assert made.device == figures["device"] == "NVIDIA H100 80GB HBM3"
+    assert made.provenance["versions"]["jaxlib"] == "0.12.0.1"
+    shipped = shipped_calibration("h100_sxm")
+    assert shipped is not None
+    # Kernels of a kind are as far from the formula as those of an earlier jax.
+    for kind in ("loop", "copy", "triton row reduction"):
+        before, after = (
+            median(item.ratio for item in calibration.kernels if item.kind == kind)
+            for calibration in (shipped, made)
+        )
+        assert after == pytest.approx(before, rel=0.25), kind
+
+
+def test_one_program_of_a_record() -> None:
+    about, profiles = read_record(RECORD, "launches/add_256")
+    (profile,) = profiles
+    assert about.command.startswith("xlapipe calibrate")
+    (kernel,) = profile.times.measured
+    assert kernel.launches == 1
+    assert profile.times.kernel_seconds == kernel.seconds < profile.times.wall_seconds
+    assert profile.plan.module is not None
+    assert kernel.name in profile.plan.module.entry_computation.by_name
+
+
+def test_a_record_has_each_equal_kernel_once(tmp_path: Path) -> None:
+    plans = compiled(tmp_path, "^(chains|norms)/0[0-3]$")
+    times = {name: profile(name, plan).times for name, plan in plans.items()}
+    about = RecordAbout("NVIDIA H200", "1", "2026-11-28", {"jax": "0"}, "calibrate")
+    content = record_with(tmp_path, about, times)
+    path = tmp_path / "record.tar.xz"
+    path.write_bytes(content)
+    unslimmed = b"".join(item.read_bytes() for item in sorted(tmp_path.rglob("*.hlo.pb")))
+    assert len(content) < 0.7 * len(lzma.compress(unslimmed, preset=9))
+    read, profiles = read_record(path)
+    assert asdict(read).items() >= asdict(about).items()
+    for item in profiles:
+        before, after = (schedule_of(plan.module) for plan in (plans[item.name], item.plan))
+        assert item.times == times[item.name]
+        assert [fingerprint(site, item.plan.module) for site in sites_of(after)] == [
+            fingerprint(site, plans[item.name].module) for site in sites_of(before)
+        ]
+        assert item.plan.allocations == plans[item.name].allocations
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"no archive")])
+def test_what_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "record.tar.xz"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=r"record.*fix: give what `xlapipe calibrate"):
+        read_record(path)
+
+
+def test_a_record_of_an_unknown_device_is_refused(tmp_path: Path) -> None:
+    about = RecordAbout("Some GPU", "1", "2026-11-28", {"jax": "0"}, "calibrate")
+    path = tmp_path / "record.tar.xz"
+    path.write_bytes(record_with(tmp_path, about, {}))
+    with pytest.raises(RecordError, match="'Some GPU'; fix: run `xlapipe calibrate"):
+        derived_calibration(path)

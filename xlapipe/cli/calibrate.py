@@ -18,7 +18,15 @@ def add(commands: Commands) -> None:
         _calibrate,
         "Time probes of kernels on the attached GPU, for predicted times; takes up to ten minutes.",
     )
-    calibrate.add_argument("--target", required=True, help="`attached`")
+    source = calibrate.add_mutually_exclusive_group(required=True)
+    source.add_argument("--target", help="`attached`")
+    source.add_argument(
+        "--from",
+        type=Path,
+        dest="record",
+        metavar="RECORD",
+        help="derive it again from what was measured, e.g. by a newer xlapipe; needs no GPU",
+    )
     calibrate.add_argument(
         "--out",
         type=Path,
@@ -29,6 +37,39 @@ def add(commands: Commands) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> int:
+    from xlapipe.files.writing import write_files
+    from xlapipe.run.calibration.fit import derived_calibration
+
+    started = time.perf_counter()
+    left_out: list[str] = []
+    record: Path | None = options.record
+    if record is None:
+        record, left_out = _timed(options)
+    calibration = derived_calibration(record)
+    write_files({options.out: calibration.to_text().encode()})
+    figures = {
+        "out": str(options.out),
+        "record": str(record),
+        "device": calibration.device,
+        "programs": len({kernel.program for kernel in calibration.kernels}),
+        "kernels": len(calibration.kernels),
+        "left_out": left_out,
+        "seconds": time.perf_counter() - started,
+    }
+    if options.json:
+        print_json(figures)
+        return 0
+    for line in left_out:
+        print(line)
+    print(
+        f"{options.out}: {figures['kernels']:,} kernels of {figures['programs']:,} programs on "
+        f"{calibration.device}, from {record}, in {figures['seconds']:.0f} s"
+    )
+    return 0
+
+
+def _timed(options: argparse.Namespace) -> tuple[Path, list[str]]:
+    """Write a record of the attached GPU; returns its path, and what was left out."""
     if options.target != "attached":
         raise TargetError(
             f"--target {options.target}: expected `attached`, because kernels are timed on a GPU; "
@@ -38,38 +79,18 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     from xlapipe.cli.progress import Bar
     from xlapipe.files.writing import write_files
-    from xlapipe.run.calibration.calibrate import calibrate
+    from xlapipe.run.calibration.calibrate import time_probes
     from xlapipe.run.calibration.probes import probes_for_attached
+    from xlapipe.run.calibration.record import record_of
 
-    console = Console(stderr=True)
-    started = time.perf_counter()
     programs = probes_for_attached()
-    count = len(programs)
     left_out: list[str] = []
-    command = ["xlapipe", *sys.argv[1:]]
+    command, console = ["xlapipe", *sys.argv[1:]], Console(stderr=True)
+    path: Path = options.out.with_suffix(".record.tar.xz")
     with (
         scratch_folder() as folder,
-        Bar("calibrating", 2 * count, console=console, silent=options.json) as bar,
+        Bar("calibrating", 2 * len(programs), console=console, silent=options.json) as bar,
     ):
-        calibration = calibrate(programs, folder, command, left_out.append, bar.advance)
-    write_files({options.out: calibration.to_text().encode()})
-    seconds = time.perf_counter() - started
-    if options.json:
-        print_json(
-            {
-                "out": str(options.out),
-                "device": calibration.device,
-                "programs": count,
-                "kernels": len(calibration.kernels),
-                "left_out": left_out,
-                "seconds": seconds,
-            }
-        )
-        return 0
-    for line in left_out:
-        print(line)
-    print(
-        f"{options.out}: {len(calibration.kernels):,} kernels of {count:,} programs on "
-        f"{calibration.device}, in {seconds:.0f} s"
-    )
-    return 0
+        about = time_probes(programs, folder, command, left_out.append, bar.advance)
+        write_files({path: record_of(folder, about)})
+    return path, left_out

@@ -6,17 +6,14 @@ python tests/gpu/time_zoo/compare.py [PLOT.svg]
 import json
 import math
 import sys
-import tarfile
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
 
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.dump.readers import read_path
-from xlapipe.run.calibration.code_files import with_kernel_codes
+from xlapipe.run.calibration.record import read_record
 from xlapipe.time.cost import StepCost, step_cost
 from xlapipe.time.predict import Prediction, predict
 from xlapipe.time.predict.calibration import shipped_calibration
@@ -55,16 +52,6 @@ ZOOS = (
 )
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
-# The trips of loops that run until a condition holds: the plan does not state them.
-_TRIPS = {
-    "host_loops/conjugate_gradients": 40,
-    "host_loops/relaxation": 60,
-    "host_loops/newton": 50,
-    "radiation/photons": 36,
-    "solvers/ground": 70,
-    "forests/boruvka": 8,
-    "bundles/schur": 21,
-}
 
 
 @dataclass(frozen=True)
@@ -114,33 +101,25 @@ def compared(records: str, only: str = "") -> tuple[Compared, ...]:
       records: one of `ZOOS` or `two`.
       only: the name of the one that is wanted; empty for all.
     """
-    data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
-    target = _TARGETS[data["device"]]
-    speeds, calibration = device_of_target(target), shipped_calibration(target)
-    assert speeds is not None
+    about, profiles = read_record(RECORDS / f"{records}.tar.xz", only)
+    target = _TARGETS[about.device]
+    device, calibration = device_of_target(target), shipped_calibration(target)
+    assert device is not None
     assert calibration is not None
     programs = []
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(RECORDS / f"{records}.plans.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
-        for name, record in data["programs"].items():
-            if name != (only or name):
-                continue
-            plan = with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name)
-            if records == "two":
-                plan = replace(plan, topology="1x2")
-            cost = step_cost(plan, speeds)
-            assert cost is not None
-            program = Compared(
-                name,
-                cost,
-                predict(plan, cost, calibration, unknown_trips=_TRIPS.get(name)),
-                record["kernel_seconds"],
-                record["span_seconds"],
-                record["wall_seconds"],
-                {kernel: seconds for kernel, (_, seconds) in record["kernels"].items()},
-            )
-            programs.append(program)
+    for profile in profiles:
+        cost, times = step_cost(profile.plan, device), profile.times
+        assert cost is not None
+        program = Compared(
+            profile.name,
+            cost,
+            predict(profile.plan, cost, calibration),
+            times.kernel_seconds,
+            times.span_seconds,
+            times.wall_seconds,
+            {kernel.name: kernel.seconds for kernel in times.measured},
+        )
+        programs.append(program)
     return tuple(programs)
 
 

@@ -10,7 +10,6 @@ the variant that is predicted fastest takes longer than the fastest one, as meas
 import json
 import math
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +21,11 @@ from compare_goldens import recorded
 
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.readers import read_path
+from xlapipe.files.contents import read_packed
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.run.calibration.record import unpack
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import shipped_calibration
@@ -90,8 +91,7 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
     assert calibration is not None
     groups: dict[str, list[Variant]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(RECORDS / "orders.plans.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(read_packed(RECORDS / "orders.plans.tar.xz"), Path(folder))
         for name, entry in plans.items():
             costs = tuple(StatedCost(**cost) for cost in entry.get("stated_costs", ()))
             codes = tuple(typed(KernelCode, code) for code in entry.get("kernel_codes", ()))

@@ -12,18 +12,17 @@ any, is in the archive
 import json
 import os
 import sys
-import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from xlapipe.compile.child_process import compile_workload
-from xlapipe.compile.frame_messages import module_without_frames
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import read_packed
 from xlapipe.registry import find_workload
-from xlapipe.run.calibration.time_programs import KEPT_FILES
+from xlapipe.run.calibration.record import KEPT_FILES, packed, unpack
 from xlapipe.search.candidate import Candidate, Change, job_of
 
 HERE = Path(__file__).resolve().parent
@@ -45,10 +44,7 @@ def compiled(entry: dict[str, Any], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for path in result.dump_folder.iterdir():
             if KEPT_FILES.search(path.name):
-                content = path.read_bytes()
-                if path.suffix == ".pb":  # frames have paths of this machine
-                    content = module_without_frames(content)
-                (folder / path.name).write_bytes(content)
+                (folder / path.name).write_bytes(path.read_bytes())
         if stated := [asdict(cost) for cost in result.record.stated_costs]:
             entry["stated_costs"] = stated
         if codes := [asdict(code) for code in result.record.kernel_codes]:
@@ -59,9 +55,7 @@ def main(folder: str) -> None:
     out = Path(folder).absolute()
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     if ARCHIVE.exists():
-        with tarfile.open(ARCHIVE) as archive:
-            policies = [member for member in archive if member.name.endswith(POLICY)]
-            archive.extractall(out, policies, filter="data")
+        unpack(read_packed(ARCHIVE), out, endings=(POLICY,))
     os.chdir(HERE.parent)  # of the module of `choose_families:…`
     for name, entry in record["plans"].items():
         if not list((out / name).glob("*.hlo.pb")):
@@ -73,10 +67,8 @@ def main(folder: str) -> None:
                 print(name, file=sys.stderr, flush=True)
     text = json.dumps(record, separators=(",", ":"))
     RECORD.write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
-    with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
-        for path in sorted(out.rglob("*")):
-            if path.name == POLICY or KEPT_FILES.search(path.name):
-                archive.add(path, str(path.relative_to(out)))
+    kept = [p for p in sorted(out.rglob("*")) if p.name == POLICY or KEPT_FILES.search(p.name)]
+    ARCHIVE.write_bytes(packed({str(p.relative_to(out)): p.read_bytes() for p in kept}))
 
 
 if __name__ == "__main__":

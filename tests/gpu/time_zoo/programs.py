@@ -7,7 +7,7 @@ FAMILY/NAME, without a look at how kernels are predicted. Then, on a GPU, for at
 
 and, without a GPU,
 
-    python tests/gpu/time_zoo/pack_records.py OUT records/NAME "NVIDIA H200" DATE
+    python tests/gpu/time_zoo/pack_records.py OUT records/NAME.tar.xz "NVIDIA H200" DRIVER DATE
 
 and add NAME to `ZOOS` in `compare.py`. `records/README.md` states where the programs of the
 recorded zoos are.

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from xlapipe.devices.targets.device import Device
+from xlapipe.devices.targets.catalogue import row_of_device
+from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
 from xlapipe.plans.plan import Plan
+from xlapipe.run.calibration.record import ProgramProfile, RecordError, read_record
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import step_cost
 from xlapipe.time.predict.calibration import (
@@ -33,7 +36,6 @@ from xlapipe.time.predict.launches import (
 )
 from xlapipe.time.predict.pallas_work import UNCOUNTED
 from xlapipe.time.predict.work import KernelWork
-from xlapipe.time.profiles.measured import Measured
 
 # Share of L2 in which kernels find data again: L2 is set-associative and has two halves.
 _L2_SHARE = 0.6
@@ -48,22 +50,9 @@ _NEEDED = (
 # A program waits for the host if it takes longer than its kernels by this factor and seconds more.
 _WAITING, _SHORT_WAIT = 1.3, 20e-6
 _WEIGHTED_AGAIN = 30
+_PROVENANCE = ("device", "driver", "date", "versions", "command", "gpus")
 # Operations on arrays of a Pallas kernel that mostly reads and writes.
 _SHORT_SEQUENCE = 32
-
-
-@dataclass(frozen=True)
-class ProgramProfile:
-    """A program of the calibration, as it ran.
-
-    Attributes:
-      wall_seconds: seconds of calls without the profiler.
-    """
-
-    name: str
-    plan: Plan
-    measured: Measured
-    wall_seconds: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +76,27 @@ def calibration_of(
     samples = [sample for profile in profiles for sample in _samples(profile, device)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
+
+
+def derived_calibration(path: Path) -> Calibration:
+    """The calibration that follows from a record of `probes` by today's formulas.
+
+    Raises:
+      RecordError: it is not a record, or of a device whose figures are unknown.
+      CalibrationError: it lacks programs that constants follow from.
+    """
+    about, profiles = read_record(path)
+    row = row_of_device(about.device)
+    device = device_of_target(row.name) if row is not None else None
+    if about.target_config:
+        device = device_of_config(about.target_config)
+    if device is None:
+        raise RecordError(
+            f"record {path}: expected the configuration of a GPU with its bandwidth, found none of "
+            f"{about.device!r:.60}; fix: run `xlapipe calibrate --target attached` on that GPU"
+        )
+    provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
+    return calibration_of(list(profiles), device, provenance)
 
 
 def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
@@ -142,7 +152,7 @@ def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator
     nodes = schedule_of(plan.module)
     thunks, graphs = thunks_of(plan, nodes), graphs_of(plan, nodes)
     link_bytes = {item.instruction: item.wire_bytes or 0 for item in plan.collectives or ()}
-    seconds_of = {kernel.name: kernel for kernel in profile.measured.kernels}
+    seconds_of = {kernel.name: kernel for kernel in profile.times.measured}
     launches: dict[str, list[float]] = {}
     sites = {}
     for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * device.l2_bytes)), 1):
@@ -215,11 +225,11 @@ def _constants(
     arithmetic = one("launches/arithmetic")
     threads = one("launches/iota")
     chain, loop = (
-        profiles["launches/chain_256_no_graph"].measured,
-        profiles["launches/loop_100_of_10"].measured,
+        profiles["launches/chain_256_no_graph"].times,
+        profiles["launches/loop_100_of_10"].times,
     )
-    host_loop = profiles["launches/loop_100_of_3"].measured
-    until = profiles["launches/until_100_of_1"].measured
+    host_loop = profiles["launches/loop_100_of_3"].times
+    until = profiles["launches/until_100_of_1"].times
     return Constants(
         launch_seconds=launch * 0.9,
         cold_seconds=_COLD_SECONDS,
@@ -243,15 +253,15 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
     """Between kernels that are long enough for the host to be ahead of the device."""
     outside, inside = [], []
     for profile in profiles.values():
-        measured, plan = profile.measured, profile.plan
-        count = sum(kernel.launches for kernel in measured.kernels)
+        measured, plan, kernels = profile.times, profile.plan, profile.times.measured
+        count = sum(kernel.launches for kernel in kernels)
         if plan.module is None or count < 2:
             continue
         gap = (measured.span_seconds - measured.kernel_seconds) / (count - 1)
         graphs = graphs_of(plan, schedule_of(plan.module))
-        if len(graphs) == len(measured.kernels):
+        if len(graphs) == len(kernels):
             inside.append(gap)
-        elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in measured.kernels):
+        elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in kernels):
             outside.append(gap)
     return {
         "gap_seconds": max(1e-8, min([gap for gap in outside if gap > 0.5e-6] or [0.9e-6])),
@@ -267,13 +277,13 @@ def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
     """
     rows, rest = [], []
     for profile in profiles.values():
-        measured, module = profile.measured, profile.plan.module
+        measured, module = profile.times, profile.plan.module
         waits = measured.span_seconds > _WAITING * measured.kernel_seconds + _SHORT_WAIT
-        if module is None or not profile.wall_seconds or waits:
+        if module is None or waits:
             continue
         of_graphs = len(graphs_of(profile.plan, schedule_of(module)))
         rows.append((1.0, float(leaves_of(profile.plan)), float(of_graphs)))
-        rest.append(median(profile.wall_seconds) - measured.span_seconds)
+        rest.append(measured.wall_seconds - measured.span_seconds)
     counts, seconds = np.array(rows), np.array(rest)
     weights = np.ones(len(seconds))
     parts = np.zeros(3)

@@ -1,7 +1,6 @@
 """Compiles programs on the attached GPU, several at once, and then profiles them alone."""
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -15,11 +14,10 @@ from xlapipe.compile.lowering.kernel_codes import kernel_codes
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.run.calibration.code_files import write_kernel_codes
+from xlapipe.run.calibration.record import KEPT_FILES, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
 
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
-KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
 # Programs of one session of the profiler, at most, and bytes of their arguments.
 _BATCH, _BATCH_BYTES = 24, 8 << 30
 Report = Callable[[str], None]

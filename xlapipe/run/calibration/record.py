@@ -1,0 +1,210 @@
+"""Raw records: programs that were timed on a GPU, as XLA compiled them, with their times.
+
+A record is one packed archive. `times.json` states the device, versions and command, and for each
+program the measured seconds of its kernels, span and call. NAME/ has the files of XLA that a plan
+is read from. Features, and a calibration's ratios, are derived from it, and never in it.
+"""
+
+import io
+import json
+import lzma
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from msgspec import Meta
+
+from xlapipe.devices.environment.scratch import scratch_folder
+from xlapipe.dump.readers import read_path
+from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import Refusal, parse_json, read_packed
+from xlapipe.files.typed_data import Line, MisfitError, typed
+from xlapipe.files.visible_text import visible_line
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.plans.plan import Plan
+from xlapipe.run.calibration.slim_module import slim, whole
+from xlapipe.time.profiles.measured import MeasuredKernel, join_profile
+
+KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
+"""Files of XLA that a plan is read from."""
+_KERNEL_CODES, _TIMES, _MODULE = "kernel_codes.json", "times.json", ".hlo.pb"
+_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+
+
+class RecordError(XlapipeError):
+    """A record is damaged, or is not one."""
+
+
+_REFUSAL = Refusal(RecordError, "give what `xlapipe calibrate --target attached` wrote")
+
+
+@dataclass(frozen=True)
+class ProgramTimes:
+    """Measured seconds of a program, without the profiler for the call.
+
+    Attributes:
+      kernels: launches and seconds of each instruction's kernels.
+      kernel_seconds: of all kernels, also of those that were joined with no instruction.
+      trips: of each loop whose number the plan does not state; None if unknown.
+    """
+
+    span_seconds: _Seconds
+    kernel_seconds: _Seconds
+    wall_seconds: _Seconds
+    kernels: Mapping[Line, tuple[int, _Seconds]]
+    trips: int | None = None
+
+    @property
+    def measured(self) -> tuple[MeasuredKernel, ...]:
+        """The kernels, with their names."""
+        return tuple(MeasuredKernel(name, *times) for name, times in self.kernels.items())
+
+
+@dataclass(frozen=True)
+class RecordAbout:
+    """Where a record is from.
+
+    Attributes:
+      gpus: that ran each program together, of one host.
+      target_config: GpuTargetConfigProto of the device, as text; empty if it is the catalogue's.
+    """
+
+    device: Line
+    driver: Line
+    date: Line
+    versions: Mapping[Line, Line]
+    command: Line
+    gpus: int = 1
+    target_config: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Times(RecordAbout):
+    programs: Mapping[Line, ProgramTimes]
+
+
+@dataclass(frozen=True)
+class ProgramProfile:
+    """A program as it ran."""
+
+    name: str
+    plan: Plan
+    times: ProgramTimes
+
+
+def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[ProgramProfile]]:
+    """Where a record is from, and its programs, each read when it is needed.
+
+    Args:
+      only: the name of the one program that is wanted; empty for all.
+
+    Raises:
+      RecordError: it is not a record.
+    """
+    content = read_packed(path, refusal=_REFUSAL)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            member = archive.extractfile(_TIMES)
+            times = typed(_Times, parse_json(member.read() if member is not None else b""))
+    except (tarfile.TarError, KeyError, MisfitError, ValueError) as error:
+        _REFUSAL.fail(f"record {path}: {visible_line(str(error))}")
+    programs = {name: own for name, own in times.programs.items() if name == (only or name)}
+    return times, _profiles(content, programs, times.gpus)
+
+
+def _profiles(
+    content: bytes, programs: Mapping[str, ProgramTimes], gpus: int
+) -> Iterator[ProgramProfile]:
+    with scratch_folder() as folder:
+        unpack(content, folder, tuple(f"{name}/" for name in programs))
+        for name, times in programs.items():
+            plan = plan_in(folder / name)
+            topology = f"1x{gpus}" if gpus > 1 else plan.topology
+            plan = replace(plan, stated_trips=times.trips, topology=topology)
+            yield ProgramProfile(name, plan, times)
+
+
+def unpack(
+    content: bytes,
+    folder: Path,
+    prefixes: tuple[str, ...] = ("",),
+    endings: tuple[str, ...] = ("",),
+) -> None:
+    """Write the files of an archive whose names begin and end with certain texts into a folder."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for member in archive:
+            if member.name.startswith(prefixes) and member.name.endswith(endings):
+                archive.extract(member, folder, filter="data")
+                path = folder / member.name
+                if path.name.endswith(_MODULE):
+                    path.write_bytes(whole(path.read_bytes()))
+
+
+def record_of(folder: Path, about: RecordAbout) -> bytes:
+    """The record of programs that `time_programs` timed: XLA's files and `calls.json` of each."""
+    times = dict(_times(sorted(folder.rglob("calls.json")), folder))
+    return record_with(folder, about, times)
+
+
+def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, ProgramTimes]) -> bytes:
+    """The record of programs whose times are known, with XLA's files of each in a folder."""
+    times = asdict(about) | {"programs": {name: asdict(own) for name, own in programs.items()}}
+    files = {_TIMES: json.dumps(times, separators=(",", ":")).encode()}
+    for name in programs:
+        for file in sorted((folder / name).iterdir()):
+            if file.name == _KERNEL_CODES or KEPT_FILES.search(file.name):
+                files[f"{name}/{file.name}"] = file.read_bytes()
+    return packed(files)
+
+
+def _times(paths: Iterable[Path], folder: Path) -> Iterator[tuple[str, ProgramTimes]]:
+    """Name and measured times of each program, joined with its plan."""
+    for path in paths:
+        data = json.loads(path.read_bytes())
+        calls = [CallInterval(*call) for call in data["calls"]]
+        events = [KernelEvent(*event) for event in data["events"]]
+        measured = join_profile(plan_in(path.parent), events, len(calls), calls)
+        yield (
+            str(path.parent.relative_to(folder)),
+            ProgramTimes(
+                span_seconds=round(measured.span_seconds, 9),
+                kernel_seconds=round(measured.kernel_seconds, 9),
+                wall_seconds=round(median(data["wall_seconds"]), 9),
+                kernels={
+                    kernel.name: (kernel.launches, round(kernel.seconds, 9))
+                    for kernel in measured.kernels
+                },
+            ),
+        )
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """An archive of files by name, in which equal kernels of modules are stored once."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name, data in files.items():
+            stored = slim(data) if name.endswith(_MODULE) else data
+            member = tarfile.TarInfo(name)
+            member.size = len(stored)
+            archive.addfile(member, io.BytesIO(stored))
+    return lzma.compress(content.getvalue(), preset=9)
+
+
+def plan_in(folder: Path) -> Plan:
+    """The plan of a program that was timed, with the codes of its Pallas kernels."""
+    plan, path = read_path(folder), folder / _KERNEL_CODES
+    if not path.exists():
+        return plan
+    codes = json.loads(path.read_text(encoding="utf-8"))
+    return replace(plan, kernel_codes=tuple(typed(KernelCode, code) for code in codes))
+
+
+def write_kernel_codes(folder: Path, codes: Sequence[KernelCode]) -> None:
+    """Write the counted code of Pallas kernels beside XLA's files, which lack it."""
+    text = json.dumps([asdict(code) for code in codes], separators=(",", ":"))
+    (folder / _KERNEL_CODES).write_text(text, encoding="utf-8")
