@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ from xlapipe.cli.options import (
     add_target_options,
     compile_settings,
 )
-from xlapipe.cli.output import named_error, print_json, print_lines
+from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator, Mapping
 
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.diff import Difference
@@ -100,9 +101,7 @@ def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> 
 
 def _compare_subjects(options: argparse.Namespace) -> "Difference":
     """The difference of two dumps, of two workloads, or of one of each."""
-    from contextlib import ExitStack
-
-    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.diff import compare_opened
     from xlapipe.inductor.open_path import open_path
 
@@ -120,14 +119,16 @@ def _compare_subjects(options: argparse.Namespace) -> "Difference":
             "diff: --gemm and --out are for compiles, and both subjects are dumps; fix: leave "
             "them out"
         )
+    a, b = subjects
     opened = {name: open_path(Path(name)) for name in subjects if name not in workloads}
-    with ExitStack() as stack:
-        scratch = stack.enter_context(scratch_folder("diff-")) if workloads else None
-        if scratch is not None:
-            opened |= _compiled(dict.fromkeys(workloads), policies, options, scratch)
-        return compare_opened(
-            *(opened[name] for name in subjects), names=(subjects[0], subjects[1])
-        )
+    if not workloads:
+        return compare_opened(opened[a], opened[b], names=(a, b))
+    settings = compile_settings(options, policies)
+    # All names are looked up before the first compile.
+    jobs = {name: jobs_of([name], settings)[0] for name in workloads}
+    with _compiled(jobs, options, f"compiling {' and '.join(jobs)}") as compiled:
+        opened |= compiled
+        return compare_opened(opened[a], opened[b], names=(a, b))
 
 
 def _is_workload(subject: str) -> bool:
@@ -135,38 +136,20 @@ def _is_workload(subject: str) -> bool:
     return not Path(subject).exists() and "/" not in subject.partition("(")[0]
 
 
+@contextmanager
 def _compiled(
-    workloads: "Iterable[str]",
-    policies: tuple[str, ...],
-    options: argparse.Namespace,
-    scratch: Path,
-) -> "dict[str, Opened]":
-    """The plans of workloads by name, compiled at the same time, each with its own folder."""
+    jobs: "Mapping[str, Job]", options: argparse.Namespace, doing: str
+) -> "Iterator[dict[str, Opened]]":
+    """The plans of jobs by label, compiled at the same time; their files are there in the block."""
     from xlapipe.cli.progress import Steps
-    from xlapipe.compile.job import Job
-    from xlapipe.compile.make_jobs import jobs_of
-    from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
-    from xlapipe.dump.opened import Opened
+    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.diff.comparing.two_compiles import compile_each
 
-    compile_options = compile_settings(options, policies)
-    # All names are looked up before the first compile.
-    jobs = {name: jobs_of([name], compile_options)[0] for name in workloads}
-    names = {id(job): name for name, job in jobs.items()}
-    folders = {id(job): scratch / str(number) for number, job in enumerate(jobs.values())}
-    opened: dict[str, Opened] = {}
-
-    def work(job: Job) -> WrittenDump:
-        return make_dump(job, options.out or folders[id(job)])
-
-    def done(job: Job, outcome: WrittenDump | XlapipeError) -> None:
-        if isinstance(outcome, XlapipeError):
-            raise XlapipeError(named_error(job, outcome))
-        opened[names[id(job)]] = Opened.of_dump(outcome.dump)
-
-    with Steps().shown() as steps:
-        steps.show(f"compiling {' and '.join(jobs)}")
-        run_jobs(tuple(jobs.values()), work, lambda job, made: made, at_once=2, on_done=done)
-    return opened
+    with Steps().shown() as steps, scratch_folder("diff-") as scratch:
+        steps.show(doing)
+        yield compile_each(
+            jobs, options.out, scratch, on_done=lambda name: steps.show(f"compiled {name}")
+        )
 
 
 def _compare_jobs(options: argparse.Namespace) -> "Difference":
@@ -175,22 +158,15 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
             "diff takes two subjects or --workload, not both; fix: leave one of them out"
         )
 
-    from contextlib import ExitStack
-
     from xlapipe.cli.progress import Steps
-    from xlapipe.devices.environment.scratch import scratch_folder
-    from xlapipe.diff.comparing.two_compiles import compare_jobs
+    from xlapipe.diff import compare_opened
 
     with Steps().shown() as steps:
         jobs = _two_jobs(options, steps.show)
-        steps.show(f"compiling {options.workload} with {' and with '.join(jobs)}")
-        with ExitStack() as stack:
-            out = options.out
-            if out is None:
-                out = stack.enter_context(scratch_folder("diff-"))
-            return compare_jobs(
-                jobs, Path(out), on_done=lambda name: steps.show(f"compiled with {name}")
-            )
+    doing = f"compiling {options.workload} with {' and with '.join(jobs)}"
+    a, b = jobs
+    with _compiled(jobs, options, doing) as opened:
+        return compare_opened(opened[a], opened[b], names=(a, b))
 
 
 def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "dict[str, Job]":

@@ -29,7 +29,6 @@ from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_anal
 from xlapipe.dump.manifest import Manifest
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import (
-    HloComputationProto,
     HloModuleProto,
     HloProto,
     HloScheduleProto,
@@ -61,9 +60,6 @@ _COMPUTATIONS, _SCHEDULE, _STACK_FRAMES = (
 _LARGEST_VALUES_BYTES = 64 << 20
 _HEAD_BYTES = 64 << 10
 _VALUES_HEADING = b"\nUsed values:\n"
-# The tag and the length of `source_file` in an OpMetadata, and the start of an absolute path. Other
-# bytes may look the same.
-_PERHAPS_A_PATH = re.compile(rb"\x1a(?:[\x01-\x7f]|[\x80-\xff][\x01-\x7f])/")
 
 
 def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
@@ -77,7 +73,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     relative = _Relative(compiled.folder, Path(record.standard_library))
     xla_files = _read_xla_files(compiled.dump_folder, job.platform)
     files = {
-        file.name: relative.in_file(file.part, without_frames(file.part, content))
+        file.name: without_frames(file.part, content)
         for file, content in xla_files.items()
         if file.name is not None
     }
@@ -254,7 +250,7 @@ def _path_of(folder: Path, file: DumpFile) -> Path | None:
 
 
 class _Relative:
-    """Makes absolute source paths relative, in text and in proto alike."""
+    """Makes absolute source paths relative."""
 
     def __init__(self, folder: Path, stdlib: Path) -> None:
         own = Path(__file__).parents[2]
@@ -280,29 +276,12 @@ class _Relative:
             return collective
         return replace(collective, source=replace(source, file=self.path(source.file)))
 
-    def in_file(self, part: Part, content: bytes) -> bytes:
-        """A dump file with relative source paths."""
-        if part in (Part.BEFORE, Part.HLO, Part.VALUES):
-            return self.in_text(content)
-        if part is Part.PROTO:
-            return self.in_proto(content)
-        return content
-
-    def in_text(self, content: bytes) -> bytes:
-        """Paths in `source_file="…"`, which older versions of XLA write."""
-        return re.sub(
-            rb'(source_file=")(/[^"\n]*)(?=")',
-            lambda match: match[1] + self.path(match[2].decode(errors="replace")).encode(),
-            content,
-        )
-
     def in_proto(self, content: bytes) -> bytes:
         """A serialised HloProto with relative source paths, and its maps in the order of keys."""
         return with_fields(content, {_MODULE: self._in_module})
 
     def _in_module(self, content: bytes) -> bytes:
         changed = {
-            _COMPUTATIONS: self._in_computation,
             _SCHEDULE: lambda schedule: _written_again(HloScheduleProto.FromString(schedule)),
             _STACK_FRAMES: self._in_stack_frames,
         }
@@ -312,16 +291,6 @@ class _Relative:
         index = StackFrameIndexProto.FromString(content)
         index.file_names[:] = map(self.path, index.file_names)
         return _written_again(index)
-
-    def _in_computation(self, content: bytes) -> bytes:
-        """Older versions of XLA write a path for each instruction."""
-        if _PERHAPS_A_PATH.search(content) is None:
-            return content
-        computation = HloComputationProto.FromString(content)
-        for instruction in computation.instructions:
-            if instruction.metadata.source_file:
-                instruction.metadata.source_file = self.path(instruction.metadata.source_file)
-        return _written_again(computation)
 
 
 def _written_again(message: Message) -> bytes:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of, jobs_to_compare
-from xlapipe.compile.pipeline import WrittenDump, make_dumps
+from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
-from xlapipe.diff import Difference, compare_opened
 from xlapipe.diff.comparing.jax_environments import parsed_version, python_with_jax
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
@@ -87,37 +86,40 @@ def jobs_of_policies(
     return dict(zip(policies, jobs_to_compare(workload, each), strict=True))
 
 
-def compare_jobs(
-    jobs: Mapping[str, Job], out: Path, *, on_done: Callable[[str], None]
-) -> Difference:
-    """Compiles two jobs in parallel, writes their dumps below `out`, and compares them.
+def compile_each(
+    jobs: Mapping[str, Job], out: Path | None, scratch: Path, *, on_done: Callable[[str], None]
+) -> dict[str, Opened]:
+    """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs.
 
     Args:
-      jobs: by label; A first.
+      out: where the dumps are written; None: each into a folder of its own below `scratch`.
       on_done: called with the label of each compile that has ended.
 
     Raises:
       XlapipeError: `out` cannot be written, or a compile failed.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise XlapipeError(
-            f"{out}: cannot be written: {error.strerror}; fix: choose another --out"
-        ) from None
-    made: dict[str, WrittenDump] = {}
-    errors: list[XlapipeError] = []
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise XlapipeError(
+                f"{out}: cannot be written: {error.strerror}; fix: choose another --out"
+            ) from None
     labels = {id(job): label for label, job in jobs.items()}
+    folders = {id(job): out or scratch / str(number) for number, job in enumerate(jobs.values())}
+    opened: dict[str, Opened] = {}
 
-    def done(job: Job, outcome: WrittenDump | XlapipeError) -> None:
-        if isinstance(outcome, XlapipeError):
-            errors.append(outcome)
-        else:
-            made[labels[id(job)]] = outcome
-            on_done(labels[id(job)])
+    def done(job: Job, made: WrittenDump | XlapipeError) -> None:
+        if isinstance(made, XlapipeError):
+            raise made
+        opened[labels[id(job)]] = Opened.of_dump(made.dump)
+        on_done(labels[id(job)])
 
-    make_dumps(tuple(jobs.values()), out, at_once=2, on_done=done)
-    if errors:
-        raise errors[0]
-    a, b = jobs
-    return compare_opened(Opened.of_dump(made[a].dump), Opened.of_dump(made[b].dump), names=(a, b))
+    run_jobs(
+        tuple(jobs.values()),
+        lambda job: make_dump(job, folders[id(job)]),
+        lambda job, made: made,
+        at_once=2,
+        on_done=done,
+    )
+    return opened
