@@ -101,7 +101,6 @@ def check_of(machine: Machine, name: str) -> Check:
 def test_complete_environment_compiles(fake: Fake) -> None:
     report = examine(fake.machine())
     assert report.can_compile
-    assert report.can_run is None
     assert report.gpu is None
     assert [check.name for check in report.checks if check.ok is not True] == [
         "cuDNN",
@@ -274,8 +273,8 @@ def test_attached_gpu_without_libraries(fake: Fake) -> None:
     report = examine(fake.machine())
     assert report.gpu == Gpu("NVIDIA H200", "580.159.04", (9, 0))
     assert report.can_compile
-    assert report.can_run is False
     check = check_of(fake.machine(), "CUDA libraries")
+    assert check.ok is False
     assert "libcudnn.so.9" in check.found
     assert "nvidia-cudnn-cu13" in check.found
     assert check.remedy == "python -m pip install 'jax[cuda13]==0.11.2'"
@@ -287,11 +286,11 @@ def test_attached_gpu_with_libraries(fake: Fake) -> None:
     for library in doctor._LIBRARIES:
         package = {"libcudnn.so.9": "cudnn", "libnccl.so.2": "nccl"}.get(library, "cu13")
         fake.write(fake.packages / "nvidia" / package / "lib" / library)
-    assert examine(fake.machine()).can_run
+    assert check_of(fake.machine(), "CUDA libraries").ok
     (fake.packages / "nvidia/cudnn/lib/libcudnn.so.9").rename(fake.folder / "libcudnn.so.9")
-    assert examine(fake.machine()).can_run is False
+    assert check_of(fake.machine(), "CUDA libraries").ok is False
     fake.write(elsewhere / "libcudnn.so.9")
-    assert examine(fake.machine(LD_LIBRARY_PATH=str(elsewhere))).can_run
+    assert check_of(fake.machine(LD_LIBRARY_PATH=str(elsewhere)), "CUDA libraries").ok
 
 
 def test_old_driver_and_old_gpu(fake: Fake) -> None:

@@ -6,9 +6,10 @@ from functools import cache
 
 import pytest
 
+import xlapipe
 from tests.folders import STEPS
 from tests.zoo.batch import compile_batch, programs_in
-from xlapipe.compile.lowering.user_frame import user_frame
+from xlapipe.compile.lowering.user_frame import is_user_code, user_frame
 from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
@@ -106,3 +107,8 @@ def test_a_traceback_names_the_users_file(folder: str) -> None:
     frame = user_frame(caught.value)
     assert frame is not None
     assert frame.startswith(f"{folder}/step.py:2 in <module>")
+
+
+def test_files_of_xlapipe_are_not_the_users() -> None:
+    assert is_user_code(__file__)
+    assert not is_user_code(xlapipe.__file__)

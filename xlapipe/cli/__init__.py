@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
@@ -66,8 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_notes_on_compiles()
         return code
 
+    # What follows `--` is of the command that `xlapipe launch` starts.
+    json_output = "--json" in takewhile(lambda argument: argument != "--", arguments)
     with usable_streams(), no_garbage_collection(), signals_interrupt():
-        return run_command(run, program="xlapipe", json_output="--json" in arguments)
+        return run_command(run, program="xlapipe", json_output=json_output)
 
 
 def command_line() -> NoReturn:

@@ -97,13 +97,6 @@ class Report:
     def can_compile(self) -> bool:
         return not any(check.ok is False for check in self.checks if not check.to_run)
 
-    @property
-    def can_run(self) -> bool | None:
-        """Whether executables run on the attached GPU; None without a GPU."""
-        if self.gpu is None:
-            return None
-        return not any(check.ok is False for check in self.checks)
-
 
 def examine(machine: Machine | None = None) -> Report:
     """Examines everything. Runs nvidia-smi, which can take a second."""
@@ -172,12 +165,30 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
     as_pinned = version is not None and (
         pin is None or _release(version)[: len(_release(pin))] == _release(pin)
     )
+    return _of_version(
+        "libtpu",
+        version,
+        True if as_pinned else False if needed and version is None else None,
+        f"{pin or 'any version'}, to compile for TPUs",
+        _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
+    )
+
+
+def _of_version(
+    name: str,
+    version: str | None,
+    ok: bool | None,
+    expected: str,
+    remedy: str,
+    found: str | None = None,
+) -> Check:
+    """A package, of which a version is installed or none."""
     return Check(
-        name="libtpu",
-        ok=True if as_pinned else False if needed and version is None else None,
-        found=version or _NOT_INSTALLED,
-        expected=f"{pin or 'any version'}, to compile for TPUs",
-        remedy=None if as_pinned else _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
+        name=name,
+        ok=ok,
+        found=found or version or _NOT_INSTALLED,
+        expected=expected,
+        remedy=None if ok else remedy,
         missing=version is None,
     )
 
@@ -230,14 +241,8 @@ def _jaxlib(machine: Machine, jax: str | None) -> Check:
             else _release(version) >= _release(bound)
             for sign, bound in bounds
         )
-    return Check(
-        name="jaxlib",
-        ok=ok,
-        found=version or _NOT_INSTALLED,
-        expected=expected,
-        remedy=None if ok else _install(machine, f"jaxlib=={jax}" if jax else "jaxlib"),
-        missing=version is None,
-    )
+    remedy = _install(machine, f"jaxlib=={jax}" if jax else "jaxlib")
+    return _of_version("jaxlib", version, ok, expected, remedy)
 
 
 def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Check]:
@@ -251,17 +256,14 @@ def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Ch
     for name, file in files.items():
         version = machine.version(name)
         complete = machine.in_site_packages(file) is not None
-        found = version or _NOT_INSTALLED
-        if version and not complete:
-            found = f"{version} without its {file.rpartition('/')[2]}"
-        ok = version is not None and complete and expected in (None, version)
-        yield Check(
-            name=name,
-            ok=ok,
-            found=found,
-            expected=f"{expected}, the version of {package}" if expected else "any version",
-            remedy=None if ok else remedy,
-            missing=version is None,
+        without = version is not None and not complete
+        yield _of_version(
+            name,
+            version,
+            version is not None and complete and expected in (None, version),
+            f"{expected}, the version of {package}" if expected else "any version",
+            remedy,
+            f"{version} without its {file.rpartition('/')[2]}" if without else None,
         )
 
 
@@ -328,14 +330,8 @@ def _packages(machine: Machine) -> Iterator[Check]:
 def _at_least(machine: Machine, name: str, oldest: str) -> Check:
     version = machine.version(name)
     ok = version is not None and _release(version) >= _release(oldest)
-    return Check(
-        name=name,
-        ok=ok,
-        found=version or _NOT_INSTALLED,
-        expected=f"{oldest} or newer",
-        remedy=None if ok else _install(machine, f"{name}>={oldest}"),
-        missing=version is None,
-    )
+    remedy = _install(machine, f"{name}>={oldest}")
+    return _of_version(name, version, ok, f"{oldest} or newer", remedy)
 
 
 def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:

@@ -1,10 +1,8 @@
 """Refuses Pallas kernels for GPUs in a program for a TPU, with the line that calls them."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
-
+from xlapipe.compile.lowering.pallas_calls import pallas_calls
 from xlapipe.compile.lowering.user_frame import equation_line
 from xlapipe.errors import WorkloadError
 
@@ -20,7 +18,7 @@ def refuse_gpu_kernels(closed_jaxpr: Any) -> None:
     Raises:
       WorkloadError: the program has such a kernel.
     """
-    for equation in _kernels(closed_jaxpr.jaxpr):
+    for equation in pallas_calls(closed_jaxpr.jaxpr):
         parameters = equation.params.get("compiler_params")
         module = type(parameters).__module__
         if not any(part in module for part in _GPU_MODULES):
@@ -31,12 +29,3 @@ def refuse_gpu_kernels(closed_jaxpr: Any) -> None:
             "another implementation on TPUs, e.g. with jax.lax.platform_dependent, or compile for "
             "a GPU"
         )
-
-
-def _kernels(jaxpr: Any) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "pallas_call":
-            yield equation
-            continue
-        for called in jaxprs_in_params(equation.params):
-            yield from _kernels(called)

@@ -19,6 +19,7 @@ from xlapipe.compile.lowering.followed_program import (
     size_bytes,
 )
 from xlapipe.compile.lowering.live_words import live_words
+from xlapipe.compile.lowering.pallas_calls import pallas_calls
 from xlapipe.plans.kernel_code import KernelCode
 
 _WARPS, _STAGES = 4, 3  # jax's own
@@ -77,18 +78,14 @@ def _together(codes: list[KernelCode]) -> KernelCode:
 
 
 def _codes(jaxpr: Any) -> Iterator[KernelCode]:
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "pallas_call":
-            compiler = equation.params["compiler_params"] or _triton_params()
-            # The others are not for Triton.
-            if hasattr(compiler, "num_warps") and not equation.params["interpret"]:
-                try:
-                    yield _code(equation, compiler)
-                except _OF_ANOTHER_FORM:
-                    continue  # its code stays unknown, which the prediction states
-        else:
-            for called in jaxprs_in_params(equation.params):
-                yield from _codes(called)
+    for equation in pallas_calls(jaxpr):
+        compiler = equation.params["compiler_params"] or _triton_params()
+        # The others are not for Triton.
+        if hasattr(compiler, "num_warps") and not equation.params["interpret"]:
+            try:
+                yield _code(equation, compiler)
+            except _OF_ANOTHER_FORM:
+                continue  # its code stays unknown, which the prediction states
 
 
 def _triton_params() -> Any:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
-
+from xlapipe.compile.lowering.pallas_calls import pallas_calls
 from xlapipe.plans.stated_cost import StatedCost
 
 
@@ -26,12 +25,9 @@ def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[St
 
 
 def _estimates(jaxpr: Any) -> Iterator[StatedCost]:
-    for equation in jaxpr.eqns:
+    for equation in pallas_calls(jaxpr, ("pallas_call", "mpmd_map")):
         estimate = equation.params.get("cost_estimate")
-        if equation.primitive.name not in ("pallas_call", "mpmd_map"):
-            for called in jaxprs_in_params(equation.params):
-                yield from _estimates(called)
-        elif estimate is not None:
+        if estimate is not None:
             results = [variable.aval for variable in equation.outvars]
             yield StatedCost(
                 equation.params["jaxpr"].debug_info.func_name,

@@ -1,13 +1,13 @@
 """The user's own line in a traceback."""
 
-import os
 import traceback
+from pathlib import Path
 from typing import Any
 
 from xlapipe.jax_private import TracedHere, user_frames
 from xlapipe.plans.call_chains import is_own_code
 
-_XLAPIPE = os.path.dirname(os.path.dirname(__file__))
+_XLAPIPE = f"{Path(__file__).parents[2]}/"
 
 
 def user_frame(error: BaseException) -> str | None:
