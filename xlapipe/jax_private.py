@@ -25,7 +25,7 @@ from jax._src import (
 )
 from jax._src.checkify import ErrorEffect
 from jax._src.cudnn import fused_attention_stablehlo
-from jax._src.interpreters import batching
+from jax._src.interpreters import batching, pxla
 from jax._src.lax import linalg
 from jax._src.lib import xla_client
 from jax._src.state.types import ReadEffect, RefEffect
@@ -114,6 +114,16 @@ def trace_context() -> tuple[Any, ...]:
 def lowering_of(lowered: jax.stages.Lowered) -> Any:
     """jax's own object: `compile_args`, `const_args`, `compile`, `stablehlo`. Loud."""
     return lowered._lowering
+
+
+def stated_in_shardings(traced: jax.stages.Traced) -> list[bool]:
+    """For each leaf of the arguments, whether `jax.jit` was given its sharding. Loud."""
+    return [isinstance(item, jax.sharding.Sharding) for item in traced._params["in_shardings"]]
+
+
+def moves_to_memory(jaxpr: Any) -> bool:
+    """Whether a step names memories, which commits its outputs to their device. Loud."""
+    return bool(pxla.jaxpr_transfer_mem_kinds(jaxpr))
 
 
 def compiler_options(lowering: Any) -> dict[str, Any]:

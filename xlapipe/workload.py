@@ -37,6 +37,8 @@ class Workload:
       out_specs: the same for the outputs; None for the shardings that XLA chooses.
       kernel_bytes: by name of a Pallas kernel, bytes that one launch reads and writes, where it
         does not read its operands whole; a `cost_estimate` of `pallas_call` states the same.
+      carry: the output that replaces an argument in the next call, by path, e.g. `{"state":
+        "out[1]"}`; None for an argument that does not come back. Others are found by their paths.
       loop_trips: trips that a time is predicted for, of each loop whose number XLA does not know.
       expectations: checked on every compile, or only under the GEMM policy that they name.
 
@@ -58,6 +60,7 @@ class Workload:
     out_specs: Any = None
     explicit_axes: Sequence[str] = ()
     kernel_bytes: Mapping[str, int] = field(default_factory=dict)
+    carry: Mapping[str, str | None] = field(default_factory=dict)
     loop_trips: int | None = None
     expectations: Sequence[Expectation] = ()
 
@@ -110,6 +113,13 @@ class Workload:
                 raise WorkloadError(
                     f"workload {self.name}: {stated} is {size!r:.60}, expected a positive integer; "
                     "fix: leave it out if it is not known"
+                )
+        for path, output in self.carry.items() if isinstance(self.carry, Mapping) else [self.carry]:
+            if not isinstance(path, str) or not isinstance(output, (str, type(None))):
+                raise WorkloadError(
+                    f"workload {self.name}: carry has {path!r:.60}: {output!r:.60}, expected the "
+                    "path of an argument and that of an output, as texts; fix: "
+                    "carry={'state': 'out[0]'}"
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
             raise WorkloadError(

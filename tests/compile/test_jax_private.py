@@ -47,6 +47,16 @@ def client() -> TargetClient:
     return TargetClient(figures, host_count=1, devices_per_host=1)
 
 
+def test_what_commits_outputs_and_arguments_to_devices_is_known() -> None:
+    mesh = jax.make_mesh((1,), ("x",))
+    sharding = NamedSharding(mesh, PartitionSpec("x"))
+    traced = jax.jit(lambda x, y: (x, y), in_shardings=(sharding, None)).trace(X, X)
+    assert jax_private.stated_in_shardings(traced) == [True, False]
+    assert not jax_private.moves_to_memory(traced.jaxpr)
+    moved = jax.jit(lambda x: jax.device_put(x, jax.memory.Space.Host)).trace(X)
+    assert jax_private.moves_to_memory(moved.jaxpr)
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_a_replaced_attribute_exists_and_is_restored(name: str) -> None:
     place = PLACES[name]

@@ -69,6 +69,7 @@ class Planner(ABC, Generic[PlanT]):
         mesh: Mapping[str, int] | None = None,
         in_specs: Any = None,
         out_specs: Any = None,
+        carry: Mapping[str, str | None] | None = None,
         topology: str | None = None,
         tuning: str | Path | None = None,
         without_xla_patch: str | Sequence[str] = (),
@@ -94,6 +95,7 @@ class Planner(ABC, Generic[PlanT]):
           mesh: see Workload.
           in_specs: see Workload.
           out_specs: see Workload.
+          carry: see Workload.
           topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
           tuning: a file with a device's autotune results; `none` for XLA's defaults; `auto` for
             results that the device's tuner is likely to give. Default: `none` if `[tool.xlapipe]`
@@ -117,6 +119,7 @@ class Planner(ABC, Generic[PlanT]):
                 mesh=mesh,
                 in_specs=in_specs,
                 out_specs=out_specs,
+                carry=carry,
             )
             make_job = partial(
                 job_of,

@@ -19,6 +19,7 @@ from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.program import Program
+from xlapipe.plans.second_call import Recompile, recompiles
 
 if TYPE_CHECKING:
     import pandas
@@ -138,6 +139,20 @@ class StepPlan(ShownPlan):
     def donations(self) -> tuple[Donation, ...]:
         """The outcome of the donation of each donated leaf."""
         return donations(self.program)
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """What compiles the step again when its outputs go in again; empty if nothing does.
+
+        Raises:
+          XlapipeError: the dump is from before this was recorded.
+        """
+        rows = recompiles(self.program)
+        if rows is None:
+            raise XlapipeError(
+                f"{self!r}: whether a second call compiles is not recorded; fix: dump it again"
+            )
+        return rows
 
     def aliases(self, name: str) -> Answer:
         """Whether every argument leaf named `name` is donated and aliased; see `Aliased`."""

@@ -191,6 +191,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         standard_library=os.path.dirname(os.__file__),
         dropped_updates=program.dropped_updates,
         asked_early=program.asked_early,
+        call=program.call,
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
     )

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from xlapipe.files.typed_data import Natural
+from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
@@ -34,6 +35,7 @@ class CompileFacts:
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that code asked before the step was traced, and that the
         compiling machine answered, with place and answer.
+      call: what jax's caches depend on in a call; None for a dump from before it was recorded.
       xla_patches: names of the changes made to XLA in memory; empty also for a dump from
         before they were recorded.
     """
@@ -58,6 +60,7 @@ class CompileFacts:
     kernel_codes: tuple[KernelCode, ...] = ()
     dropped_updates: tuple[str, ...] = ()
     asked_early: tuple[str, ...] = ()
+    call: CallFacts | None = None
     xla_patches: tuple[str, ...] = ()
 
     def in_plan(self, plan: Plan) -> Plan:

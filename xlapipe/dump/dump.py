@@ -75,6 +75,8 @@ class Dump:
             named_values=self.manifest.named_values,
             target=self.manifest.target,
             target_config=self.target_config,
+            mesh=self.manifest.mesh,
+            call=self.manifest.call,
         )
 
     @property

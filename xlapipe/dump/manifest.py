@@ -20,7 +20,15 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
-    {"asked_early", "dropped_updates", "extra_options", "kernel_codes", "left_out", "named_values"}
+    {
+        "asked_early",
+        "call",
+        "dropped_updates",
+        "extra_options",
+        "kernel_codes",
+        "left_out",
+        "named_values",
+    }
     | {"platform", "predicted_lock", "reference", "refused", "sorts_undecided", "stated_costs"}
     | {"stated_trips", "topology", "without_xla_patches", "xla_patches"}
 )

@@ -343,12 +343,16 @@ def _layout(shape: Shape) -> str:
     return ",".join(map(str, arrays[0].order or ())) if arrays else ""
 
 
+def source_of_output(program: Program, output: OutputLeaf) -> SourceLine | None:
+    """Line of the largest value in the memory of an output."""
+    allocation = program.plan.output_allocation(output.index, of=len(program.outputs))
+    return program.plan.source_in(allocation) if allocation is not None else None
+
+
 def _source(program: Program, leaf: ArgumentLeaf, partner: OutputLeaf | None) -> SourceLine | None:
     """Line of the output `partner`; without one, of the largest value in the leaf's memory."""
     plan = program.plan
-    if partner is not None:
-        allocation = plan.output_allocation(partner.index, of=len(program.outputs))
-        if allocation is not None and (line := plan.source_in(allocation)) is not None:
-            return line
+    if partner is not None and (line := source_of_output(program, partner)) is not None:
+        return line
     allocation = plan.parameter_allocation(leaf.parameter_number)
     return plan.source_in(allocation) if allocation is not None else None

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from xlapipe.files.typed_data import Natural
+from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.plan import Plan
 
@@ -160,6 +161,8 @@ class Program:
         array; known only if the program was lowered from concrete arrays.
       target: name of the GPU that it was compiled for; None if unknown.
       target_config: its configuration, as XLA's text; None if unknown.
+      mesh: axis names to sizes; None for one device.
+      call: what jax's caches depend on; None for a dump that does not record it.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
         earlier one; None if nothing was measured.
     """
@@ -174,6 +177,8 @@ class Program:
     same_buffer: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
     target_config: str | None = None
+    mesh: Mapping[str, int] | None = None
+    call: CallFacts | None = None
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None
 

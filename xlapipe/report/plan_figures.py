@@ -23,6 +23,7 @@ from xlapipe.plans.missing_memory import MissingMemory
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import Padding, find_padding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.plans.second_call import Recompile, recompiles
 from xlapipe.plans.shapes import Shape
 from xlapipe.report.collectives import CollectiveRow, collective_rows
 from xlapipe.report.donation import DonationRow, donation_row
@@ -113,6 +114,7 @@ class PlanFigures:
     mesh: Mapping[str, int] | None = None
     tuned: bool | None = None
     refused: str | None = None
+    recompiles: tuple[Recompile, ...] | None = None
     donations: tuple[DonationRow, ...] | None = None
     requested_collectives: tuple[RequestedCollective, ...] | None = None
     padding: Sequence[Padding] = ()
@@ -191,6 +193,7 @@ def dump_figures(dump: Dump) -> DumpFigures:
             "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
             "tuned": manifest.tuned_or_none,
             "refused": manifest.refused,
+            "recompiles": recompiles(dump.program),
             "xla_patches": manifest.xla_patches,
             "donations": tuple(map(donation_row, donations(dump.program))),
             "collectives": compiled,

@@ -10,6 +10,7 @@ from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.donation import Donation
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
+from xlapipe.plans.second_call import second_call
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
@@ -49,6 +50,8 @@ def plan_lines(
         yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
     for note in figures.notes:
         yield Text(f"  note: {note}")
+    if text := second_call(program):
+        yield Text(f"  warning: {text}", style="yellow")
     if everything or options.allocations:
         yield from _total_lines(figures)
         yield from _allocation_lines(program)

@@ -15,6 +15,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
+from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import counted
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
@@ -81,7 +82,8 @@ class XlaSubject:
 
     def checked(self) -> CheckedSubject:
         """The findings of the dump's expectations."""
-        from xlapipe.expect import check_all
+        from xlapipe.expect import CompiledOnce, check_all
+        from xlapipe.expect.second_call import second_call_findings
         from xlapipe.expect.unused import unused_findings
         from xlapipe.report.findings import refused_finding
         from xlapipe.report.host_memory import host_lines
@@ -99,8 +101,10 @@ class XlaSubject:
         on_unused = dump.manifest.notes_on_unused
         notes += [note for note in opened.notes if note not in on_unused]
         notes += host_lines(opened.plan)
+        is_stated = any(isinstance(item, CompiledOnce) for item in dump.expectations)
         findings = (
             *unused_findings(opened.program),
+            *(() if is_stated else second_call_findings(opened.program)),
             *check_all(dump.expectations, opened.program),
         )
         if dump.manifest.refused is not None:
@@ -125,6 +129,7 @@ class XlaSubject:
                 "donations": [donation_row(donation) for donation in donated],
                 "collectives": compiled,
                 "requested_collectives": requested,
+                "recompiles": recompiles(self.opened.program),
             },
         )
 

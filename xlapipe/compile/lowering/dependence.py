@@ -15,6 +15,19 @@ def dependent_outputs(jaxpr: Any) -> list[bool]:
     return _outputs(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.invars), {})
 
 
+def depends_only_on(jaxpr: Any, argument: int, output: int) -> bool:
+    """Whether an output of a closed jaxpr depends on this argument, and on no other.
+
+    Args:
+      argument, output: positions in the jaxpr.
+    """
+    chosen = [number == argument for number in range(len(jaxpr.jaxpr.invars))]
+    others = [not flag for flag in chosen]
+    return (
+        _outputs(jaxpr.jaxpr, chosen, {})[output] and not _outputs(jaxpr.jaxpr, others, {})[output]
+    )
+
+
 def _outputs(
     jaxpr: Any, inputs: Sequence[bool], known: dict[tuple[int, tuple[bool, ...]], list[bool]]
 ) -> list[bool]:

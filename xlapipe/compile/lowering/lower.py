@@ -29,6 +29,7 @@ from xlapipe.compile.lowering.arguments import (
     refuse_changed_leaves,
     shard_bytes,
 )
+from xlapipe.compile.lowering.call_facts import TracedCall
 from xlapipe.compile.lowering.dependence import dependent_outputs
 from xlapipe.compile.lowering.forward_values import named_values
 from xlapipe.compile.lowering.inner_jits import (
@@ -172,20 +173,25 @@ def _lower(
     )
     refuse_changed_leaves(workload, arguments)
     refuse_other_signature(workload)
-    with (
-        target_in_place_of_cpu(client),
-        jax.sharding.use_abstract_mesh(mesh),
-        with_devices(client.devices(), mesh),
-        _without_donation_warnings(),
-        _without_obscure_type_errors(workload),
-        _without_obscure_mesh_errors(workload),
-        refusing_options_of_inner_jits(workload),
-        record_lowering(platform.name) as recorded,
-        listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
-    ):
-        refuse_changed_settings(workload.name, settings)
-        step.lower(arguments.args, arguments.kwargs)
-    lowering = _only(workload, recorded)
+
+    def trace(args: Any, kwargs: Any) -> tuple[RecordedLowering, tuple[str, ...]]:
+        """The step traced and lowered, and the updates that jax drops."""
+        with (
+            target_in_place_of_cpu(client),
+            jax.sharding.use_abstract_mesh(mesh),
+            with_devices(client.devices(), mesh),
+            _without_donation_warnings(),
+            _without_obscure_type_errors(workload),
+            _without_obscure_mesh_errors(workload),
+            refusing_options_of_inner_jits(workload),
+            record_lowering(platform.name) as recorded,
+            listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
+        ):
+            refuse_changed_settings(workload.name, settings)
+            step.lower(args, kwargs)
+        return _only(workload, recorded), tuple(dropped)
+
+    lowering, dropped = trace(arguments.args, arguments.kwargs)
     named_inside = mesh_inside(workload, lowering_of(lowering.lowered), device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.
@@ -196,7 +202,9 @@ def _lower(
     program = _lowered_program(
         workload, step, arguments, lowering, axes, tuple(client.devices()), platform
     )
-    return replace(program, dropped_updates=tuple(dropped))
+    call = TracedCall(workload, step, arguments, lowering, len(client.devices()) > 1)
+    facts = call.facts(lambda args, kwargs: trace(args, kwargs)[0])
+    return replace(program, dropped_updates=dropped, call=facts)
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:

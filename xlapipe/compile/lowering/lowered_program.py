@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xlapipe.files.typed_data import typed
+from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 from xlapipe.plans.stated_cost import StatedCost
@@ -32,6 +33,7 @@ class LoweredProgram:
       stated_costs, stated_trips, kernel_codes: from the traced program and the workload; see
         `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
+      call: what jax's caches depend on in a call.
       expectations: as `expectation_to_json` writes them; None for one of a user's class.
     """
 
@@ -52,6 +54,7 @@ class LoweredProgram:
     dropped_updates: tuple[str, ...] = ()
     asked_early: tuple[str, ...] = ()
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
+    call: CallFacts | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the module as base64."""

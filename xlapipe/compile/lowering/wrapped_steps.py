@@ -172,7 +172,7 @@ class _VariableNames:
         """The names in a module of its variables that no earlier module has."""
         from flax import nnx
 
-        module = functools.reduce(_follow, prefix, self._arguments)
+        module = functools.reduce(follow, prefix, self._arguments)
         _, state = nnx.split(module)
         for names, _ in nnx.to_flat_state(state):
             variable = functools.reduce(_attribute, names, module)
@@ -185,7 +185,8 @@ def _attribute(node: Any, name: Any) -> Any:
     return getattr(node, name) if isinstance(name, str) and hasattr(node, name) else node[name]
 
 
-def _follow(node: Any, key: Any) -> Any:
+def follow(node: Any, key: Any) -> Any:
+    """The child of a tree's node under a key of jax's paths."""
     if isinstance(key, SequenceKey):
         return node[key.idx]
     return node[key.key] if isinstance(key, DictKey) else getattr(node, key.name)

@@ -14,6 +14,7 @@ from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
+from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted
 from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
@@ -168,7 +169,7 @@ def _row_lines(
 
 
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
-    parts = (_donation, _copies, _made_together, _collectives)
+    parts = (_second_call, _donation, _copies, _made_together, _collectives)
     for line in (line for part in parts for line in part(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
@@ -176,6 +177,11 @@ def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
     for line in _time(overview):
         yield from map(Text, wrapped(line, width, indent=2))
     yield Text(_next(overview, name), style="bold")
+
+
+def _second_call(overview: Overview) -> Iterator[str]:
+    if text := second_call(overview.opened.program):
+        yield f"{text[0].upper()}{text[1:]}"
 
 
 def _donation(overview: Overview) -> Iterator[str]:

@@ -1,0 +1,320 @@
+"""What jax's caches depend on in a call of a traced step, and what comes back for the next call."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import jax
+from jax.api_util import shaped_abstractify
+from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
+
+from xlapipe.compile.lowering.arguments import CallArguments
+from xlapipe.compile.lowering.dependence import depends_only_on
+from xlapipe.compile.lowering.jit_parameters import jit_device
+from xlapipe.compile.lowering.names import fn_text, named_leaves, positional_names
+from xlapipe.compile.lowering.wrapped_steps import JaxJit, RecordedLowering, WrappedStep, follow
+from xlapipe.errors import WorkloadError
+from xlapipe.jax_private import lowering_of, moves_to_memory, stated_in_shardings
+from xlapipe.plans.call_facts import CallFacts, TreeChange
+from xlapipe.plans.carried import Argument, carried, leaves_below
+from xlapipe.workload import Workload
+
+Signature = tuple[Any, tuple[tuple[Any, ...], ...]]
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """A leaf with its type."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    weak: bool
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """A step that was traced with abstract arguments.
+
+    Attributes:
+      several: whether it runs on several devices.
+    """
+
+    workload: Workload
+    step: WrappedStep
+    arguments: CallArguments
+    lowering: RecordedLowering
+    several: bool
+
+    def facts(self, trace: Callable[[Any, Any], RecordedLowering]) -> CallFacts:
+        """The facts of the call.
+
+        Args:
+          trace: traces the step with the arguments of the second call.
+
+        Raises:
+          WorkloadError: `carry` names what is not there.
+        """
+        carry = self._carried()
+        details = lowering_of(self.lowering.lowered).compile_args
+        fixed = stated_in_shardings(self.lowering.traced)
+        unplaced = self._unplaced()
+        trees = tuple(self._tree_changes(carry)) if self._has_users_trees else ()
+        settles, refused = self._next_call(carry, trace) if self._has_users_trees else (None, "")
+        return CallFacts(
+            carried=carry,
+            trees=trees,
+            weak_arguments=tuple(leaf.path for leaf in self._inputs if leaf.weak),
+            weak_outputs=tuple(leaf.path for leaf in self._outputs if leaf.weak),
+            unplaced=unplaced,
+            outputs_placed=self._places_outputs(details, unplaced),
+            layouts=dict(self._layouts()),
+            output_layouts={
+                leaf.path: str(tuple(layout.major_to_minor))
+                for leaf, layout in zip(self._outputs, details["out_layouts"], strict=False)
+                if hasattr(layout, "major_to_minor") and not _is_default(layout)
+            },
+            fixed=tuple(
+                leaf.path for leaf, is_fixed in zip(self._inputs, fixed, strict=False) if is_fixed
+            ),
+            settles=settles,
+            refused=refused,
+        )
+
+    @property
+    def _has_users_trees(self) -> bool:
+        """Whether jax is passed the user's own trees."""
+        return type(self.step.wrapper) is JaxJit
+
+    @cached_property
+    def _inputs(self) -> list[_Typed]:
+        names = self.step.argument_names(self.arguments.args, self.arguments.kwargs, self.lowering)
+        return _typed(names, self.lowering.traced.jaxpr.in_avals)
+
+    @cached_property
+    def _outputs(self) -> list[_Typed]:
+        names = self.step.output_names(self.arguments.args, self.arguments.kwargs, self.lowering)
+        return _typed(names, self.lowering.traced.jaxpr.out_avals)
+
+    def _names(self) -> list[str]:
+        args = (*self.step.args, *self.arguments.args)
+        kwargs = {**(self.step.kwargs or {}), **self.arguments.kwargs}
+        return [*positional_names(self.step.fn, len(args)), *sorted(kwargs)]
+
+    def _carried(self) -> dict[str, str]:
+        stated = self.workload.carry
+        inputs, outputs = self._inputs, self._outputs
+        for path, output in stated.items():
+            _refuse_unknown(self.workload, "an argument", path, inputs)
+            if output is not None:
+                _refuse_unknown(self.workload, "an output", output, outputs)
+        donated = [info.donated for info in jax.tree.leaves(self.lowering.lowered.args_info)]
+        of_path = {leaf.path: flag for leaf, flag in zip(inputs, donated, strict=False)}
+        arguments = []
+        for name in self._names():
+            if leaves := leaves_below(name, inputs):
+                is_donated = any(of_path.get(leaf.path) for leaf in leaves.values())
+                arguments.append(Argument(name, leaves, is_donated))
+        return carried(arguments, outputs, stated, self._is_new_value)
+
+    def _is_new_value(self, argument: str, output: str) -> bool:
+        numbers = [
+            {leaf.path: number for number, leaf in enumerate(leaves)}
+            for leaves in (self._inputs, self._outputs)
+        ]
+        source, result = numbers[0].get(argument), numbers[1].get(output)
+        if source is None or result is None:
+            return False
+        if self._inputs[source].shape != self._outputs[result].shape:
+            return False
+        return depends_only_on(self.lowering.traced.jaxpr, source, result)
+
+    def _unplaced(self) -> tuple[str, ...]:
+        passed = jax.tree.leaves(self.arguments.dynamic)
+        if len(passed) != len(self._inputs):
+            return ()
+        if self.several:
+            places = [getattr(leaf, "sharding", None) for leaf in passed]
+            pairs = zip(self._inputs, places, strict=True)
+            return tuple(leaf.path for leaf, place in pairs if place is None)
+        placed = {path for path, leaf in named_leaves(self.workload) if _is_placed(leaf)}
+        over_mesh = self.workload.mesh is not None or jit_device(self.workload.fn) is not None
+        return tuple(
+            leaf.path for leaf in self._inputs if leaf.path not in placed and not over_mesh
+        )
+
+    def _places_outputs(self, details: Mapping[str, Any], unplaced: Sequence[str]) -> bool:
+        stated = (*details["out_shardings"], *(details.get("intermediate_shardings") or ()))
+        kept = {
+            leaf.path
+            for number, leaf in enumerate(self._inputs)
+            if number in details["kept_var_idx"]
+        }
+        return (
+            self.several
+            or not kept <= {*unplaced}
+            or any(isinstance(item, jax.sharding.Sharding) for item in stated)
+            or moves_to_memory(self.lowering.traced.jaxpr)
+        )
+
+    def _layouts(self) -> Iterator[tuple[str, str]]:
+        for path, leaf in named_leaves(self.workload):
+            layout = getattr(getattr(leaf, "format", None), "layout", None)
+            if layout is not None and not _is_default(layout):
+                yield path, str(tuple(layout.major_to_minor))
+
+    def _trees(self) -> dict[str, Any]:
+        """The arguments by name, without static ones."""
+        args = (*self.step.args, *self.arguments.args)
+        named = zip(positional_names(self.step.fn, len(args)), args, strict=True)
+        every = {**dict(named), **(self.step.kwargs or {}), **self.arguments.kwargs}
+        return {name: tree for name, tree in every.items() if leaves_below(name, self._inputs)}
+
+    def _tree_changes(self, carry: Mapping[str, str]) -> Iterator[TreeChange]:
+        returned = _with_types(self.lowering)
+        trees = self._trees()
+        for argument, output in carry.items():
+            name = max((name for name in trees if argument.startswith(name)), key=len, default="")
+            with suppress(AttributeError, LookupError, TypeError):
+                one = _node_at(trees[name], name, argument)
+                two = _node_at(returned, "out", output)
+                yield from _changes(argument, one, output, two)
+
+    def _next_call(
+        self, carry: Mapping[str, str], trace: Callable[[Any, Any], RecordedLowering]
+    ) -> tuple[bool | None, str]:
+        """As `settles` and `refused` of the facts."""
+        first = _signature(self.arguments, self.arguments.args, self.arguments.kwargs)
+        args, kwargs = self._passed(carry, self.lowering)
+        second = _signature(self.arguments, args, kwargs)
+        if first == second:
+            return None, ""
+        try:
+            again = trace(args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
+        try:
+            third = _signature(self.arguments, *self._passed(carry, again))
+        except LookupError:
+            return None, ""
+        return third in (first, second), ""
+
+    def _passed(
+        self, carry: Mapping[str, str], lowering: RecordedLowering
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the next call: what comes back in its place, the others as they are."""
+        returned = _with_types(lowering)
+        count = len(self.step.args)
+        names = positional_names(self.step.fn, count + len(self.arguments.args))[count:]
+
+        def passed(name: str, tree: Any) -> Any:
+            def is_replaced(path: tuple[Any, ...], _: Any) -> bool:
+                return f"{name}{keystr(path)}" in carry
+
+            def replaced(path: tuple[Any, ...], node: Any) -> Any:
+                output = carry.get(f"{name}{keystr(path)}")
+                return node if output is None else _node_at(returned, "out", output)
+
+            return tree_map_with_path(replaced, tree, is_leaf=is_replaced, is_leaf_takes_path=True)
+
+        static = self.arguments.static
+        args = tuple(
+            arg if number in static else passed(name, arg)
+            for number, (name, arg) in enumerate(zip(names, self.arguments.args, strict=True))
+        )
+        kwargs = {
+            name: value if name in static else passed(name, value)
+            for name, value in self.arguments.kwargs.items()
+        }
+        return args, kwargs
+
+
+def _typed(names: Sequence[str], avals: Sequence[Any]) -> list[_Typed]:
+    return [
+        _Typed(name, tuple(aval.shape), str(aval.dtype), bool(getattr(aval, "weak_type", False)))
+        for name, aval in zip(names, avals, strict=False)
+    ]
+
+
+def _with_types(lowering: RecordedLowering) -> Any:
+    """The tree that a step returns, of abstract arrays."""
+    return lowering.traced.out_tree.unflatten(
+        [
+            jax.ShapeDtypeStruct(
+                aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)
+            )
+            for aval in lowering.traced.jaxpr.out_avals
+        ]
+    )
+
+
+def _signature(
+    arguments: CallArguments, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Signature:
+    call = CallArguments(tuple(args), kwargs, arguments.static)
+    leaves, tree = jax.tree.flatten(call.dynamic)
+    avals = map(shaped_abstractify, leaves)
+    return tree, tuple((aval.shape, aval.dtype, aval.weak_type) for aval in avals)
+
+
+def _is_placed(leaf: Any) -> bool:
+    """Whether an argument is committed to its device, as far as the user states it."""
+    if isinstance(leaf, jax.Array):
+        return bool(getattr(leaf, "committed", False))
+    return getattr(leaf, "sharding", None) is not None
+
+
+def _is_default(layout: Any) -> bool:
+    return tuple(layout.major_to_minor) == tuple(range(len(layout.major_to_minor)))
+
+
+def _node_at(tree: Any, root: str, prefix: str) -> Any:
+    """The part of a tree at a path; raises LookupError without it."""
+    for path, _ in tree_flatten_with_path(tree, is_leaf=lambda node: node is None)[0]:
+        for length in range(len(path) + 1):
+            if f"{root}{keystr(path[:length])}" == prefix:
+                return reduce(follow, path[:length], tree)
+    raise LookupError(prefix)
+
+
+def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeChange]:
+    """Leaves that only one of two trees has, or else the first node that differs."""
+    was, becomes = _leaves(one), _leaves(two)
+    differing = [rest for rest in {**was, **becomes} if was.get(rest) != becomes.get(rest)]
+    if not was.keys() & becomes.keys():
+        differing = []
+    for rest in differing:
+        texts = (leaves.get(rest, "nothing") for leaves in (was, becomes))
+        yield TreeChange(f"{argument}{rest}", f"{output}{rest}", *texts)
+    trees: tuple[Any, Any] = jax.tree.structure(one), jax.tree.structure(two)
+    if not differing and trees[0] != trees[1]:
+        yield TreeChange(argument, output, *_first_difference(*trees))
+
+
+def _leaves(tree: Any) -> dict[str, str]:
+    leaves, _ = tree_flatten_with_path(tree, is_leaf=lambda node: node is None)
+    return {keystr(path): "None" if leaf is None else "an array" for path, leaf in leaves}
+
+
+def _first_difference(one: Any, two: Any) -> tuple[str, str]:
+    """The nodes of two trees that differ first, in words."""
+    for child, other in zip(one.children(), two.children(), strict=False):
+        if child != other and one.node_data() == two.node_data():
+            return _first_difference(child, other)
+    (kind, data), (other_kind, other_data) = (
+        tree.node_data() or (type(None), None) for tree in (one, two)
+    )
+    if kind is not other_kind:
+        return kind.__name__, other_kind.__name__
+    return f"{kind.__name__} with {data!r:.60}", f"{kind.__name__} with {other_data!r:.60}"
+
+
+def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_Typed]) -> None:
+    if not leaves_below(path, leaves):
+        named = ", ".join(leaf.path for leaf in leaves[:8])
+        raise WorkloadError(
+            f"{fn_text(workload)}: carry names {path!r}, expected {what}, or a part of one, with "
+            f"an array; found {named}{' …' if len(leaves) > 8 else ''}; fix: name one of these"
+        )
