@@ -1,7 +1,7 @@
 """The predicted time of a step: a pure function of a plan and a calibration."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xlapipe.devices.targets.network import Network
@@ -28,6 +28,7 @@ from xlapipe.time.predict.kernel_time import (
 from xlapipe.time.predict.kernel_work import touches_host, work_of
 from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 from xlapipe.time.predict.product_work import is_untuned
+from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
 
@@ -90,6 +91,7 @@ class Prediction:
       exchanges: groups, links and bytes of collectives, as lines of text, by instruction.
       peak_seconds: of the step's products and convolutions at the peak of their types, without
         those that are computed again; None if a peak is unknown.
+      timeline: what runs when, in the order of launches.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -105,6 +107,7 @@ class Prediction:
     network: str = ""
     exchanges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     peak_seconds: float | None = None
+    timeline: tuple[TimelineEvent, ...] = ()
 
     @property
     def text(self) -> str:
@@ -166,10 +169,6 @@ class _Sum:
             self.longest = time
 
 
-# Name of a kernel, its time, and number of launches; or the launches of a branch.
-_Launched = list["tuple[str, KernelTime, int] | _Launched"]
-
-
 @dataclass
 class _Clock:
     """Progress through a step; times are in seconds after the first launch.
@@ -181,7 +180,7 @@ class _Clock:
       pending: (scope, position of its done instruction, end) of kernels not yet waited for.
       graph: number of the command buffer of the last launch.
       graph_kernels: number of kernels launched in command buffers.
-      launched: all launches; of conditionals, those of the slowest branch.
+      timeline: all launches; of conditionals, those of the slowest branch.
     """
 
     device: float = 0.0
@@ -191,11 +190,11 @@ class _Clock:
     pending: list[tuple[str, int, float]] = field(default_factory=list)
     graph: int | None = None
     graph_kernels: int = 0
-    launched: _Launched = field(default_factory=list)
+    timeline: list[TimelineEvent] = field(default_factory=list)
 
     def at_branch(self) -> "_Clock":
         """The clock when a branch of a conditional begins."""
-        return replace(self, pending=[*self.pending], graph=None, launched=[])
+        return replace(self, pending=[*self.pending], graph=None, timeline=[])
 
 
 class _Predictor:
@@ -249,8 +248,9 @@ class _Predictor:
         l2_bytes = int(self._calibration.constants.l2_bytes)
         self._steps(launches_of(self._plan, self._cost, l2_bytes), 1)
         sums: dict[str, _Sum] = {}
-        for name, time, launches in _flat(self._clock.launched):
-            sums.setdefault(name, _Sum()).add(time, launches)
+        for event in self._clock.timeline:
+            if event.time is not None:
+                sums.setdefault(event.name, _Sum()).add(event.time, event.launches)
         kernels = tuple(self._predicted(name, total) for name, total in sums.items())
         total = sum(kernel.seconds for kernel in kernels)
         floor = self._cost.floor_seconds or 0.0
@@ -320,6 +320,7 @@ class _Predictor:
             network=exchanges.network,
             exchanges=exchanges.described,
             peak_seconds=self._peak_seconds(kernels),
+            timeline=tuple(self._clock.timeline),
         )
 
     def _peak_seconds(self, kernels: Sequence[PredictedKernel]) -> float | None:
@@ -423,6 +424,7 @@ class _Predictor:
         del clock.pending[pending:]
         if sync:
             clock.device = clock.host = max(clock.device, clock.host) + sync
+        end = clock.device
         if times > 1 and sync:
             passed = (clock.device - device) * (times - 1)
             clock.device = clock.host = clock.device + passed
@@ -432,6 +434,9 @@ class _Predictor:
             clock.device += (clock.busy - busy) * (times - 1)
             clock.device = max(clock.device, clock.host)
             clock.busy += (clock.busy - busy) * (times - 1)
+        if times > 1:
+            further = TimelineEvent("", end, clock.device - end, COMPUTE, 0, None, times - 1)
+            clock.timeline.append(further)
 
     def _loop(self, loop: Loop, times: int) -> None:
         outer, self._in_loop = self._in_loop, True
@@ -465,24 +470,27 @@ class _Predictor:
         self._clock = before
         before.graph = None
         if dearest is not None:
-            before.launched.append(dearest.launched)
-            self._clock = replace(dearest, launched=before.launched)
+            before.timeline.extend(dearest.timeline)
+            self._clock = replace(dearest, timeline=before.timeline)
 
     def _launch(self, launch: Launch, times: int) -> None:
         name = launch.site.instruction.name
         constants = self._calibration.constants
         time = self._time(launch)
         clock = self._clock
-        clock.launched.append((name, time, times))
         at_once = self._work[name].at_once
         duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
         self._wait(launch)
         opcode = launch.site.instruction.opcode
         if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):
-            self._start(launch, duration)
+            start = self._start(launch, duration)
+            event = TimelineEvent(name, start, duration, ASYNCHRONOUS, times, time)
+            clock.timeline.append(event)
             return
         first = clock.device == 0.0
         if launch.graph is not None and launch.graph == clock.graph:
+            start = clock.device + constants.graph_gap_seconds
+            clock.timeline.append(TimelineEvent(name, start, duration, COMPUTE, times, time))
             clock.device += constants.graph_gap_seconds + duration
             clock.busy += constants.graph_gap_seconds + duration
             clock.graph_kernels += 1
@@ -509,11 +517,12 @@ class _Predictor:
                 0.0,
                 launches * constants.kernel_interval_seconds - duration * launches / (launches + 1),
             )
+        clock.timeline.append(TimelineEvent(name, start, duration, COMPUTE, times, time))
         clock.device = start + duration + waiting
         clock.busy += constants.gap_seconds + duration
 
-    def _start(self, launch: Launch, duration: float) -> None:
-        """Overlap an asynchronous kernel with those before its done instruction."""
+    def _start(self, launch: Launch, duration: float) -> float:
+        """Overlap an asynchronous kernel with those before its done instruction; its start."""
         name = launch.site.instruction.name
         scope, clock = self._scope_of_start[name], self._clock
         begin = max(clock.device, clock.beside)
@@ -521,6 +530,7 @@ class _Predictor:
         done = next((item.name for item in scope.instructions if name in item.operands), None)
         if done is not None:
             clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
+        return begin
 
     def _wait(self, launch: Launch) -> None:
         """Wait for the asynchronous kernels whose done instruction precedes a kernel."""
@@ -573,19 +583,6 @@ class _Predictor:
                     key = (id(work.or_else), *key[1:])
             self._times[key] = time
         return self._times[key]
-
-
-def _flat(launched: _Launched) -> Iterator[tuple[str, KernelTime, int]]:
-    """The launches in order, with those of branches."""
-    rest = [iter(launched)]
-    while rest:
-        item = next(rest[-1], None)
-        if item is None:
-            rest.pop()
-        elif isinstance(item, list):
-            rest.append(iter(item))
-        else:
-            yield item
 
 
 def _fix(*, negated: bool) -> str:
