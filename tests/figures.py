@@ -57,6 +57,11 @@ def predicted_times() -> Iterator[str]:
     yield ""
     yield from _errors(compare, zoos)
     yield ""
+    yield "Intervals at first sight of the zoos 15 to 28, each by what was fitted to the others:"
+    yield ""
+    intervals = module_at("tests/gpu/time_zoo/fit_errors.py")
+    yield from intervals.coverage(list(intervals.programs()), intervals.shipped_errors())
+    yield ""
     yield "Kinds of kernels that take 50 ms or more in all programs:"
     yield ""
     yield from _kinds([program for zoo in zoos for program in zoo])
@@ -78,12 +83,13 @@ def _errors(compare: ModuleType, zoos: Sequence[Sequence[Any]]) -> Iterator[str]
     groups["all"] = [program for zoo in zoos for program in zoo]
     groups["on two GPUs"] = list(compare.compared("two"))
     shown = ("mean", "median", "nine_of_ten", "within_15", "span_mean", "call_mean", "interval")
-    yield "| programs | number | mean | median | 9 of 10 | ≤ 15 % | span | call | in the interval |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    headings = ("programs", "number", "mean", "median", "9 of 10", "≤ 15 %", "span", "call")
+    yield f"| {' | '.join(headings)} | in the interval | median of high / low |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for name, programs in groups.items():
         row = compare.summary(programs)
         cells = (f"{row[key]:.1%}".replace("%", " %") for key in shown)
-        yield f"| {name} | {len(programs)} | {' | '.join(cells)} |"
+        yield f"| {name} | {len(programs)} | {' | '.join(cells)} | {row['width']:.2f} |"
 
 
 def _kinds(programs: Sequence[Any]) -> Iterator[str]:
@@ -114,6 +120,10 @@ def _orders(orders: ModuleType) -> Iterator[str]:
         f"{len(groups)} steps ran in {variants} variants. Of {within}, the one that is predicted "
         f"fastest takes at most 3 % longer than the fastest; of {name} {farthest * 100:.1f} %."
     )
+    yield ""
+    yield "Pairs of these variants, by the probability with which one is predicted to be faster:"
+    yield ""
+    yield from orders.probability_table(groups)
 
 
 def predicted_locks() -> Iterator[str]:

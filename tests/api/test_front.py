@@ -170,6 +170,11 @@ def test_tables_are_rows_of_dictionaries(
     lines = donated.table("lines")
     assert sum(row["counted_bytes"] for row in lines) == donated.peak.occupied_bytes
     assert peak._repr_html_().count("<tr>") == 1 + len(peak)
+    kernels = donated.table("time")
+    seconds = [row["predicted_seconds"] for row in kernels]
+    assert seconds == sorted(seconds, reverse=True)
+    assert sum(seconds) == pytest.approx(donated.time.predicted_kernel_seconds)
+    assert {row["name"] for row in donated.table("timeline")} == {row["name"] for row in kernels}
     assert '<td style="text-align:right">131,072</td>' in peak._repr_html_()
     for module, use in (
         ("pandas", peak.to_pandas),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.shared.sample_records import predicted
 from xlapipe.diff.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
@@ -11,6 +12,9 @@ from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
 from xlapipe.report.units import change_class
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.cost.step_cost import Range
+from xlapipe.time.predict.kernel_time import KernelTime
+from xlapipe.time.predict.predict import PredictedKernel
+from xlapipe.time.predict.work import KernelWork
 
 NORM = KernelCost(
     name="norm",
@@ -27,6 +31,8 @@ NORM = KernelCost(
 GEMM = replace(
     NORM, name="gemm", source=SourceLine("block.py", 40), flops={"bf16": 7}, memory_seconds=9e-6
 )
+
+WORK = KernelWork("loop", (), 0, 0, 0.0, {}, 0, "")
 
 # This test is of floors; what is predicted is in its own.
 PREDICTED = (
@@ -212,3 +218,23 @@ def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
 )
 def test_no_plot_without_operations_or_speeds(time: StepTime | None) -> None:
     assert roofline(time) is None
+
+
+def test_a_line_whose_predicted_time_alone_grew_is_listed_first() -> None:
+    a, b = (
+        replace(
+            predicted(12e-6, 1e-6, 2e-5),
+            kernels=tuple(
+                PredictedKernel(
+                    name, 1, seconds, KernelTime(seconds, (), 1, "calibrated", 0), WORK, False
+                )
+                for name, seconds in (("norm", 3e-6), ("gemm", gemm))
+            ),
+        )
+        for gemm in (9e-6, 19e-6)
+    )
+    more = replace(NORM, read_bytes=1008, memory_seconds=2.001e-6)
+    _, first, second = time_changes(step(NORM, GEMM), step(more, GEMM), (a, b))
+    assert first.text.startswith("same least time: block.py:40")
+    assert first.text.endswith("; predicted +10.0 µs")
+    assert second.source == "block.py:31"

@@ -1,6 +1,7 @@
 """Steps of which a prediction counts a part: it is a lower bound, and says so."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -94,6 +95,19 @@ def test_stated_trips_are_counted() -> None:
     assert StepTimeAtMost(1.0).check(program).holds
 
 
+def test_the_timeline_of_a_loop_has_its_first_trips_and_the_rest_as_one_event() -> None:
+    step = predicted_time(replace(plan_of_text(LOOP), stated_trips=50))
+    events = step.timeline
+    assert sum(event.launches for event in events) == sum(item.launches for item in step.kernels)
+    (further,) = (event for event in events if event.time is None)
+    assert further.trips == 48
+    assert all(
+        after.start_seconds >= before.start_seconds + before.seconds
+        for before, after in pairwise(events)
+    )
+    assert step.seconds == pytest.approx(events[-1].start_seconds + events[-1].seconds)
+
+
 def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> ChoiceRow:
     """A form that fits; without seconds, of which a lower bound of 1 µs is known."""
     time = at_least(1e-6, "a loop") if seconds is None else predicted(seconds, seconds, seconds)
@@ -119,6 +133,9 @@ def test_choose_does_not_rank_a_lower_bound() -> None:
     texts = [str(item.candidate.change.text) if item.candidate.change else None for item in rows]
     assert texts == ["fast", "slow", None]
     assert [item.chosen for item in rows] == [True, False, False]
+    fast, slow, unknown = (item.to_json()["probability_faster"] for item in rows)
+    assert (fast, unknown) == (None, None)
+    assert 0 <= slow < 0.01
     (note,) = lower_bound_notes(rows)
     assert note == (
         "h200: of 1 of 3 forms only the least time is known, so they are not ranked by time: "

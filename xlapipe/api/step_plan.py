@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+    from xlapipe.report.time_figures import StepTime
+
 # The same set as the GEMM policy `cublas`: one library with several entry points.
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
@@ -38,7 +40,7 @@ class StepPlan(ShownPlan):
       opened: the files that the plan was read from.
     """
 
-    _further_tables = ("peak", "lines")
+    _further_tables = ("peak", "lines", "time", "timeline")
 
     def __init__(self, opened: Opened, expectations: Sequence[Expectation] = ()) -> None:
         self.opened = opened
@@ -84,6 +86,23 @@ class StepPlan(ShownPlan):
         return peak_of(self.program)
 
     @cached_property
+    def time(self) -> "StepTime":
+        """The time of a step, as `xlapipe show --time` has it: floor, predicted, measured; seconds.
+
+        Raises:
+          XlapipeError: the plan has no complete HLO module, or is for a TPU.
+        """
+        from xlapipe.report.plan_figures import figures_of
+
+        time = figures_of(self.opened).time
+        if time is None:
+            raise XlapipeError(
+                f"{self!r}: no time is computed, because the plan has no complete HLO module or is "
+                "not for a GPU; fix: read a dump that xlapipe made for a GPU"
+            )
+        return time
+
+    @cached_property
     def figures(self) -> dict[str, Any]:
         """What `xlapipe show --json` prints."""
         from xlapipe.report.plan_figures import opened_figures
@@ -96,8 +115,9 @@ class StepPlan(ShownPlan):
         """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
 
         Args:
-          name: name of the list, `peak` for the values at the peak, or `lines` for the same by
-            source line and purpose, as `xlapipe show` prints them.
+          name: name of the list, `peak` for the values at the peak, `lines` for the same by
+            source line and purpose, as `xlapipe show` prints them, `time` for the kernels, the
+            longest first, or `timeline` for what runs when in the predicted step.
 
         Returns:
           A list of dictionaries; its `to_pandas()` is a DataFrame.
@@ -109,6 +129,14 @@ class StepPlan(ShownPlan):
             return Rows(asdict(value) for value in self.peak.values)
         if name == "lines":
             return Rows(self.figures["overview"]["by_line"])
+        if name == "time":
+            from xlapipe.report.time_figures import longest_first
+
+            return Rows(map(asdict, sorted(self.time.kernels, key=longest_first)))
+        if name == "timeline":
+            from xlapipe.report.timeline import timeline_rows
+
+            return Rows(map(asdict, timeline_rows(self.opened)))
         return super().table(name)
 
     def to_pandas(self, name: str = "lines") -> "pandas.DataFrame":

@@ -12,8 +12,8 @@ from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import ChoiceRow, front
 from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes, mfu_text, networks
 
-_HEADER = ("total", "headroom", "temp", "predicted", "MFU", "9 of 10 within")
-_FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
+_HEADER = ("total", "headroom", "temp", "predicted", "MFU", "faster")
+_FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp",), 120
 
 
 def choice_figures(choice: Choice) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
     """For each target the rows, the fastest first, then what to write.
 
     Args:
-      width: width of a terminal that has no room for the temporary bytes and the interval; None
-        for the whole table.
+      width: width of a terminal that has no room for the temporary bytes; None for the whole
+        table.
     """
     for target in dict.fromkeys(row.candidate.target for row in choice.rows):
         rows = [row for row in choice.rows if row.candidate.target == target]
@@ -80,6 +80,7 @@ def _target_lines(
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
+        yield Text("faster: the probability that the row is faster than the chosen one.")
         if predicted.scaled_from is not None:
             yield from (Text(f"  assumed: {text}") for text in predicted.assumptions)
     yield from (Text(f"Network {text}.") for text in networks([row.memory for row in rows]))
@@ -99,9 +100,8 @@ def _target_lines(
 
 def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list[str]:
     predicted, change = row.memory.predicted, row.candidate.change
-    interval, seconds = "-", "-"
-    if predicted is not None and predicted.low_seconds and predicted.high_seconds:
-        interval = f"{_seconds(predicted.low_seconds)} to {_seconds(predicted.high_seconds)}"
+    seconds = "-"
+    faster = f"{row.probability_faster:.0%}" if row.probability_faster is not None else "-"
     if predicted is not None and predicted.seconds is not None:
         seconds = _seconds(predicted.seconds)
     elif predicted is not None:
@@ -114,7 +114,7 @@ def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list
         rounded(row.memory.temp_bytes),
         seconds,
         mfu_text(predicted.mfu if predicted is not None else None),
-        interval,
+        faster,
         *([_seconds(item) if item is not None else "-"] if per_item else []),
         *([_cost(row.cost_per_million)] if priced else []),
         _fits_text(row),

@@ -339,6 +339,17 @@ def at_least_one(text: str) -> int:
     return _at_least(1, text)
 
 
+def multiple(text: str) -> float:
+    """The type of an argument that is a factor between 0.01 and 100."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 100, found {text!r}")
+    return value
+
+
 def at_least_two(text: str) -> int:
     """The type of an argument that is an integer of 2 or more."""
     return _at_least(2, text)

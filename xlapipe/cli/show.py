@@ -9,6 +9,7 @@ from xlapipe.cli.options import (
     Commands,
     add_network_option,
     at_least_one,
+    multiple,
     target_names,
 )
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
@@ -71,6 +72,20 @@ def add(commands: Commands) -> None:
         help="predict times with N trips of each loop whose number is unknown; default: 1",
     )
     show.add_argument(
+        "--host",
+        type=multiple,
+        metavar="FACTOR",
+        default=1.0,
+        help="predict times with a host that takes FACTOR times as long for launches and calls as "
+        "the one that the calibration was timed on",
+    )
+    show.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write the predicted timeline as a Chrome trace, for Perfetto",
+    )
+    show.add_argument(
         "--target",
         type=target_names,
         metavar="NAME",
@@ -108,8 +123,17 @@ def _show(options: argparse.Namespace) -> int:
         options.trips,
         options.timed,
         options.network,
+        options.host,
     )
     subject = open_subject(path, times)
+    if options.trace is not None:
+        from xlapipe.files.writing import write_files
+
+        trace = subject.trace()
+        write_files({options.trace: trace})
+        if not options.json:
+            print_text(f"{options.trace}: {len(trace):,} B")
+            return 0
     shown = ShowOptions(
         allocations=options.allocations,
         donation=options.donation,

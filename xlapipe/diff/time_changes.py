@@ -10,6 +10,9 @@ from xlapipe.time.predict import Prediction
 _LEAST_SECONDS = 1e-9
 # Smaller differences would be printed as 0.0 µs; those of a line's prediction are not printed.
 _LEAST_MICROSECONDS = 0.05e-6
+# A line whose predicted time alone differs is listed from this share of the step's time on: smaller
+# differences are of what the L2 cache still holds.
+_LEAST_SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ def time_changes(
 ) -> tuple[TimeChange, ...]:
     """The step and the source lines whose cost differs, the step first, then the largest.
 
+    The largest difference is that of the predicted time, or else of the floor.
+
     Empty if either cost is unknown or nothing differs.
     """
     if a is None or b is None:
@@ -138,7 +143,9 @@ def time_changes(
         for nothing in [LineCost(0.0 if known else None, 0.0 if predicted else None)]
         for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
     ]
-    changed = [change for change in changes if _differs(change)]
+    times = [item.seconds or 0.0 for item in predictions if item]
+    least = max(_LEAST_MICROSECONDS, _LEAST_SHARE * max(times, default=0.0))
+    changed = [change for change in changes if _differs(change, least)]
     if not changed:
         return ()
     step = TimeChange(None, _of_step(a, lines_a, predicted_a), _of_step(b, lines_b, predicted_b))
@@ -146,12 +153,14 @@ def time_changes(
 
 
 def _rank(change: TimeChange) -> tuple[float, int, str]:
-    seconds = change.delta_seconds or 0.0
+    seconds = change.predicted_delta_seconds or change.delta_seconds or 0.0
     size_bytes = abs(change.b.touched_bytes - change.a.touched_bytes)
     return (-abs(seconds), -size_bytes, change.source or "")
 
 
-def _differs(change: TimeChange) -> bool:
+def _differs(change: TimeChange, least: float) -> bool:
+    if abs(change.predicted_delta_seconds or 0.0) >= least:
+        return True
     delta = change.delta_seconds
     if delta is not None and abs(delta) >= _LEAST_SECONDS:
         return True

@@ -54,6 +54,7 @@ class Opened:
       unknown_trips: trips of each loop whose number the plan does not state.
       timed: seconds of a launch of kernels that ran before; see `xlapipe.report.timed_kernels`.
       network: between the GPUs, as `network_stated` takes it.
+      host: host time, relative to the calibration's host.
       given_name: for people, where the path is not.
     """
 
@@ -65,6 +66,7 @@ class Opened:
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
     network: str | None = None
+    host: float = 1.0
     given_name: str = ""
 
     @classmethod
@@ -122,6 +124,7 @@ class Opened:
             self.unknown_trips,
             self.timed,
             network_stated(self.network, Path.cwd()),
+            self.host,
         )
 
     @property

@@ -63,6 +63,17 @@ class InductorSubject:
 
         return graphs_named(self.dump, options.module)
 
+    def trace(self) -> bytes:
+        """Nothing: no time is predicted.
+
+        Raises:
+          DumpError: always.
+        """
+        raise DumpError(
+            f"{self.name}: expected a dump of XLA for --trace, found one of torch Inductor, of "
+            "which no time is predicted; fix: leave out --trace"
+        )
+
     def checked(self) -> CheckedSubject:
         """The plan beside its measurement: one finding per figure of a graph that was measured."""
         from xlapipe.report.inductor_check import check_notes, measured_findings

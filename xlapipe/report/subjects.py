@@ -110,6 +110,13 @@ class Subject(Protocol):
     def lines(self, options: ShowOptions) -> "Iterator[Text]":
         """What `xlapipe show` prints on a terminal."""
 
+    def trace(self) -> bytes:
+        """The predicted timeline as a Chrome trace.
+
+        Raises:
+          XlapipeError: no time is predicted.
+        """
+
     def checked(self) -> CheckedSubject:
         """The findings of `xlapipe check`."""
 
@@ -144,6 +151,7 @@ class TimeOptions:
       calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
       trips: trips of each loop whose number of trips is unknown; None for 1.
       network: between the GPUs, by name or described; None for the project's.
+      host: host time as a multiple of that of the host that the calibration was timed on.
     """
 
     target: str | None = None
@@ -151,6 +159,7 @@ class TimeOptions:
     trips: int | None = None
     timed: Path | None = None
     network: str | None = None
+    host: float = 1.0
 
 
 def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = "") -> Subject:

@@ -125,6 +125,11 @@ class StepTime:
     kernels: tuple[TimeRow, ...]
 
 
+def longest_first(row: TimeRow) -> float:
+    """A sort key: measured times, or else predicted ones, or else floors."""
+    return -(row.measured_seconds or row.predicted_seconds or row.floor_seconds or 0.0)
+
+
 def step_time(opened: Opened) -> StepTime | None:
     """The time of a step; None if the dump has no complete HLO module."""
     cost = opened.step_cost

@@ -80,6 +80,12 @@ class XlaSubject:
 
             yield from map(Text, order_lines(order_share(program.plan)))
 
+    def trace(self) -> bytes:
+        """The predicted timeline as a Chrome trace; raises as `trace_of`."""
+        from xlapipe.report.trace import trace_of
+
+        return trace_of(self.opened)
+
     def checked(self) -> CheckedSubject:
         """The findings of the dump's expectations."""
         from xlapipe.expect import CompiledOnce, check_all
@@ -211,7 +217,7 @@ def with_times(opened: Opened, times: TimeOptions) -> Opened:
         opened = replace(opened, timed=timed_kernels(times.timed, name))
     if times.network is not None:
         opened = replace(opened, network=times.network)
-    return opened if times.trips is None else replace(opened, unknown_trips=times.trips)
+    return replace(opened, unknown_trips=times.trips, host=times.host)
 
 
 def _gpu_named(name: str) -> str:

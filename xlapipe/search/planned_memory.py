@@ -170,7 +170,7 @@ def planned_memory(
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
-        predicted=replace(prediction, kernels=()) if prediction is not None else None,
+        predicted=replace(prediction, kernels=(), timeline=()) if prediction is not None else None,
         outside=usable.outside,
         error_bytes=plan_error_bytes(
             compiled.plan, tuned=False if depends else None, predicted_lock=lock

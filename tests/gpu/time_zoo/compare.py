@@ -51,7 +51,7 @@ ZOOS = (
     "twentyeighth",
 )
 """Records of one GPU, in the order in which they were timed."""
-_TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
+TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def compared(records: str, only: str = "") -> tuple[Compared, ...]:
       only: the name of the one that is wanted; empty for all.
     """
     about, profiles = read_record(RECORDS / f"{records}.tar.xz", only)
-    target = _TARGETS[about.device]
+    target = TARGETS[about.device]
     device, calibration = device_of_target(target), shipped_calibration(target)
     assert device is not None
     assert calibration is not None
@@ -158,13 +158,18 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
         "span_median": median(spans),
         "call_mean": mean(abs(item.call_error) for item in programs),
         "interval": mean(inside),
+        "width": median(
+            item.prediction.high_seconds / item.prediction.low_seconds
+            for item in programs
+            if item.prediction.high_seconds and item.prediction.low_seconds
+        ),
     }
 
 
 def error_row(name: str, items: Sequence[Compared]) -> str:
     """The errors of some programs together, as a row of a Markdown table."""
     row = summary(items)
-    numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
+    numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:-1]]
     return f"| {name} | {len(items)} | {' | '.join(numbers)} |"
 
 

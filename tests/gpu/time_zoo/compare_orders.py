@@ -11,9 +11,9 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 from compare import RECORDS, compared
@@ -29,6 +29,7 @@ from xlapipe.run.calibration.record import unpack
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.interval import probability_faster, shipped_errors
 
 # Programs of the first zoo by step. Where variants are batches, times are of one of their items.
 ZOO = {
@@ -51,11 +52,12 @@ GOLDENS = (
 
 @dataclass(frozen=True)
 class Variant:
-    """Seconds of a step, or of one item."""
+    """Seconds of a step, or of one item; spreads of its kernels by kind."""
 
     name: str
     measured: float
     predicted: float
+    spreads: Mapping[str, float]
 
 
 def regret(variants: Sequence[Variant]) -> float:
@@ -72,14 +74,15 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
         for name in endings.split():
             program, items = programs[prefix + name], int(name) if name.isdigit() else 1
             seconds = program.span_seconds / items, program.counted_seconds / items
-            variants.append(Variant(name, *seconds))
+            variants.append(Variant(name, *seconds, program.prediction.spreads))
         yield title, variants
     for target, *names in GOLDENS:
         variants = []
         for name, opened in recorded(target):
             if name in names and opened.time_record and opened.prediction:
                 span = opened.time_record.measured.span_seconds
-                variants.append(Variant(name, span, opened.prediction.seconds))
+                prediction = opened.prediction
+                variants.append(Variant(name, span, prediction.seconds, prediction.spreads))
         yield f"{names[0]}, {target}", variants
 
 
@@ -99,8 +102,10 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
             plan = replace(plan, stated_costs=costs, kernel_codes=codes)
             cost = step_cost(plan, speeds)
             assert cost is not None
-            predicted = predict(plan, cost, calibration).seconds / entry.get("steps", 1)
-            variant = Variant(entry["variant"], entry["measured_seconds"], predicted)
+            prediction = predict(plan, cost, calibration)
+            predicted = prediction.seconds / entry.get("steps", 1)
+            measured = entry["measured_seconds"]
+            variant = Variant(entry["variant"], measured, predicted, prediction.spreads)
             groups.setdefault(name.partition("/")[0], []).append(variant)
     yield from groups.items()
 
@@ -127,6 +132,25 @@ def row(title: str, variants: Sequence[Variant]) -> str:
         cells += [v.name, _ms(v.measured), _ms(v.predicted)]
     cells += [f"{regret(variants):.1%}".replace("%", " %"), f"{sum(apart)} of {len(apart)}"]
     return f"| {' | '.join(cells)} |"
+
+
+def probability_table(groups: Sequence[tuple[str, Sequence[Variant]]]) -> Iterator[str]:
+    """How often the variant of a pair that is predicted to be faster is, by the probability."""
+    errors = shipped_errors()
+    pairs = []
+    for _, variants in groups:
+        for a, b in combinations([v for v in variants if v.predicted], 2):
+            first, second = sorted((a, b), key=lambda v: v.predicted)
+            sides = ((v.predicted, v.spreads) for v in (first, second))
+            stated = probability_faster(*sides, errors)
+            pairs.append((stated, first.measured < second.measured))
+    yield "| probability | pairs | mean | right |"
+    yield "|---|--:|--:|--:|"
+    for low, high in pairwise((0.5, 0.7, 0.9, 0.97, 1.01)):
+        own = [pair for pair in pairs if low <= pair[0] < high]
+        mean, right = (sum(column) / max(1, len(own)) for column in zip(*own, strict=True))
+        name = f"{low:.0%} to {min(high, 1):.0%}"
+        yield f"| {name} | {len(own)} | {mean:.1%} | {right:.1%} |".replace("%", " %")
 
 
 def main() -> None:

@@ -89,9 +89,8 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
 def _about(row: ChoiceRow) -> str:
     predicted = row.memory.predicted
     time = f", predicted {predicted.text}" if predicted is not None else ""
-    if predicted is not None and predicted.low_seconds and predicted.high_seconds:
-        low, high = predicted.low_seconds * 1e6, predicted.high_seconds * 1e6
-        time += f", 9 of 10 within {low:,.1f} to {high:,.1f} µs"
+    if row.probability_faster is not None:
+        time += f", faster than the chosen one with {row.probability_faster:.0%} probability"
     return f"{row.candidate}: {row.memory.total_bytes:,} B{time}"
 
 

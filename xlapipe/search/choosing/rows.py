@@ -9,6 +9,7 @@ from typing import Any
 from xlapipe.report.records import named
 from xlapipe.search.candidate import Candidate
 from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.time.predict.interval import probability_faster, shipped_errors
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class ChoiceRow:
       number: in the order in which candidates were given.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
       price: of one device for an hour; None if unknown.
+      probability_faster: than the chosen row; None of that row, and if a time is unknown.
     """
 
     candidate: Candidate
@@ -28,6 +30,7 @@ class ChoiceRow:
     number: int = 0
     chosen: bool = False
     price: float | None = None
+    probability_faster: float | None = None
 
     @property
     def devices(self) -> int:
@@ -84,6 +87,7 @@ class ChoiceRow:
             "devices": self.devices,
             "cost_per_million": self.cost_per_million,
             "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
+            "probability_faster": self.probability_faster,
             "rematerialised_by_xla": memory.rematerialised,
             "fits": memory.fits,
             "chosen": self.chosen,
@@ -102,8 +106,27 @@ def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
             (row for row in rows if row.candidate.target == target), key=lambda row: row.rank
         )
         best = next((row for row in own if row.memory.fits), None)
-        ordered += [replace(row, chosen=row is best) for row in own]
+        ordered += [
+            replace(row, chosen=row is best, probability_faster=_probability(row, best))
+            for row in own
+        ]
     return tuple(ordered)
+
+
+def _probability(row: ChoiceRow, best: ChoiceRow | None) -> float | None:
+    """The probability that a row is faster than the chosen one."""
+    if best is None or row is best:
+        return None
+    seconds, others = row.seconds_per_item, best.seconds_per_item
+    if not seconds or not others:
+        return None
+    assert row.memory.predicted is not None
+    assert best.memory.predicted is not None
+    return probability_faster(
+        (seconds, row.memory.predicted.spreads),
+        (others, best.memory.predicted.spreads),
+        shipped_errors(),
+    )
 
 
 def lower_bound_notes(rows: Sequence[ChoiceRow]) -> Iterator[str]:

@@ -67,6 +67,11 @@ _SCALES = {
     "custom sort": (0.96, 4.1, 2.6, 0.96, 1.0),
     "__cublas$triangularSolve f32": (1.6, 1.6, 1.0, 1.0, 1.0),
 }
+# Constants that are times of the host.
+_HOST_SECONDS = (
+    *("kernel_interval_seconds", "loop_interval_seconds", "graph_interval_seconds"),
+    *("sync_seconds", "call_seconds", "leaf_seconds", "graph_kernel_seconds"),
+)
 # The catalogue's names of the GPUs whose calibrations are in this package.
 _SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
 
@@ -262,6 +267,11 @@ class Calibration:
         )
         provenance = {**self.provenance, "device": device}
         return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)
+
+    def with_host(self, share: float) -> "Calibration":
+        """The calibration with a host that takes this share of the time for all that it does."""
+        times = {name: getattr(self.constants, name) * share for name in _HOST_SECONDS}
+        return replace(self, constants=replace(self.constants, **times))
 
     def to_text(self) -> str:
         """The content of the file."""

@@ -14,6 +14,7 @@ from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import KernelCost, StepCost
 from xlapipe.time.predict.calibration import Calibration
 from xlapipe.time.predict.gpu import gpu_of
+from xlapipe.time.predict.interval import Share, shipped_errors, spreads_of, traits
 from xlapipe.time.predict.kernel_time import (
     ASSUMED,
     CALIBRATED,
@@ -39,15 +40,6 @@ _CONVOLUTION_INTERVALS = 3
 # Host time for launches without the profiler, as a share of that with it: 0.45 to 0.85 in programs
 # of the calibration that are bound by the host.
 _UNPROFILED = 0.7
-# Error for a program that no part of the calibration was fitted to: nine of ten are within a factor
-# of e ** ±(this + the kernels' own spread); see docs/time.md.
-_PROGRAM_SPREAD = 0.3
-# Additional error for a GPU that was not measured: nine of ten of 4,000 products of bfloat16 of 50
-# µs or more on an A100, a B200, a GB200 and an RTX PRO 6000 are within e ** ±this of what is
-# predicted from an H200's and datasheets (0.41, 0.35, 0.36, 0.34; of an H200's own 0.26). Times by
-# NVIDIA: ai-dynamo/aiconfigurator, commit 095f58a, Apache-2.0. It is added, not combined as
-# squares: a GPU that is slower than its datasheet is so in all kernels of a program.
-_SCALED_SPREAD = 0.36
 # Part of the op_names of what jax.checkpoint computes again.
 _COMPUTED_AGAIN = "rematted_computation"
 # Share of the time below which an assumption is not listed.
@@ -71,6 +63,11 @@ class PredictedKernel:
     work: KernelWork
     at_floor: bool
 
+    @property
+    def share(self) -> Share:
+        """What the error of the step's time depends on."""
+        return self.work.kind, self.launch.basis, self.seconds, self.launch.spread
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
@@ -92,6 +89,7 @@ class Prediction:
       peak_seconds: of the step's products and convolutions at the peak of their types, without
         those that are computed again; None if a peak is unknown.
       timeline: what runs when, in the order of launches.
+      spreads: of the share of the time of each kind of kernel; for `probability_faster`.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -108,6 +106,7 @@ class Prediction:
     exchanges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     peak_seconds: float | None = None
     timeline: tuple[TimelineEvent, ...] = ()
+    spreads: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -256,19 +255,15 @@ class _Predictor:
         floor = self._cost.floor_seconds or 0.0
         ends = [end for _, _, end in self._clock.pending]
         seconds = max(self._clock.device, floor, *ends)
-        spread = _PROGRAM_SPREAD
-        if self._calibration.scaled_from is not None:
-            spread += _SCALED_SPREAD
+        errors, scaled = shipped_errors(), self._calibration.scaled_from is not None
+        if scaled:
             self._assumptions[
                 "nothing was measured on this GPU: the interval is wider by a factor of "
-                f"{math.exp(_SCALED_SPREAD):.2f} on both sides, the error of nine of ten products "
+                f"{math.exp(errors.scaled):.2f} on both sides, the error of nine of ten products "
                 "of bfloat16 on four GPUs that datasheets predicted; no other kernels were compared"
             ] = None
-        if total:
-            spread += (
-                math.sqrt(sum((kernel.seconds * kernel.launch.spread) ** 2 for kernel in kernels))
-                / total
-            )
+        shares = [kernel.share for kernel in kernels]
+        low, high = errors.factors(traits(shares, seconds), scaled=scaled)
         assumed = [k for k in kernels if k.launch.basis == ASSUMED]
         calls = [k for k in assumed if k.work.is_library_call]
         if calls:
@@ -310,8 +305,8 @@ class _Predictor:
             kernels=kernels,
             seconds=seconds if whole else None,
             at_least_seconds=None if whole else seconds,
-            low_seconds=max(floor, seconds * math.exp(-spread)) if whole else None,
-            high_seconds=seconds * math.exp(spread) if whole else None,
+            low_seconds=max(floor, seconds * low) if whole else None,
+            high_seconds=seconds * high if whole else None,
             call_seconds=call if whole else None,
             device=self._calibration.device,
             scaled_from=self._calibration.scaled_from,
@@ -321,6 +316,7 @@ class _Predictor:
             exchanges=exchanges.described,
             peak_seconds=self._peak_seconds(kernels),
             timeline=tuple(self._clock.timeline),
+            spreads=spreads_of(shares),
         )
 
     def _peak_seconds(self, kernels: Sequence[PredictedKernel]) -> float | None:

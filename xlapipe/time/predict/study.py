@@ -21,6 +21,7 @@ class Study:
       device: None if unknown, which leaves out floors and the prediction.
       calibration: of the user; by default the one in this package for the device.
       unknown_trips, timed, network: as for `predict`.
+      host: host time, relative to the calibration's host.
     """
 
     plan: Plan
@@ -29,6 +30,7 @@ class Study:
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
     network: Network | None = None
+    host: float = 1.0
 
     @cached_property
     def cost(self) -> StepCost | None:
@@ -50,7 +52,7 @@ class Study:
         return predict(
             self.plan,
             self.cost,
-            calibration,
+            calibration.with_host(self.host) if self.host != 1 else calibration,
             unknown_trips=self.unknown_trips,
             timed=self.timed,
             network=self.network,

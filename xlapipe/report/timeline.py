@@ -1,0 +1,88 @@
+"""What runs when in the predicted step, with source lines, for the report and for traces."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from xlapipe.dump.opened import Opened
+from xlapipe.time.predict.timeline import COMPUTE
+
+# A shorter gap is the distance of two kernels that wait for nothing.
+_LEAST_GAP_SECONDS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRow:
+    """A kernel, the further trips of a loop, a gap, or successive kernels of a source line.
+
+    Attributes:
+      stream: `compute`, `asynchronous`, `idle` or `source lines`.
+      launches: of the kernel in this place in a step; 0 of others.
+    """
+
+    name: str
+    stream: str
+    start_seconds: float
+    seconds: float
+    source: str | None = None
+    op_name: str | None = None
+    kind: str | None = None
+    basis: str | None = None
+    launches: int = 0
+
+    @property
+    def end_seconds(self) -> float:
+        """When it ends."""
+        return self.start_seconds + self.seconds
+
+
+def timeline_rows(opened: Opened) -> tuple[TimelineRow, ...]:
+    """The kernels and further trips in the order of launches; empty without a prediction."""
+    prediction, cost = opened.prediction, opened.step_cost
+    if prediction is None or cost is None:
+        return ()
+    kernels = {kernel.name: kernel for kernel in cost.kernels}
+    rows = []
+    for event in prediction.timeline:
+        kernel = kernels.get(event.name)
+        source = kernel.source if kernel is not None else None
+        rows.append(
+            TimelineRow(
+                name=event.name or f"{event.trips:,} further trips of a loop",
+                stream=event.stream,
+                start_seconds=event.start_seconds,
+                seconds=event.seconds,
+                source=str(source) if source is not None else None,
+                op_name=kernel.op_name if kernel is not None else None,
+                kind=kernel.kind if kernel is not None else None,
+                basis=event.time.basis if event.time is not None else None,
+                launches=event.launches,
+            )
+        )
+    return tuple(rows)
+
+
+def gaps(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
+    """Times in which no kernel of the compute stream runs: launches by the host, or a wait."""
+    end = 0.0
+    for row in rows:
+        if row.stream != COMPUTE:
+            continue
+        if row.start_seconds - end > _LEAST_GAP_SECONDS:
+            seconds = row.start_seconds - end
+            yield TimelineRow(name="idle", stream="idle", start_seconds=end, seconds=seconds)
+        end = max(end, row.end_seconds)
+
+
+def lines_of_source(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
+    """Successive kernels of one source line as one row."""
+    first = last = None
+    for row in (*(row for row in rows if row.stream == COMPUTE), None):
+        if first is not None and last is not None and (row is None or row.source != first.source):
+            yield TimelineRow(
+                name=first.source or ("unknown line" if first.launches else first.name),
+                stream="source lines",
+                start_seconds=first.start_seconds,
+                seconds=last.end_seconds - first.start_seconds,
+            )
+            first = row
+        first, last = first or row, row
