@@ -267,3 +267,24 @@ def test_the_theme_can_be_chosen(opened: Open, goldens: Path) -> None:
     background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(18, 21, 27)"
     assert button.text == "Light"
+
+
+def test_the_timeline_selects_and_zooms_by_keys(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    area = element(driver, ".timeline .canvas")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", area)
+    area.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    text = element(driver, ".timeline [role=status]").text
+    data = json.loads(
+        driver.execute_script("return document.getElementById('timeline-data-0').textContent")
+    )
+    assert text.startswith(
+        f"{data['names'][data['name'][1]]} · {data['streams'][data['stream'][1]]} · "
+    )
+    drawn = "return arguments[0].querySelector('canvas').toDataURL()"
+    before = driver.execute_script(drawn, area)
+    area.send_keys("+")
+    assert driver.execute_script(drawn, area) != before
+    area.send_keys("0")
+    assert driver.execute_script(drawn, area) == before
+    screenshot(driver, SCREENSHOTS / "timeline.png")

@@ -35,6 +35,7 @@ from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.target_text import short_label
 from xlapipe.report.time_lines import microseconds, summary_lines
 from xlapipe.report.time_tables import time_tables
+from xlapipe.report.timeline import timeline_data
 
 # After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
 # name.
@@ -67,6 +68,7 @@ SCRIPTS = (
     "coloring",
     "details",
     "map",
+    "timeline",
     "tables",
     "stages",
     "main",
@@ -148,6 +150,7 @@ def _template_data(dump: Opened) -> dict[str, Any]:
         "label": short_label(dump.autotuning),
         **_headline_time(dump),
         "roofline": roofline(time),
+        "timeline": timeline_data(dump),
         "memory": memory,
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
         "error_bytes": overview.error_bytes,

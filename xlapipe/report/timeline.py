@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xlapipe.dump.opened import Opened
-from xlapipe.time.predict.timeline import COMPUTE
+from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE
 
+STREAMS = (COMPUTE, ASYNCHRONOUS, "idle", "source lines")
+"""Rows of a timeline, in the order in which they are shown."""
 # A shorter gap is the distance of two kernels that wait for nothing.
 _LEAST_GAP_SECONDS = 1e-6
 
@@ -59,6 +62,26 @@ def timeline_rows(opened: Opened) -> tuple[TimelineRow, ...]:
             )
         )
     return tuple(rows)
+
+
+def timeline_data(opened: Opened) -> dict[str, Any] | None:
+    """The rows in columns, for the report's script; times in microseconds. None without any."""
+    rows = timeline_rows(opened)
+    if not rows:
+        return None
+    shown = sorted([*rows, *gaps(rows), *lines_of_source(rows)], key=lambda row: row.start_seconds)
+    streams = [name for name in STREAMS if any(row.stream == name for row in shown)]
+    names: dict[str, int] = {"": 0}
+    return {
+        "streams": streams,
+        "stream": [streams.index(row.stream) for row in shown],
+        "start": [round(row.start_seconds * 1e6, 2) for row in shown],
+        "us": [round(row.seconds * 1e6, 2) for row in shown],
+        "launches": [row.launches for row in shown],
+        "name": [names.setdefault(row.name, len(names)) for row in shown],
+        "source": [names.setdefault(row.source or "", len(names)) for row in shown],
+        "names": list(names),
+    }
 
 
 def gaps(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:

@@ -6,9 +6,7 @@ from typing import Any
 
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
-from xlapipe.report.timeline import TimelineRow, gaps, lines_of_source, timeline_rows
-
-_STREAMS = ("compute", "asynchronous", "idle", "source lines")
+from xlapipe.report.timeline import STREAMS, TimelineRow, gaps, lines_of_source, timeline_rows
 
 
 def trace_of(opened: Opened) -> bytes:
@@ -31,7 +29,7 @@ def trace_of(opened: Opened) -> bytes:
 def _names(opened: Opened) -> Iterator[Mapping[str, Any]]:
     about: Sequence[tuple[str, int, str]] = (
         ("process_name", 0, f"{opened.title} (predicted)"),
-        *(("thread_name", number, name) for number, name in enumerate(_STREAMS)),
+        *(("thread_name", number, name) for number, name in enumerate(STREAMS)),
     )
     for name, thread, text in about:
         yield {"ph": "M", "pid": 0, "tid": thread, "name": name, "args": {"name": text}}
@@ -41,7 +39,7 @@ def _slice(row: TimelineRow) -> Mapping[str, Any]:
     return {
         "ph": "X",
         "pid": 0,
-        "tid": _STREAMS.index(row.stream),
+        "tid": STREAMS.index(row.stream),
         "ts": round(row.start_seconds * 1e6, 3),
         "dur": round(row.seconds * 1e6, 3),
         "name": row.name,

@@ -3,7 +3,10 @@ const maps = [];
 
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
-  for (const map of maps) map?.recolor();
+  for (const map of maps) {
+    map?.recolor();
+    map?.timeline?.draw();
+  }
 }
 
 function isDark() {
@@ -44,6 +47,8 @@ function showSubject(index, panes) {
   const plan = readBuffers(readJson(`figures-${index}`), mapData);
   const host = document.querySelector(`[data-map="${index}"]`);
   maps[index] = new MemoryMap(host, plan, mapData, (buffer) => panes?.find(index, buffer.name.split("{")[0]));
+  const timeline = document.querySelector(`[data-timeline="${index}"]`);
+  if (timeline) maps[index].timeline = new Timeline(timeline, readJson(`timeline-data-${index}`));
   linkRows(document.getElementById(`subject-${index}`), maps[index]);
 }
 
