@@ -1,6 +1,7 @@
 """Whether a second call compiles again, compared with jax's own cache on four CPUs."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,14 +11,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.steps import carried_steps
+from tests.steps.second_call_forms import Compiles
 from xlapipe import Workload, XlapipeError
 from xlapipe.api.testing.session import PlansOfTest
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.expect import CompiledOnce
+from xlapipe.expect import CompiledAtMost, CompiledOnce
 from xlapipe.plans.second_call import Why, second_call
 
 ROOT = Path(__file__).parents[2]
@@ -137,3 +140,64 @@ def test_a_counter_that_nothing_else_decides_is_compared() -> None:
     call = lower(Workload(name="count", fn=step, args=({"w": X}, 0, X)), CONFIG).call
     assert call is not None
     assert call.carried == {"params": "out[0]", "count": "out[1]"}
+
+
+def _batch(size: int, dtype: Any = jnp.float32) -> Any:
+    return jax.ShapeDtypeStruct((size, 8), dtype)
+
+
+CALLS = {
+    "last batch": (False, [(0, _batch(32)), (1, _batch(32)), (0, _batch(5)), (0, _batch(5))]),
+    "evaluation": (True, [(False, _batch(32)), (True, _batch(32)), (True, _batch(32))]),
+    "buckets": (False, [(0, _batch(size)) for size in (8, 16, 8, 32, 16)]),
+    "dtypes": (False, [(0, _batch(8)), (0, _batch(8, jnp.bfloat16)), (np.int32(0), _batch(8))]),
+    "a tree": (
+        False,
+        [({"a": 1}, _batch(8)), ({"a": 1, "b": 2}, _batch(8)), ({"a": 5}, _batch(8))],
+    ),
+    "None": (False, [(None, _batch(8)), (1, _batch(8)), (None, _batch(8))]),
+    "committed": (
+        False,
+        [(0, jnp.ones((8, 8))), (0, jax.device_put(1.0 * np.ones((8, 8)), jax.devices()[0]))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_programs_of_several_calls_are_those_of_jax(
+    xlapipe_plan: PlansOfTest, name: str
+) -> None:
+    is_static, calls = CALLS[name]
+
+    def step(n: Any, x: Any) -> Any:
+        return jnp.sum(x) + sum(jax.tree.leaves(n))
+
+    static = {"static_argnums": 0} if is_static else {}
+    jitted = jax.jit(step, **static)  # type: ignore[call-overload]
+    with jax.log_compiles():
+        handler = Compiles()
+        logger = logging.getLogger("jax._src.interpreters.pxla")
+        logger.addHandler(handler)
+        for n, x in calls:
+            jitted(n, jnp.ones(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x)
+        logger.removeHandler(handler)
+    first, *others = calls
+    work = Workload(name="calls", fn=step, args=first, calls=others, **static)
+    call = lower(work, CONFIG).call
+    assert call is not None
+    assert 1 + len(call.programs) == handler.count
+    assert call.calls == len(calls)
+
+
+def test_too_many_programs_are_named(xlapipe_plan: PlansOfTest) -> None:
+    work = Workload(
+        name="calls", fn=lambda s, x: s + x.sum(), args=(X, X), calls=[(X, X), (X, _batch(5))]
+    )
+    plan = xlapipe_plan(work)
+    assert plan.check(CompiledAtMost(2))
+    assert not plan.check(CompiledAtMost(1))
+    assert "call 3 compiles, since x is float32[5,8], and float32[8,8] in call 1" in str(
+        plan.check(CompiledAtMost(1))
+    )
+    with pytest.raises(XlapipeError, match=r"calls has .*expected a tuple of 2 arguments.*fix"):
+        Workload(name="calls", fn=len, args=(X, X), calls=[(X,)])

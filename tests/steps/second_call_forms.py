@@ -148,7 +148,9 @@ def over_a_mesh() -> dict[str, Form]:
     }
 
 
-class _Compiles(logging.Handler):
+class Compiles(logging.Handler):
+    """Counts the programs of functions named `step`."""
+
     count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -157,7 +159,7 @@ class _Compiles(logging.Handler):
 
 def compiles_of_jax(form: Form) -> list[int | str]:
     """Programs that jax compiles at each call; an error's name for a call that fails."""
-    handler = _Compiles()
+    handler = Compiles()
     logger = logging.getLogger("jax._src.interpreters.pxla")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

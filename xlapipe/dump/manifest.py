@@ -105,12 +105,22 @@ class Manifest(CompileFacts):
                 "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
                 "out; others must be returned)",
             ),
+            *self._notes_on_calls,
             *_paths_note(
                 "answer",
                 self.asked_early,
                 "about devices not the target's (ask jax inside the step)",
             ),
         )
+
+    @property
+    def _notes_on_calls(self) -> Iterator[str]:
+        """The programs of the calls that the workload states, if it states several."""
+        if self.call is not None and self.call.calls > 1:
+            others = "; ".join(map(str, self.call.programs))
+            count = 1 + len(self.call.programs)
+            programs = "program" if count == 1 else "programs"
+            yield f"{self.call.calls} calls use {count} {programs}{': ' if others else ''}{others}"
 
     @property
     def notes_on_unused(self) -> tuple[str, ...]:

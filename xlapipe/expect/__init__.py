@@ -41,7 +41,7 @@ from xlapipe.expect.memory import (
 )
 from xlapipe.expect.reads import ReadAtMost
 from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
-from xlapipe.expect.second_call import CompiledOnce
+from xlapipe.expect.second_call import CompiledAtMost, CompiledOnce
 from xlapipe.expect.traffic import (
     BoundBy,
     FloorAtMost,
@@ -63,6 +63,7 @@ __all__ = [
     "CollectiveEach",
     "CollectivesAskedFor",
     "CollectivesOverlap",
+    "CompiledAtMost",
     "CompiledOnce",
     "ConvolutionCount",
     "DeadCollective",

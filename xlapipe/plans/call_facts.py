@@ -14,6 +14,30 @@ class TreeChange:
     becomes: str
 
 
+@dataclass(frozen=True, slots=True)
+class OtherProgram:
+    """A call of the workload that jax compiles another program for.
+
+    Attributes:
+      call: number of the call; 1 is the workload's own.
+      argument: path of the leaf that differs from the call with the most similar arguments.
+      was, becomes: what the leaf is there, and in this call.
+      like: number of that call.
+    """
+
+    call: int
+    argument: str
+    was: str
+    becomes: str
+    like: int
+
+    def __str__(self) -> str:
+        return (
+            f"call {self.call} compiles, since {self.argument} is {self.becomes}, and "
+            f"{self.was} in call {self.like}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallFacts:
     """What is known of a call beyond the fields of its leaves.
@@ -28,6 +52,8 @@ class CallFacts:
       fixed: paths of arguments whose sharding `jax.jit` states.
       settles: whether the outputs of the second call have the types of earlier arguments; None if
         that is not known, or if the second call has the types of the first.
+      calls: number of calls that the workload states.
+      programs: those of them that compile another program.
       refused: the error of the second call; empty if it has none.
     """
 
@@ -40,5 +66,7 @@ class CallFacts:
     layouts: Mapping[str, str] = field(default_factory=dict)
     output_layouts: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
+    calls: int = 1
+    programs: tuple[OtherProgram, ...] = ()
     settles: bool | None = None
     refused: str = ""

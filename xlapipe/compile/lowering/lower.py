@@ -30,6 +30,7 @@ from xlapipe.compile.lowering.arguments import (
     shard_bytes,
 )
 from xlapipe.compile.lowering.call_facts import TracedCall
+from xlapipe.compile.lowering.call_signatures import other_programs, signature_of
 from xlapipe.compile.lowering.dependence import dependent_outputs
 from xlapipe.compile.lowering.forward_values import named_values
 from xlapipe.compile.lowering.inner_jits import (
@@ -163,14 +164,19 @@ def _lower(
     mesh = context_mesh(workload, figures)
     step = _step(workload, mesh)
     is_jitted = wrapped_step(workload) is not None
-    arguments = call_arguments(
-        workload,
-        mesh,
-        None if axes is not None else jit_device(workload.fn) or client.devices()[0],
-        array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
-        wrapped=is_jitted,
-        committed=committed,
-    )
+    device = None if axes is not None else jit_device(workload.fn) or client.devices()[0]
+
+    def abstract(workload: Workload) -> CallArguments:
+        return call_arguments(
+            workload,
+            mesh,
+            device,
+            array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
+            wrapped=is_jitted,
+            committed=committed,
+        )
+
+    arguments = abstract(workload)
     refuse_changed_leaves(workload, arguments)
     refuse_other_signature(workload)
 
@@ -204,6 +210,11 @@ def _lower(
     )
     call = TracedCall(workload, step, arguments, lowering, len(client.devices()) > 1)
     facts = call.facts(lambda args, kwargs: trace(args, kwargs)[0])
+    calls = [
+        signature_of(given, abstract(given), several=call.several)
+        for given in (workload, *(replace(workload, args=args) for args in workload.calls))
+    ]
+    facts = replace(facts, calls=len(calls), programs=tuple(other_programs(calls)))
     return replace(program, dropped_updates=dropped, call=facts)
 
 
