@@ -93,7 +93,7 @@ def test_the_index_records_the_implementations(decode: str, tmp_path: Path) -> N
 
 
 def test_a_launch_without_enough_multiprocessors_ends_with_an_error() -> None:
-    """The record of `tests/gpu/starve_persistent_kernel.py`: the wait is bounded, and seconds."""
+    """Recorded on an H200: the wait is bounded, and seconds."""
     record = json.loads((ROOT / "tests/gpu/persistent_starved.json").read_text(encoding="utf-8"))
     few, briefly, long = record["rows"]
     assert few["multiprocessors"] - few["held_multiprocessors"] == BLOCKS

@@ -1,7 +1,6 @@
 """The model compared with transformers' Qwen3ForCausalLM, for the same weights from a checkpoint.
 
-`tests/gpu/qwen3_reference.py` wrote the figures in `tests/gpu/qwen3_reference/`, with the versions
-and the machine.
+The figures in `tests/gpu/qwen3_reference/` are recorded with the versions and the machine.
 """
 
 import json

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import GOLDEN_JAXLIB
-from tests.report.failure_logs import LOGS
+from tests.report.failure_logs import WRITTEN_LOGS
 from tests.shared import tpu_texts
 from tests.shared.sample_records import at_least, predicted
 from xlapipe.cli import main
@@ -100,7 +100,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
     yield "diff-inductor", printed("diff", INDUCTOR_DUMPS[1], twin)
     yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
-    for number, log in enumerate(LOGS):
+    for number, log in enumerate(WRITTEN_LOGS):
         path = folder / f"{number}.log"
         path.write_text(log.text)
         yield "explain", printed("explain", path)

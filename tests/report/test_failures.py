@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from tests.report import failure_logs
-from tests.report.failure_logs import GIB, MIB, NO_FAILURES, FailureLog
-from tests.report.public_failure_logs import PUBLIC_LOGS
+from tests.report.failure_logs import LOGS, NO_FAILURES, FailureLog
 from xlapipe.cli import main
 from xlapipe.inductor.open_path import open_path
 from xlapipe.report.failed_allocation import planned_failure
@@ -23,7 +21,7 @@ from xlapipe.report.failure_lines import failure_lines
 from xlapipe.report.failures import MemoryFailure, last_failure, read_failures
 from xlapipe.report.failures.sizes import SIZE, parse_size
 
-LOGS = (*failure_logs.LOGS, *PUBLIC_LOGS)
+GIB, MIB = 2**30, 2**20
 
 
 def explained(text: str) -> MemoryFailure:

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/compare_orders.py
 
-Plans that ran are in the zoo's records and the goldens; those of `compile_orders.py` have predicted
+Plans that ran are in the zoo's records and the goldens; the others have predicted
 locks, and their times were measured with the plans that the GPU tuned. The regret is by how much
 the variant that is predicted fastest takes longer than the fastest one, as measured.
 """
