@@ -34,7 +34,7 @@ from xlapipe.run.calibration.record import (
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.time.cost import step_cost
 from xlapipe.time.cost.fingerprint import fingerprint
-from xlapipe.time.cost.schedule import schedule_of
+from xlapipe.time.cost.schedule import schedule_of, sites_of
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import (
     Calibration,
@@ -43,7 +43,6 @@ from xlapipe.time.predict.calibration import (
     read_calibration,
     shipped_calibration,
 )
-from xlapipe.time.predict.launches import sites_of
 
 pytestmark = pytest.mark.jax
 

@@ -1,12 +1,12 @@
 """What a kernel of a small HLO program does."""
 
+from dataclasses import replace
+
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost import step_cost
-from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.predict.kernel_work import work_of
-from xlapipe.time.predict.launches import sites_of
 from xlapipe.time.predict.work import KernelWork
 
 
@@ -20,8 +20,7 @@ def work_of_text(text: str, blocks: int = 0, per_block: int = 0) -> KernelWork:
     assert plan.module is not None
     cost = step_cost(plan, device_of_target("h200"))
     assert cost is not None
-    sites = {site.instruction.name: site for site in sites_of(schedule_of(plan.module))}
     thunk = None
     if blocks:
         thunk = Thunk("kKernel", 0, f"grid: [{blocks}, 1, 1] threads: [{per_block}, 1, 1]")
-    return work_of(sites["f"], cost.one_launch["f"][0], plan.module, thunk)
+    return work_of(replace(cost.kernel_of["f"], thunk=thunk), plan.module)

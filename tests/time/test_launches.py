@@ -7,7 +7,7 @@ import pytest
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.schedule import schedule_of
-from xlapipe.time.predict.launches import thunks_of
+from xlapipe.time.cost.thunks import thunks_of
 
 _TEXT = """HloModule small, is_scheduled=true
 less {

@@ -10,7 +10,7 @@ import pytest
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.kernel_time import time_of
 from xlapipe.time.predict.pallas_work import counted_work

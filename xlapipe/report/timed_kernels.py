@@ -11,8 +11,7 @@ from xlapipe.dump.tuning_times import TUNING_TIMES, read_tuning_times
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.time.cost.fingerprint import fingerprint
-from xlapipe.time.cost.schedule import schedule_of
-from xlapipe.time.predict.launches import sites_of
+from xlapipe.time.cost.schedule import schedule_of, sites_of
 
 # What two small kernels took longer by the tuner's events than by the profiler, on an H200.
 _EVENT_SECONDS = 2.2e-6

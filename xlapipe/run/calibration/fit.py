@@ -15,6 +15,7 @@ from xlapipe.plans.plan import Plan
 from xlapipe.run.calibration.record import ProgramProfile, RecordError, read_record
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import step_cost
+from xlapipe.time.cost.thunks import graphs_of, thunks_of
 from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
@@ -29,10 +30,8 @@ from xlapipe.time.predict.launches import (
     Launch,
     Loop,
     Step,
-    graphs_of,
     launches_of,
     leaves_of,
-    thunks_of,
 )
 from xlapipe.time.predict.pallas_work import UNCOUNTED
 from xlapipe.time.predict.work import KernelWork
@@ -149,39 +148,26 @@ def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator
     cost = step_cost(plan, device)
     if cost is None or plan.module is None:
         return
-    nodes = schedule_of(plan.module)
-    thunks, graphs = thunks_of(plan, nodes), graphs_of(plan, nodes)
-    link_bytes = {item.instruction: item.wire_bytes or 0 for item in plan.collectives or ()}
     seconds_of = {kernel.name: kernel for kernel in profile.times.measured}
     launches: dict[str, list[float]] = {}
-    sites = {}
     for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * device.l2_bytes)), 1):
-        name = launch.site.instruction.name
-        sites[name] = launch.site
-        count = launches.setdefault(name, [0.0, 0.0])
+        count = launches.setdefault(launch.kernel.name, [0.0, 0.0])
         count[0] += times
         count[1] += times * launch.cached_bytes
-    unknown = any(getattr(node, "trips", 0) is None for node in nodes)
+    unknown = any(getattr(node, "trips", 0) is None for node in schedule_of(plan.module))
     for name, (runs_seen, cached) in launches.items():
-        kernel = seconds_of.get(name)
-        if kernel is None or not kernel.launches:
+        measured = seconds_of.get(name)
+        if measured is None or not measured.launches:
             continue
-        runs = kernel.launches if unknown else runs_seen
-        work = work_of(
-            sites[name],
-            cost.one_launch[name][0],
-            plan.module,
-            thunks.get(name),
-            link_bytes.get(name, 0),
-            gpu=gpu_of(device),
-        )
+        kernel = cost.kernel_of[name]
+        runs = measured.launches if unknown else runs_seen
         yield _Sample(
             profile.name,
-            work,
+            work_of(kernel, plan.module, gpu=gpu_of(device)),
             cached / runs_seen,
-            name in graphs,
-            kernel.seconds / runs,
-            max(1.0, kernel.launches / runs),
+            kernel.graph is not None,
+            measured.seconds / runs,
+            max(1.0, measured.launches / runs),
         )
 
 
@@ -258,7 +244,7 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         if plan.module is None or count < 2:
             continue
         gap = (measured.span_seconds - measured.kernel_seconds) / (count - 1)
-        graphs = graphs_of(plan, schedule_of(plan.module))
+        graphs = _in_graphs(plan)
         if len(graphs) == len(kernels):
             inside.append(gap)
         elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in kernels):
@@ -267,6 +253,13 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         "gap_seconds": max(1e-8, min([gap for gap in outside if gap > 0.5e-6] or [0.9e-6])),
         "graph_gap_seconds": max(1e-8, median(inside or [0.2e-6])),
     }
+
+
+def _in_graphs(plan: Plan) -> Mapping[str, int]:
+    """The kernels in command buffers, by name."""
+    assert plan.module is not None
+    nodes = schedule_of(plan.module)
+    return graphs_of(plan, nodes, thunks_of(plan, nodes))
 
 
 def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
@@ -281,7 +274,7 @@ def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         waits = measured.span_seconds > _WAITING * measured.kernel_seconds + _SHORT_WAIT
         if module is None or waits:
             continue
-        of_graphs = len(graphs_of(profile.plan, schedule_of(module)))
+        of_graphs = len(_in_graphs(profile.plan))
         rows.append((1.0, float(leaves_of(profile.plan)), float(of_graphs)))
         rest.append(measured.wall_seconds - measured.span_seconds)
     counts, seconds = np.array(rows), np.array(rest)

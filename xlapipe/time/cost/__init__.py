@@ -6,11 +6,14 @@ Pure functions of a Plan and a Device:
 - `touched`: bytes that a kernel reads and writes, with in-place updates;
 - `flops`: floating-point operations of matrix products and convolutions, by type;
 - `schedule`: kernels in the order of execution, with trip counts and branches;
+- `thunks`: the thunk and the command buffer of each kernel;
+- `kernel`: one kernel, with all of it;
 - `residency`: which reads the L2 cache can serve;
 - `estimate`: XLA's own estimates, if the dump has them;
 - `step_cost`: all of it for one plan.
 """
 
-from xlapipe.time.cost.step_cost import KernelCost, StepCost, step_cost
+from xlapipe.time.cost.kernel import Kernel, KernelCost
+from xlapipe.time.cost.step_cost import StepCost, step_cost
 
-__all__ = ["KernelCost", "StepCost", "step_cost"]
+__all__ = ["Kernel", "KernelCost", "StepCost", "step_cost"]

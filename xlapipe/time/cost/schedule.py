@@ -1,6 +1,6 @@
 """The kernels of a module in the order of execution, with loops and branches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,12 +21,19 @@ class Site:
 
     Attributes:
       instruction: the scheduled instruction, whose name the kernel has.
+      caller: the computation that has it.
       scope, inner: what is computed and where; of an async-start, what it wraps.
     """
 
     instruction: Instruction
+    caller: Computation
     scope: Computation
     inner: Instruction
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.instruction.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,22 @@ def schedule_of(module: HloModule) -> tuple[Node, ...]:
                     yield from nodes_of(name)
             elif instruction.opcode == "async-start" and called and called[0] in computations:
                 wrapped = computations[called[0]]
-                yield Site(instruction, wrapped, wrapped.by_name[wrapped.root])
+                yield Site(instruction, computation, wrapped, wrapped.by_name[wrapped.root])
             else:
-                yield Site(instruction, computation, instruction)
+                yield Site(instruction, computation, computation, instruction)
 
     computations = module.computations
     return nodes_of(module.entry) if module.entry is not None else ()
+
+
+def sites_of(nodes: Sequence[Node]) -> Iterator[Site]:
+    """Every kernel once, in order."""
+    for node in nodes:
+        if isinstance(node, Site):
+            yield node
+        elif isinstance(node, LoopNode):
+            yield from sites_of(node.condition)
+            yield from sites_of(node.body)
+        else:
+            for branch in node.branches:
+                yield from sites_of(branch)

@@ -15,13 +15,14 @@ from xlapipe.devices.targets.device import Device
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
-from xlapipe.plans.hlo import Computation, Instruction, SourceLine
+from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.layout import least_seconds, spans_hosts
 from xlapipe.time.cost.elements import array_of
-from xlapipe.time.cost.estimate import estimate_of, estimates_of
+from xlapipe.time.cost.estimate import estimates_of
 from xlapipe.time.cost.flops import VECTOR, Flops
+from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.residency import Residency
 from xlapipe.time.cost.schedule import (
     SEPARATE_FIRST_TRIPS,
@@ -31,80 +32,10 @@ from xlapipe.time.cost.schedule import (
     Site,
     schedule_of,
 )
+from xlapipe.time.cost.thunks import graphs_of, thunks_of
 from xlapipe.time.cost.touched import Access, Touched, TouchedBytes
 
 _TRITON = "__gpu$xla.gpu.triton"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelCost:
-    """One kernel; every figure is of all its launches in a step.
-
-    Attributes:
-      name: of the HLO instruction.
-      kind: opcode, kind of fusion, or target of a custom call.
-      launches: in a branch of a conditional, the number if that branch is taken; in a loop of
-        unknown trip count, those of one trip.
-      read_bytes, written_bytes: as touched.
-      cached_bytes: the part of `read_bytes` that the L2 cache may serve.
-      stated: whether bytes and operations are the author's statement.
-      code: of a Pallas kernel, counted; None if it is unknown or stated.
-      unknown_bytes: the most that it may touch beyond them.
-      flops: by type; None if unknown.
-      memory_seconds, compute_seconds, link_seconds: the three bounds; None without speeds.
-      estimates: XLA's, in seconds, by model.
-      asynchronous: whether other kernels run at the same time.
-    """
-
-    name: str
-    kind: str
-    op_name: str | None
-    source: SourceLine | None
-    launches: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-    cached_bytes: int = 0
-    unknown_bytes: int = 0
-    flops: Mapping[str, int] | None = None
-    memory_seconds: float | None = None
-    compute_seconds: float | None = None
-    link_seconds: float | None = None
-    estimates: Mapping[str, float] = field(default_factory=dict)
-    asynchronous: bool = False
-    stated: bool = False
-    code: KernelCode | None = None
-
-    @property
-    def touched_bytes(self) -> int:
-        """Bytes read and written."""
-        return self.read_bytes + self.written_bytes
-
-    @property
-    def total_flops(self) -> int | None:
-        """Operations of all types; None if unknown."""
-        return None if self.flops is None else sum(self.flops.values())
-
-    @property
-    def floor_seconds(self) -> float | None:
-        """The largest of the three bounds; None without speeds."""
-        if self.memory_seconds is None:
-            return None
-        return max(self.memory_seconds, self.compute_seconds or 0.0, self.link_seconds or 0.0)
-
-    @property
-    def bound(self) -> str | None:
-        """The bottleneck: `memory`, `compute` or `link`; None without speeds."""
-        floor = self.floor_seconds
-        if floor is None:
-            return None
-        if floor == self.memory_seconds:
-            return "memory"
-        return "compute" if floor == self.compute_seconds else "link"
-
-    @property
-    def estimate_seconds(self) -> float | None:
-        """XLA's estimate; None if the dump has none."""
-        return estimate_of(self.estimates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +69,7 @@ class StepCost:
         most expensive ones and everything that kernels may touch in addition.
       floors: seconds of kernels that run one after another, and of asynchronous, overlapped ones.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
-      one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
-        and what it touches.
+      kernel_of: each kernel, by name.
       device: that runs the step; None if unknown.
     """
 
@@ -147,7 +77,7 @@ class StepCost:
     traffic: Range
     floors: tuple[Range, Range] | None
     read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
-    one_launch: Mapping[str, tuple[KernelCost, Touched]] = field(default_factory=dict)
+    kernel_of: Mapping[str, Kernel] = field(default_factory=dict)
     device: Device | None = None
 
     @property
@@ -259,7 +189,10 @@ class _Walk:
         }
         self._kernels: dict[str, KernelCost] = {}
         self._read_bytes_of: Counter[Hashable] = Counter()
-        self._one_launch: dict[str, tuple[KernelCost, Touched]] = {}
+        self._kernel_of: dict[str, Kernel] = {}
+        self._thunks = thunks_of(plan, self._nodes)
+        self._graphs = graphs_of(plan, self._nodes, self._thunks)
+        self._graph_sizes = Counter(self._graphs.values())
 
     def cost(self) -> StepCost:
         totals = self._run(self._nodes, 1)
@@ -269,7 +202,7 @@ class _Walk:
             totals.traffic,
             floors,
             dict(self._read_bytes_of),
-            self._one_launch,
+            self._kernel_of,
             self._device,
         )
 
@@ -308,10 +241,10 @@ class _Walk:
         return combined or _Totals()
 
     def _launch(self, site: Site, times: int) -> _Totals:
-        name = site.instruction.name
-        if name not in self._one_launch:
-            self._one_launch[name] = self._measure(site)
-        one, touched = self._one_launch[name]
+        name = site.name
+        if name not in self._kernel_of:
+            self._kernel_of[name] = self._kernel(site)
+        one, touched = self._kernel_of[name].cost, self._kernel_of[name].touched
         reads: Iterable[Access] = touched.reads
         if name in self._collectives:
             # Reads of collectives count, although their accesses are not tracked in the L2 cache.
@@ -328,6 +261,19 @@ class _Walk:
         if launched.asynchronous:
             return _Totals(Range(low, most), _ZERO, floor)
         return _Totals(Range(low, most), floor, _ZERO)
+
+    def _kernel(self, site: Site) -> Kernel:
+        cost, touched = self._measure(site)
+        graph, collective = self._graphs.get(site.name), self._collectives.get(site.name)
+        return Kernel(
+            site,
+            cost,
+            touched,
+            thunk=self._thunks.get(site.name),
+            graph=graph,
+            graph_size=self._graph_sizes[graph] if graph is not None else 0,
+            wire_bytes=(collective.wire_bytes or 0) if collective is not None else 0,
+        )
 
     def _measure(self, site: Site) -> tuple[KernelCost, Touched]:
         """One launch of a kernel, without its floor."""

@@ -8,7 +8,7 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.cost.flops import VECTOR
-from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import (
     first_array,
     log,

@@ -14,9 +14,9 @@ from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.shapes import element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.fingerprint import signature
+from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
-from xlapipe.time.cost.step_cost import KernelCost
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
 from xlapipe.time.predict.fusion_work import fusion_work, sort_steps
 from xlapipe.time.predict.gpu import HOPPER, Gpu
@@ -49,35 +49,26 @@ _MOST_KNOWN = 4096
 
 
 def work_of(
-    site: Site,
-    cost: KernelCost,
-    module: HloModule,
-    thunk: Thunk | None,
-    link_bytes: int = 0,
-    *,
-    untuned: bool = False,
-    gpu: Gpu = HOPPER,
+    kernel: Kernel, module: HloModule, *, untuned: bool = False, gpu: Gpu = HOPPER
 ) -> KernelWork:
     """The work of one launch.
 
     Args:
-      cost: of one launch.
-      thunk: that launches it; None if unknown.
-      link_bytes: that a device sends to others.
       untuned: the result of `is_untuned`.
       gpu: that runs it.
     """
+    site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
     parts = signature(site, module)
     operands = [site.scope.by_name.get(name) for name in site.inner.operands]
     # A scatter's time depends on whether its indices are arguments.
     given = [operand is not None and operand.opcode == "parameter" for operand in operands]
     counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
-    key = (*parts, *counted, flops, launch, link_bytes, untuned, gpu)
+    key = (*parts, *counted, flops, launch, kernel.wire_bytes, untuned, gpu)
     work = _KNOWN.get(key)
     if work is not None:
         return work
-    work = _work_of(site, cost, module, thunk, link_bytes, untuned, gpu)
+    work = _work_of(kernel, module, untuned, gpu)
     work = work if work.gpu == gpu else replace(work, gpu=gpu)
     # A gather's addresses depend on what computed its indices.
     if not _gathers(site.inner, module):
@@ -87,35 +78,21 @@ def work_of(
     return work
 
 
-def _work_of(
-    site: Site,
-    cost: KernelCost,
-    module: HloModule,
-    thunk: Thunk | None,
-    link_bytes: int,
-    untuned: bool,
-    gpu: Gpu,
-) -> KernelWork:
+def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
+    site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
     inner = site.inner
     threads, per_block = _grid(thunk)
     opcode = inner.opcode.removesuffix("-start")
     if opcode in COLLECTIVES:
-        return _collective(opcode, inner, cost, link_bytes)
+        what = f"{opcode} of {cost.written_bytes:,} B"
+        return _moved(opcode, cost, what, link_bytes=kernel.wire_bytes)
     if touches_host(site):
-        touched = cost.read_bytes + cost.written_bytes
-        what = f"{cost.written_bytes:,} B"
-        return KernelWork(
-            "host copy", (log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, 0, what
-        )
+        return _moved("host copy", cost, f"{cost.written_bytes:,} B")
     if inner.opcode in opcodes.COPIES or (thunk is not None and thunk.kind == "kCopy"):
         # Also slices, and updates in a loop, which XLA runs as copies without a kernel.
         own = thunk is not None and thunk.kind == "kCustomKernel"
-        touched = cost.read_bytes + cost.written_bytes
-        what = f"{cost.written_bytes:,} B"
         kind = "copy kernel" if own else "copy"
-        return KernelWork(
-            kind, (log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, threads, what
-        )
+        return _moved(kind, cost, f"{cost.written_bytes:,} B", threads=threads)
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     call = library_call(inner, site.scope, module)
     if flops and call is not None:
@@ -309,9 +286,10 @@ def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu:
     return _START_OF_PASSES + key_bits / 32 * (_PASSES + each * elements)
 
 
-def _collective(opcode: str, inner: Instruction, cost: KernelCost, link_bytes: int) -> KernelWork:
-    point = (log(cost.read_bytes + cost.written_bytes),)
-    what = f"{opcode} of {cost.written_bytes:,} B"
-    return KernelWork(
-        opcode, point, cost.read_bytes, cost.written_bytes, 0.0, {}, 0, what, link_bytes
-    )
+def _moved(
+    kind: str, cost: KernelCost, what: str, *, threads: int = 0, link_bytes: int = 0
+) -> KernelWork:
+    """The work of a kernel that only moves bytes."""
+    read, written = cost.read_bytes, cost.written_bytes
+    point = (log(read + written),)
+    return KernelWork(kind, point, read, written, 0.0, {}, threads, what, link_bytes)

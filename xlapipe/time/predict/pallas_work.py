@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import log2
 
 from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import log
 from xlapipe.time.predict.element_operations import OPERATIONS
 from xlapipe.time.predict.gpu import HOPPER, LEAST_THREADS, THREADS_OF_A_WARP, Gpu

@@ -10,8 +10,8 @@ from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.flops import VECTOR
-from xlapipe.time.cost.schedule import schedule_of
-from xlapipe.time.cost.step_cost import KernelCost, StepCost
+from xlapipe.time.cost.kernel import KernelCost
+from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Calibration
 from xlapipe.time.predict.gpu import gpu_of
 from xlapipe.time.predict.interval import Share, shipped_errors, spreads_of, traits
@@ -27,7 +27,7 @@ from xlapipe.time.predict.kernel_time import (
     time_of,
 )
 from xlapipe.time.predict.kernel_work import touches_host, work_of
-from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
+from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
@@ -213,28 +213,15 @@ class _Predictor:
         self._calibration = calibration
         self._unknown_trips = unknown_trips or plan.stated_trips
         self._timed = timed
-        self._thunks = thunks_of(plan, schedule_of(plan.module))
         self._untuned = is_untuned(plan.module)
         self._gpu = gpu_of(cost.device)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
-        self._link_bytes = {
-            collective.instruction: collective.wire_bytes or 0
-            for collective in plan.collectives or ()
-        }
-        # The site of an async-start has the instruction that it wraps.
-        self._scope_of_start = {
-            instruction.name: computation
-            for computation in plan.module.computations.values()
-            if any(opcode.endswith("-start") for opcode in computation.opcodes)
-            for instruction in computation.instructions
-            if instruction.opcode.endswith("-start")
-        }
         self._exchanges = exchanges_of(plan, cost.device, network, calibration)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._assumptions: dict[str, None] = {}
         self._uncounted: dict[str, None] = {}
-        if plan.thunks and not self._thunks:
+        if plan.thunks and not any(kernel.thunk for kernel in cost.kernel_of.values()):
             self._assumptions[
                 "the thunks do not correspond to the kernels, so the number of their threads and "
                 "which of them are in command buffers is assumed"
@@ -323,7 +310,7 @@ class _Predictor:
         """Seconds of the operations that the model needs, at the peak of each type."""
         device, seconds = self._cost.device, 0.0
         for kernel in kernels:
-            cost = self._cost.one_launch[kernel.name][0]
+            cost = self._cost.kernel_of[kernel.name].cost
             again = _COMPUTED_AGAIN in (cost.op_name or "") or ".remat" in kernel.name
             for element_type, flops in (cost.flops or {}).items():
                 if element_type == VECTOR or again or not flops:
@@ -470,36 +457,36 @@ class _Predictor:
             self._clock = replace(dearest, timeline=before.timeline)
 
     def _launch(self, launch: Launch, times: int) -> None:
-        name = launch.site.instruction.name
+        kernel, name = launch.kernel, launch.kernel.name
         constants = self._calibration.constants
         time = self._time(launch)
         clock = self._clock
         at_once = self._work[name].at_once
         duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
         self._wait(launch)
-        opcode = launch.site.instruction.opcode
-        if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):
+        opcode = kernel.site.instruction.opcode
+        if opcode.endswith("-start") and (opcode != "async-start" or touches_host(kernel.site)):
             start = self._start(launch, duration)
             event = TimelineEvent(name, start, duration, ASYNCHRONOUS, times, time)
             clock.timeline.append(event)
             return
         first = clock.device == 0.0
-        if launch.graph is not None and launch.graph == clock.graph:
+        if kernel.graph is not None and kernel.graph == clock.graph:
             start = clock.device + constants.graph_gap_seconds
             clock.timeline.append(TimelineEvent(name, start, duration, COMPUTE, times, time))
             clock.device += constants.graph_gap_seconds + duration
             clock.busy += constants.graph_gap_seconds + duration
             clock.graph_kernels += 1
             return
-        if launch.graph is not None:
+        if kernel.graph is not None:
             clock.graph_kernels += 1
-        clock.graph = launch.graph
+        clock.graph = kernel.graph
         if not first:
             interval = constants.kernel_interval_seconds
             if self._in_loop:
                 interval = constants.loop_interval_seconds
-            if launch.graph is not None:
-                interval = constants.graph_interval_seconds * launch.graph_size / _TIMED_GRAPH
+            if kernel.graph is not None:
+                interval = constants.graph_interval_seconds * kernel.graph_size / _TIMED_GRAPH
             elif self._work[name].kind.startswith("__cudnn$conv"):
                 interval *= _CONVOLUTION_INTERVALS
             clock.host += interval
@@ -507,7 +494,7 @@ class _Predictor:
         start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
         # Additional kernels of a library call wait for their own launches by the host.
         waiting = 0.0
-        if launch.graph is None and launches:
+        if kernel.graph is None and launches:
             clock.host += launches * constants.kernel_interval_seconds
             waiting = max(
                 0.0,
@@ -519,8 +506,7 @@ class _Predictor:
 
     def _start(self, launch: Launch, duration: float) -> float:
         """Overlap an asynchronous kernel with those before its done instruction; its start."""
-        name = launch.site.instruction.name
-        scope, clock = self._scope_of_start[name], self._clock
+        name, scope, clock = launch.kernel.name, launch.kernel.site.caller, self._clock
         begin = max(clock.device, clock.beside)
         clock.beside = begin + duration
         done = next((item.name for item in scope.instructions if name in item.operands), None)
@@ -533,9 +519,8 @@ class _Predictor:
         clock = self._clock
         if not clock.pending:
             return
-        name = launch.site.instruction.name
-        scope = self._scope_of_start.get(name, launch.site.scope)
-        position = self._positions(scope).get(name, 0)
+        scope = launch.kernel.site.caller
+        position = self._positions(scope).get(launch.kernel.name, 0)
         for item in list(clock.pending):
             if item[0] == scope.name and item[1] < position:
                 clock.pending.remove(item)
@@ -549,28 +534,19 @@ class _Predictor:
         return self._position_of[scope.name]
 
     def _time(self, launch: Launch) -> KernelTime:
-        site = launch.site
-        name = site.instruction.name
+        kernel, name = launch.kernel, launch.kernel.name
         if name not in self._work:
-            self._work[name] = work_of(
-                site,
-                self._cost.one_launch[name][0],
-                self._module,
-                self._thunks.get(name),
-                self._link_bytes.get(name, 0),
-                untuned=self._untuned,
-                gpu=self._gpu,
-            )
+            self._work[name] = work_of(kernel, self._module, untuned=self._untuned, gpu=self._gpu)
         work = self._work[name]
-        key = (id(work), launch.cached_bytes, launch.graph is not None)
-        if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
+        key = (id(work), launch.cached_bytes, kernel.graph is not None)
+        if self._timed and (seconds := self._timed.get(fingerprint(kernel.site, self._module))):
             return measured_time(seconds)
         if key not in self._times and name in self._exchanges.unknown:
             self._times[key] = least_time(self._floors[name], self._calibration.constants)
         if key not in self._times and name in self._exchanges.times:
             self._times[key] = exchange_time(self._exchanges.times[name])
         if key not in self._times:
-            in_graph = launch.graph is not None
+            in_graph = kernel.graph is not None
             time = time_of(work, launch.cached_bytes, in_graph, self._calibration)
             if work.or_else is not None:
                 other = time_of(work.or_else, launch.cached_bytes, in_graph, self._calibration)

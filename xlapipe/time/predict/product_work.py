@@ -8,7 +8,7 @@ from math import log2, prod
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
-from xlapipe.time.cost.step_cost import KernelCost
+from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
 from xlapipe.time.predict.convolutions import Convolution, Engine, convolution_of, engine_work
 from xlapipe.time.predict.gpu import HOPPER, Gpu
