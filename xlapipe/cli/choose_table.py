@@ -117,7 +117,7 @@ def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list
         faster,
         *([_seconds(item) if item is not None else "-"] if per_item else []),
         *([_cost(row.cost_per_million)] if priced else []),
-        _fits_text(row),
+        row.memory.fits_text,
         "chosen" if row.chosen else "front" if on_front else "",
         change.text if change is not None else "as written",
     ]
@@ -125,13 +125,6 @@ def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list
 
 def _cost(cost: float | None) -> str:
     return "-" if cost is None else f"{cost:,.4g}"
-
-
-def _fits_text(row: ChoiceRow) -> str:
-    unsure = "" if row.memory.fits_within_error else "?"
-    return (
-        ("yes" if row.memory.fits else "no") + unsure + ("*" if row.memory.rematerialised else "")
-    )
 
 
 def _seconds(seconds: float) -> str:

@@ -146,9 +146,7 @@ def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     from xlapipe.diff.comparing.repeat import compile_repeatedly
 
     if len(jobs) != 1 or options.tuning is Tuned.TUNE:
-        raise XlapipeError(
-            "--repeat takes one workload and one GEMM policy, without --tuning", "tune"
-        )
+        raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tuning tune")
 
     def on_done(process: "Process") -> None:
         if not options.json:

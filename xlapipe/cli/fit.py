@@ -11,9 +11,9 @@ from xlapipe.cli.options import (
     add_target_options,
     add_vary_option,
     search_settings,
+    target_name,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
-from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
 
@@ -56,7 +56,7 @@ def _fit(options: argparse.Namespace) -> int:
     axes = [Axis.parse(text) for text in options.vary]
     rows = _rows(options, axes)
     best = largest(rows, axes)
-    target = _target_name(options)
+    target = target_name(options)
     if options.json:
         print_json(fit_figures(options.workload, target, rows, best))
     elif any(not isinstance(row.outcome, XlapipeError) for row in rows):
@@ -89,11 +89,6 @@ def _fit(options: argparse.Namespace) -> int:
     return 0 if any(row.fits for row in rows) else 1
 
 
-def _target_name(options: argparse.Namespace) -> str:
-    config: Path | None = options.target_config
-    return config.stem if config is not None else options.target or DEFAULT_TARGET
-
-
 def _cliff(options: argparse.Namespace) -> int:
     """Finds where XLA begins to rematerialise; exit code 1 if no size fits."""
     from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
@@ -106,7 +101,7 @@ def _cliff(options: argparse.Namespace) -> int:
             "--cliff takes neither --vary nor --out or --scheduler; fix: leave them out"
         )
     name, lower, upper = _bounds(options.cliff)
-    target = _target_name(options)
+    target = target_name(options)
     with Steps().shown() as steps:
         cliff = find_cliff(
             options.workload,

@@ -199,16 +199,8 @@ def _stage_cells(row: Row) -> list[str]:
 
 
 def fits_text(row: Row) -> str:
-    """`yes`, `no`, `refused` by XLA or `FAILED`.
-
-    With `?` if the margin is smaller than the error, and `*` if XLA rematerialised instructions.
-    """
-    if isinstance(row.outcome, XlapipeError):
-        return "FAILED"
-    if row.outcome.refused:
-        return "refused"
-    unsure = "" if row.outcome.fits_within_error else "?"
-    return ("yes" if row.fits else "no") + unsure + ("*" if row.outcome.rematerialised else "")
+    """Whether a row fits, or `FAILED`."""
+    return "FAILED" if isinstance(row.outcome, XlapipeError) else row.outcome.fits_text
 
 
 def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:

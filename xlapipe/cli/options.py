@@ -276,6 +276,12 @@ def compile_settings(
     )
 
 
+def target_name(options: argparse.Namespace) -> str:
+    """The target of the options of `add_target_options`, for people."""
+    config: Path | None = options.target_config
+    return config.stem if config is not None else options.target or DEFAULT_TARGET
+
+
 def search_settings(options: argparse.Namespace, out: Path | None = None) -> "SearchSettings":
     """The values of the options of `add_target_options` and `add_fitting_options`."""
     from xlapipe.search.memory_budget import memory_budget

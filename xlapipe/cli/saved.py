@@ -12,9 +12,9 @@ from xlapipe.cli.options import (
     add_target_options,
     compile_settings,
     size_of,
+    target_name,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
-from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def add(commands: Commands) -> None:
 def _saved(options: argparse.Namespace) -> int:
     from xlapipe.search.choosing.saved import freeing, saved
 
-    target = options.target or DEFAULT_TARGET
-    if options.target_config is not None:
-        target = options.target_config.stem
+    target = target_name(options)
     compile_options = compile_settings(options, None)
     values, graph = saved(
         options.workload, target, compile_options, policy_names=_names(options.policy or "")

@@ -116,6 +116,17 @@ class PlannedMemory:
     def fits(self) -> bool:
         return self.headroom_bytes >= 0 and not self.refused
 
+    @property
+    def fits_text(self) -> str:
+        """`yes`, `no`, or `refused` by XLA.
+
+        With `?` if the margin is smaller than the error, and `*` if XLA rematerialised.
+        """
+        if self.refused:
+            return "refused"
+        unsure = "" if self.fits_within_error else "?"
+        return ("yes" if self.fits else "no") + unsure + ("*" if self.rematerialised else "")
+
 
 def planned_memory(
     job: Job,
