@@ -142,10 +142,3 @@ def test_launch_has_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["launch", "--json", "--processes", "1", "--", "true"])
     assert "--json" in capsys.readouterr().err
-
-
-def test_json_of_a_launched_command_is_not_of_xlapipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["launch", "--processes", "1", "--", "no-such-command", "--json"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "no-such-command" in captured.err

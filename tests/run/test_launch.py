@@ -112,22 +112,6 @@ def test_two_processes_with_the_same_number() -> None:
     assert "two processes have the number 1" in str(errors[0])
 
 
-def test_a_connection_of_another_program_is_ignored() -> None:
-    port = free_port()
-    with ThreadPoolExecutor(2) as pool:
-        coordinator = pool.submit(meet_all, [member(0, 2, port, 5)])
-        while True:
-            try:
-                stranger = socket.create_connection(("127.0.0.1", port), timeout=1)
-                break
-            except OSError:
-                time.sleep(0.02)
-        with stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            assert meet_all([member(1, 2, port, 5)]) == [None]
-        assert coordinator.result() == [None]
-
-
 def test_a_member_round_trips_through_the_environment() -> None:
     original = Member(
         process=3,
@@ -180,8 +164,11 @@ def test_invalid_options_of_launch(
 
 
 def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["launch", "--processes", "2", "--", "no-such-command-here"]) == 2
-    assert "no-such-command-here: no such command" in capsys.readouterr().err
+    """Its own `--json` does not make the launcher print JSON."""
+    assert main(["launch", "--processes", "2", "--", "no-such-command-here", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "no-such-command-here: no such command" in captured.err
+    assert captured.out == ""
 
 
 def test_processes_are_numbered_over_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
