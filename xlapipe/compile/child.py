@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from math import prod
@@ -144,7 +144,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
-    program, topology, devices, config_text = _lowered(request, stages)
+    program, place = _lowered(request, stages)
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
     key = compile_key(request, program, os.environ) if cache is not None else ""
@@ -160,7 +160,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         )
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
-    compiled = _compile_program(request, program, devices)
+    compiled = _compile_program(request, program, place.devices)
     stages.enter("record")
     executable = compiled.executable
     made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
@@ -180,8 +180,8 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         expectations=program.expectations,
         options={name: str(value) for name, value in program.options.items()},
         mesh=program.mesh,
-        topology=str(topology) if topology is not None else None,
-        target_config=config_text,
+        topology=str(place.topology) if place.topology is not None else None,
+        target_config=place.target_config,
         memory_analysis=_memory_analysis(request, executable),
         refused=compiled.refused,
         fusion_without_result=compiled.fusion_without_result,
@@ -282,16 +282,25 @@ def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]
     return {**device, **host} if any(host.values()) else device
 
 
-def _lowered(
-    request: CompileRequest, stages: _Stages
-) -> tuple[LoweredProgram, DeviceTopology | None, list[Any], str]:
-    """The lowered program, its topology, devices to compile for, and their target config."""
+@dataclass(frozen=True)
+class _Place:
+    """What a program is compiled for.
+
+    Attributes:
+      topology: None for one device.
+      devices: jax's, which need not be attached.
+    """
+
+    topology: DeviceTopology | None
+    devices: list[Any]
+    target_config: str
+
+
+def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, _Place]:
+    """The lowered program, and what it is compiled for."""
     program = _program_lowered_before(request)
     if program is not None:
-        stages.enter("topology")
-        topology = _topology(request, program.workload, program.mesh)
-        stages.enter("target")
-        return program, topology, *_devices(request, program.workload, topology)
+        return program, _place_of_mesh(request, stages, program.workload, program.mesh)
     import jax
 
     from xlapipe.compile.lowering.asked_early import noting_questions
@@ -317,32 +326,28 @@ def _lowered(
         settings=jax.config.values,
         platform=request.platform,
     )
-    stages.enter("topology")
     axes = axes_of(workload)
-    # A step may name its mesh inside alone, which is known once it is lowered.
-    known = axes is not None or requested is None or requested.device_count == 1
-    topology = _topology(request, workload.name, axes) if known else requested
-    stages.enter("target")
-    devices, config_text = _devices(request, workload.name, topology)
+    if axes is not None or requested is None or requested.device_count == 1:
+        place = _place_of_mesh(request, stages, workload.name, axes)
+    else:  # a step may name its mesh inside alone, which is known once it is lowered
+        stages.enter("target")
+        place = _place(request, workload.name, requested)
     stages.enter("lower")
 
     def lower_once() -> LoweredProgram:
-        return lower(workload, config_text, platform=platform, topology=topology)
+        return lower(workload, place.target_config, platform=platform, topology=place.topology)
 
     program = lower_once()
     refuse_other_traces(lower_once)
     if request.target_config is not None:
-        figures = platform.device_figures(config_text)
+        figures = platform.device_figures(request.target_config)
         asked = questions.differing(figures, program.device_count)
         program = replace(program, asked_early=asked)
-    if program.mesh != axes or not known:
-        stages.enter("topology")
-        topology = _topology(request, workload.name, program.mesh)
-        stages.enter("target")
-        devices, config_text = _devices(request, workload.name, topology)
+    if program.mesh != axes or (axes is None and place.topology is not None):
+        place = _place_of_mesh(request, stages, workload.name, program.mesh)
     if request.shared_lowering is not None and PYTHON_PARTITIONED not in program.stablehlo:
         write_files({Path(request.shared_lowering): json.dumps(program.to_json()).encode()})
-    return program, topology, devices, config_text
+    return program, place
 
 
 def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
@@ -425,13 +430,18 @@ def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]
     return outputs_as_compiled(outputs, program.mesh, executable)
 
 
-def _devices(
-    request: CompileRequest, name: str, topology: DeviceTopology | None
-) -> tuple[list[Any], str]:
-    """Devices to compile for, and their target config."""
+def _place_of_mesh(
+    request: CompileRequest, stages: _Stages, name: str, mesh: Mapping[str, int] | None
+) -> _Place:
+    stages.enter("topology")
+    topology = _topology(request, name, mesh)
+    stages.enter("target")
+    return _place(request, name, topology)
+
+
+def _place(request: CompileRequest, name: str, topology: DeviceTopology | None) -> _Place:
     if request.target_config is None:
-        hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
-        return _attached_devices(name, hosts, per_host)
+        return _attached(name, topology)
     from jax.experimental import topologies
 
     platform = platform_named(request.platform)
@@ -441,19 +451,26 @@ def _devices(
     description = topologies.get_topology_desc(platform=platform.name, **arguments)
     devices = list(description.devices)
     # A chip may have two devices; a program without a mesh is compiled for one of them.
-    return devices if topology is not None else devices[:1], request.target_config
+    return _Place(topology, devices if topology is not None else devices[:1], request.target_config)
 
 
-def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], str]:
+def _attached(name: str, topology: DeviceTopology | None) -> _Place:
+    """The attached GPUs.
+
+    Raises:
+      WorkloadError: they are too few.
+    """
     import jax
 
     from xlapipe.jax_private import get_topology_for_devices
 
     devices = jax.devices("gpu")
+    hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
     if hosts > 1 or per_host > len(devices):
         raise WorkloadError(
             f"workload {name}: its mesh needs {hosts} host(s) with {per_host} GPUs each, found "
             f"one host with {len(devices)}; fix: name a --target to compile without the GPUs"
         )
-    config = str(get_topology_for_devices(devices).target_config)
-    return devices[:per_host], config
+    return _Place(
+        topology, devices[:per_host], str(get_topology_for_devices(devices).target_config)
+    )
