@@ -150,14 +150,11 @@ def test_a_product_takes_what_the_multiprocessors_of_each_gpu_need(
     assert kernel.work.gpu.multiprocessors == device_of_target(target).cores
     assert kernel.seconds * 1e6 == pytest.approx(measured_us, rel=0.15)
     assert prediction.low_seconds <= measured_us * 1e-6 <= prediction.high_seconds
-    # Nothing was measured on the last two, and the interval says so.
+    # Only products were measured on the last two, and the interval says so.
     scaled = target in ("a100_sxm_80", "b200")
     width = log(prediction.high_seconds / prediction.seconds)
-    assert (width > 0.7) == scaled
-    assert (width < 0.5) != scaled
-    assert any("nothing was measured on this GPU" in text for text in prediction.assumptions) == (
-        scaled
-    )
+    assert (width > 0.4) == scaled
+    assert any("were measured on this GPU" in text for text in prediction.assumptions) == (scaled)
 
 
 def test_formulas_hold_the_figures_of_the_device() -> None:

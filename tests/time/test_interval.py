@@ -20,16 +20,20 @@ FIRST_SIGHT = Path(__file__).parents[1] / "gpu/time_zoo/records/first_sight.json
 PRODUCT: Share = ("cublas bf16", CALIBRATED, 1e-3, 0.05)
 
 
-def width(*shares: Share, scaled: bool = False) -> float:
+def width(*shares: Share, more: float = 0.0) -> float:
     seconds = sum(part for *_, part, _ in shares)
-    low, high = shipped_errors().factors(traits(shares, seconds), scaled=scaled)
+    low, high = shipped_errors().factors(traits(shares, seconds), more=more)
     assert low < 1 < high
     return high / low
 
 
 def test_intervals_are_wider_for_kernels_that_are_known_less() -> None:
     known = width(PRODUCT)
-    assert width(("cublas bf16", TIMED, 1e-3, 0.03)) < known < width(PRODUCT, scaled=True)
+    assert (
+        width(("cublas bf16", TIMED, 1e-3, 0.03))
+        < known
+        < width(PRODUCT, more=shipped_errors().scaled)
+    )
     for strange in (
         ("input scatter", CALIBRATED, 1e-3, 0.05),
         ("cublas bf16", ASSUMED, 1e-3, 0.4),
@@ -43,7 +47,7 @@ def test_the_shipped_intervals_hold_nine_of_ten_programs_at_first_sight() -> Non
     for zoo in json.loads(FIRST_SIGHT.read_text(encoding="utf-8"))["zoos"].values():
         for row in zoo["programs"].values():
             shares = [(kind, basis, s, spread / s) for kind, basis, s, spread in row["kinds"] if s]
-            low, high = shipped_errors().factors(traits(shares, row["seconds"]), scaled=False)
+            low, high = shipped_errors().factors(traits(shares, row["seconds"]))
             inside.append(low <= row["measured_seconds"] / row["seconds"] <= high)
     assert sum(inside) / len(inside) == pytest.approx(0.9, abs=0.03)
 

@@ -13,7 +13,6 @@ from xlapipe.cli.options import (
     add_vary_option,
     at_least_one,
     search_settings,
-    target_names,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import DEFAULT_TARGET
@@ -166,6 +165,8 @@ def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:
     Raises:
       XlapipeError: a text is not NAME=PRICE, or names no target of the command.
     """
+    from xlapipe.devices.targets.catalogue import resolved_name
+
     prices: dict[str, float] = {}
     for part in filter(None, map(str.strip, (text or "").split(","))):
         name, equals, number = part.partition("=")
@@ -178,7 +179,7 @@ def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:
                 f"--price {part}: expected NAME=PRICE with a price above 0; fix: write e.g. "
                 f"--price {targets[0]}=2.9"
             )
-        target = name if name in targets else target_names(name)
+        target = name if name in targets else resolved_name(name).name or name
         if target not in targets:
             raise XlapipeError(
                 f"--price {part}: expected one of the targets {', '.join(targets)}, found "

@@ -86,7 +86,7 @@ def coverage(items: Sequence[Program], pairs: Errors) -> Iterator[str]:
         errors = fitted([item for item in items if item.zoo != zoo], pairs)
         for item in items:
             if item.zoo == zoo:
-                low, high = errors.factors(item.traits, scaled=False)
+                low, high = errors.factors(item.traits)
                 rows.append((item, low <= math.exp(item.error) <= high, high / low))
     yield "| programs | number | in the interval | median of high / low |"
     yield "|---|--:|--:|--:|"

@@ -45,9 +45,12 @@ class Errors:
     pair_constant: float
     pair_kinds: float
 
-    def factors(self, traits: Mapping[str, float], *, scaled: bool) -> tuple[float, float]:
-        """Low and high end of the interval of nine of ten programs, as multiples of the time."""
-        more = self.scaled if scaled else 0.0
+    def factors(self, traits: Mapping[str, float], *, more: float = 0.0) -> tuple[float, float]:
+        """Low and high end of the interval of nine of ten programs, as multiples of the time.
+
+        Args:
+          more: additional error on both sides, for what was not measured on the GPU.
+        """
         below, above = (
             sum(parts[name] * value for name, value in traits.items()) + more
             for parts in (self.below, self.above)

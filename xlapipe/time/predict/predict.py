@@ -28,6 +28,7 @@ from xlapipe.time.predict.kernel_time import (
 )
 from xlapipe.time.predict.kernel_work import touches_host, work_of
 from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of
+from xlapipe.time.predict.measured_products import measured_products, product_time
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
@@ -40,6 +41,8 @@ _CONVOLUTION_INTERVALS = 3
 # Host time for launches without the profiler, as a share of that with it: 0.45 to 0.85 in programs
 # of the calibration that are bound by the host.
 _UNPROFILED = 0.7
+# Least share of the error of a GPU that was not measured, whatever share of its time a table has.
+_LEAST_SCALED_SHARE = 0.5
 # Part of the op_names of what jax.checkpoint computes again.
 _COMPUTED_AGAIN = "rematted_computation"
 # Share of the time below which an assumption is not listed.
@@ -217,6 +220,7 @@ class _Predictor:
         self._gpu = gpu_of(cost.device)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._exchanges = exchanges_of(plan, cost.device, network, calibration)
+        self._products = measured_products(plan, cost)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._assumptions: dict[str, None] = {}
@@ -242,15 +246,9 @@ class _Predictor:
         floor = self._cost.floor_seconds or 0.0
         ends = [end for _, _, end in self._clock.pending]
         seconds = max(self._clock.device, floor, *ends)
-        errors, scaled = shipped_errors(), self._calibration.scaled_from is not None
-        if scaled:
-            self._assumptions[
-                "nothing was measured on this GPU: the interval is wider by a factor of "
-                f"{math.exp(errors.scaled):.2f} on both sides, the error of nine of ten products "
-                "of bfloat16 on four GPUs that datasheets predicted; no other kernels were compared"
-            ] = None
+        errors, more = shipped_errors(), self._unmeasured_spread(kernels, total)
         shares = [kernel.share for kernel in kernels]
-        low, high = errors.factors(traits(shares, seconds), scaled=scaled)
+        low, high = errors.factors(traits(shares, seconds), more=more)
         assumed = [k for k in kernels if k.launch.basis == ASSUMED]
         calls = [k for k in assumed if k.work.is_library_call]
         if calls:
@@ -305,6 +303,28 @@ class _Predictor:
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
         )
+
+    def _unmeasured_spread(self, kernels: Sequence[PredictedKernel], total: float) -> float:
+        """What is added to the error on both sides for what was measured on no such GPU or link."""
+        more = 0.0
+        if total:
+            by_datasheet = (k for k in kernels if k.launch.basis == DATASHEET)
+            more = sum(k.seconds * k.launch.spread for k in by_datasheet) / total
+        if self._calibration.scaled_from is None:
+            return more
+        measured = sum(k.seconds for k in kernels if k.launch.basis in (TABLE, TIMED))
+        share = max(_LEAST_SCALED_SHARE, 1 - measured / total) if total else 1.0
+        scaled = share * shipped_errors().scaled
+        text = "nothing was measured on this GPU"
+        if share < 1:
+            part = f"{measured / total:.0%} of the time"
+            text = f"only products and collectives, {part}, were measured on this GPU"
+        self._assumptions[
+            f"{text}: the interval is wider by a factor of {math.exp(scaled):.2f} on both sides, "
+            "by the error of nine of ten products of bfloat16 on four GPUs that datasheets "
+            "predicted; no other kernels were compared"
+        ] = None
+        return more + scaled
 
     def _peak_seconds(self, kernels: Sequence[PredictedKernel]) -> float | None:
         """Seconds of the operations that the model needs, at the peak of each type."""
@@ -541,10 +561,14 @@ class _Predictor:
         key = (id(work), launch.cached_bytes, kernel.graph is not None)
         if self._timed and (seconds := self._timed.get(fingerprint(kernel.site, self._module))):
             return measured_time(seconds)
-        if key not in self._times and name in self._exchanges.unknown:
-            self._times[key] = least_time(self._floors[name], self._calibration.constants)
-        if key not in self._times and name in self._exchanges.times:
-            self._times[key] = exchange_time(self._exchanges.times[name])
+        # Collectives of equal work may have other groups.
+        if name in self._exchanges.unknown:
+            return least_time(self._floors[name], self._calibration.constants)
+        if name in self._exchanges.times:
+            return exchange_time(self._exchanges.times[name])
+        if name in self._products:
+            constants = self._calibration.constants
+            return product_time(*self._products[name], work, launch.cached_bytes, constants)
         if key not in self._times:
             in_graph = kernel.graph is not None
             time = time_of(work, launch.cached_bytes, in_graph, self._calibration)

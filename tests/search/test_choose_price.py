@@ -1,0 +1,83 @@
+"""Prices of `xlapipe choose`: what a million items cost, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.shared.sample_records import predicted
+from xlapipe.cli import main
+from xlapipe.cli.choose_table import choice_lines
+from xlapipe.registry import find_workload
+from xlapipe.search.candidate import Candidate
+from xlapipe.search.choosing.choose import Choice
+from xlapipe.search.choosing.rows import ChoiceRow
+from xlapipe.search.planned_memory import PlannedMemory
+
+MEMORY = PlannedMemory(
+    workload="step",
+    topology=None,
+    argument_bytes=8,
+    output_bytes=8,
+    temp_bytes=8,
+    device_memory_bytes=64,
+    process_bytes=64,
+    usable_bytes=64,
+    rematerialised=0,
+    seconds={},
+    predicted=predicted(1e-3, 8e-4, 2e-3),
+)
+ROW = ChoiceRow(Candidate(find_workload("step:train"), {}, "h200"), MEMORY, 8.0)
+
+
+def test_a_row_costs_its_seconds_its_devices_and_its_price() -> None:
+    row = ROW
+    seconds = row.seconds_per_item
+    assert seconds is not None and row.devices == 1
+    assert row.cost_per_million is None
+    priced = replace(row, price=3.6, memory=replace(row.memory, topology="2x8"))
+    assert priced.devices == 16
+    assert priced.cost_per_million == pytest.approx(1e6 * seconds * 16 * 3.6 / 3600)
+    assert replace(row, price=3.6, items=2 * (row.items or 1)).cost_per_million == pytest.approx(
+        1e6 * seconds / 2 * 3.6 / 3600
+    )
+
+
+def test_the_table_has_network_mfu_and_cost() -> None:
+    time = replace(
+        predicted(1e-3, 8e-4, 2e-3),
+        network="hgx-400g: 8 GPUs (assumed; --network states another)",
+        peak_seconds=0.5e-3,
+    )
+    row = replace(ROW, price=2.9, memory=replace(MEMORY, predicted=time, topology="1x8"))
+    lines = [
+        line.plain for line in choice_lines(Choice(workload="a", maximise="batch", rows=(row,)))
+    ]
+    text = "\n".join(lines)
+    assert "cost of 1M batch" in lines[1] and "MFU" in lines[1]
+    assert "50.0 %" in lines[2]
+    assert "Network hgx-400g: 8 GPUs (assumed" in text
+    assert "Cost at 2.9 per device and hour, for 8 devices." in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("h100", "expected NAME=PRICE with a price above 0"),
+        ("h100=cheap", "expected NAME=PRICE with a price above 0"),
+        ("h100=-1", "expected NAME=PRICE with a price above 0"),
+        ("h100=nan", "expected NAME=PRICE with a price above 0"),
+        ("b200=3", "expected one of the targets h100_sxm, found b200"),
+        ("x100=3", "unknown target 'x100'"),
+        ("h100=2,H100=3", "h100_sxm has two prices"),
+    ],
+)
+def test_a_wrong_price_is_refused(
+    given: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["choose", "a:b", "--target", "h100_sxm", "--price", given]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["choose", "a:b", "--network", "hgx"]) == 2
+    assert "expected one of hgx-400g" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""How long matrix products take on GPUs whose products were measured elsewhere."""

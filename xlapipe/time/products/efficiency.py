@@ -1,0 +1,242 @@
+"""Measured products as multiples of their roofline: `efficiency.jsonl`, by `tests/fit_tables.py`.
+
+The first line has the source and the grid, each further line the logarithms of the ratios of one
+GPU and type at the points of the grid, in hundredths. The roofline is that of `roofline_seconds`.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise, product
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from xlapipe.devices.targets.catalogue import catalogue
+from xlapipe.devices.targets.device import Device
+from xlapipe.errors import TargetError
+from xlapipe.files.contents import parse_json
+from xlapipe.files.typed_data import Line, MisfitError, Typed, typed
+from xlapipe.files.visible_text import visible_line
+from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.shapes import element_bits
+
+# Of every kernel of the tables, at least.
+_START_SECONDS = 2e-6
+_ALIGNED_BYTES = 16
+# Added to the deviation for another GPU's curve. H100 and H200, and B200 and GB200, have nine of
+# ten products of each other within 19 %; of other generations within 20 to 70 %.
+_GENERATION_SPREAD, _OTHER_SPREAD = 0.1, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products of m × k and k × n elements of an HLO type."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSeconds:
+    """The time of a product.
+
+    Attributes:
+      measured_on: row of the GPU whose products were measured.
+      own: whether that is the GPU itself.
+      spread: standard deviation of the logarithm of the time, by products that no fit has seen.
+    """
+
+    seconds: float
+    measured_on: str
+    own: bool
+    spread: float
+
+
+@dataclass(frozen=True)
+class _Header:
+    source: Line
+    licence: Line
+    m: tuple[float, ...]
+    n: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    gpu: Line
+    type: Line
+    spread: Annotated[float, Meta(gt=0, le=2)]
+    ratios: tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...]
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """The grid, as logarithms to the base 2, and the ratios and deviations by GPU and type."""
+
+    m: tuple[float, ...]
+    n: tuple[float, ...]
+    ratios: Mapping[tuple[str, str], tuple[int, ...]]
+    spreads: Mapping[tuple[str, str], float]
+
+    def ratio(self, gpu: str, element: str, sizes: Sequence[float]) -> float:
+        """Time as a multiple of the roofline, by the logarithms of the sizes m, n and k."""
+        values, total = self.ratios[gpu, element], 0.0
+        axes = [
+            _share(axis, math.log2(max(size, 1)))
+            for axis, size in zip((self.m, self.n, self.n), sizes, strict=True)
+        ]
+        for (i, a), (j, b), (k, c) in product(*axes):
+            if a * b * c:
+                total += a * b * c * values[(i * len(self.n) + j) * len(self.n) + k]
+        return math.exp(total / 100)
+
+
+Share: TypeAlias = tuple[int, float]
+
+
+def _share(axis: Sequence[float], place: float) -> tuple[Share, Share]:
+    """The two points of an axis around a place, and their weights."""
+    after = min(max(bisect_right(axis, place), 1), len(axis) - 1)
+    low, high = axis[after - 1], axis[after]
+    weight = min(1.0, max(0.0, (place - low) / (high - low)))
+    return (after - 1, 1 - weight), (after, weight)
+
+
+@cache
+def efficiencies() -> Efficiencies:
+    """The efficiencies in this package."""
+    file = files("xlapipe.time.products") / "efficiency.jsonl"
+    return parse_efficiencies(file.read_text(encoding="utf-8"), where=file.name)
+
+
+def parse_efficiencies(text: str, *, where: str) -> Efficiencies:
+    """The efficiencies in the content of a file.
+
+    Raises:
+      TargetError: a line is damaged.
+    """
+    lines = text.splitlines() or [""]
+    header = _line(lines[0], _Header, f"{where}: line 1")
+    axes = (header.m, header.n)
+    growing = all(low < high for axis in axes for low, high in pairwise(axis))
+    if not growing or any(len(axis) < 2 or axis[0] <= 0 for axis in axes):
+        raise _damaged(f"{where}: line 1", "m and n: expected sizes above 0 that grow")
+    grid = [tuple(map(math.log2, axis)) for axis in axes]
+    ratios: dict[tuple[str, str], tuple[int, ...]] = {}
+    spreads: dict[tuple[str, str], float] = {}
+    expected = len(header.m) * len(header.n) ** 2
+    for number, line in enumerate(lines[1:], 2):
+        row = _line(line, _Row, f"{where}: line {number}")
+        if len(row.ratios) != expected:
+            raise _damaged(
+                f"{where}: line {number}",
+                f"ratios: expected {expected} numbers, one for each point of the grid, found "
+                f"{len(row.ratios)}",
+            )
+        ratios[row.gpu, row.type] = row.ratios
+        spreads[row.gpu, row.type] = row.spread
+    return Efficiencies(grid[0], grid[1], ratios, spreads)
+
+
+def product_of(gemm: Gemm, flops: int) -> Product | None:
+    """The sizes of a matrix product; None if its shapes do not determine them.
+
+    Args:
+      flops: operations of the product, two for each term.
+    """
+    arrays = [shape.arrays[0] for shape in gemm.shapes if shape.arrays]
+    if len(arrays) < 3:
+        return None
+    left, right, result = (math.prod(shape.dims) for shape in (*arrays[:2], arrays[-1]))
+    terms, rest = divmod(flops, 2 * result) if result else (0, 1)
+    if rest or not terms or left * right % (result * terms**2):
+        return None
+    batch = left * right // (result * terms**2)
+    if not batch or left % (batch * terms) or right % (batch * terms):
+        return None
+    m, n = left // (batch * terms), right // (batch * terms)
+    return Product(batch, m, n, terms, arrays[0].element)
+
+
+def product_seconds(product: Product, device: Device) -> ProductSeconds | None:
+    """The time of a product on a GPU; None if no GPU's products of its type were measured.
+
+    Rows that do not start at multiples of 16 bytes were not measured either.
+    """
+    element = _TYPES.get(product.element, product.element[:2])
+    bits = element_bits(product.element) or 16
+    table = efficiencies()
+    measured = [gpu for gpu, of_type in table.ratios if of_type == element]
+    peak = device.peak_of(product.element)
+    if not measured or not peak or min(product.n, product.k) * bits % (8 * _ALIGNED_BYTES):
+        return None
+    if product.k * bits % (8 * _ALIGNED_BYTES):
+        return None
+    gpu = _reference(device, measured)
+    rows, columns = product.m, product.n
+    if columns < 2 ** table.n[0] <= rows:
+        rows, columns = columns, rows  # of the transposed product
+    ratio = table.ratio(gpu, element, (rows * product.batch, columns, product.k))
+    seconds = ratio * roofline_seconds(product, device.bandwidth, peak)
+    own = gpu == device.row
+    spread = table.spreads[gpu, element]
+    if not own:
+        spread += _GENERATION_SPREAD if _same_generation(gpu, device.row) else _OTHER_SPREAD
+    return ProductSeconds(seconds, gpu, own, spread)
+
+
+def roofline_seconds(product: Product, bandwidth: float, peak: float) -> float:
+    """Start of a kernel, and the larger of memory and operations, without a corner."""
+    bits = element_bits(product.element) or 16
+    read = (product.m + product.n) * product.k * bits / 8
+    memory = product.batch * (read + 2 * product.m * product.n) / bandwidth
+    compute = 2 * product.batch * product.m * product.n * product.k / peak
+    return _START_SECONDS + math.sqrt(math.hypot(memory**2, compute**2))
+
+
+# Names of the table by HLO's element types; those that begin with f8 and f4 have these names.
+_TYPES = {"bf16": "bf16", "f16": "bf16", "s8": "s8", "u8": "s8"}
+
+
+def _reference(device: Device, measured: Sequence[str]) -> str:
+    """The GPU itself, or else the nearest by compute capability, then by multiprocessors."""
+    if device.row is not None and device.row in measured:
+        return device.row
+    rows = {row.name: row for row in catalogue()}
+    own = _capability(device.row)
+
+    def distance(gpu: str) -> tuple[float, int]:
+        return abs(_capability(gpu) - own), abs(rows[gpu].core_count - device.cores)
+
+    return min(measured, key=distance)
+
+
+def _same_generation(gpu: str, other: str | None) -> bool:
+    """Whether two GPUs have equal compute capabilities, from 9.0 on equal major versions."""
+    first, second = _capability(gpu), _capability(other)
+    return first == second or (min(first, second) >= 9 and int(first) == int(second))
+
+
+def _capability(gpu: str | None) -> float:
+    """The major version, and one tenth of the minor one; 0 if unknown."""
+    row = next((row for row in catalogue() if row.name == gpu), None)
+    return float(row.compute_capability) if row is not None else 0.0
+
+
+def _line(line: str, kind: type[Typed], where: str) -> Typed:
+    try:
+        return typed(kind, parse_json(line))
+    except MisfitError as error:
+        raise _damaged(where, visible_line(str(error))) from None
+    except ValueError as error:
+        raise _damaged(where, f"expected JSON, found {visible_line(str(error))}") from None
+
+
+def _damaged(where: str, what: str) -> TargetError:
+    return TargetError(f"{where}: {what}; fix: install xlapipe again, or make the table again")
