@@ -18,7 +18,7 @@ from tests.folders import STEPS
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest
 from xlapipe.cli import main
-from xlapipe.compile import child_process, compile_program
+from xlapipe.compile import child_process, compile_program, failed_child
 from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
@@ -119,7 +119,7 @@ def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
     def refuse(job: Job, folder: Path, scratch: Path) -> CompileRecord:
         tried.append(job)
         if job.known_results is not None:
-            raise child_process._LockRefusedError("with the lock")
+            raise failed_child.LockRefusedError("with the lock")
         raise CompileError("without it")
 
     monkeypatch.setattr(child_process, "_run_child", refuse)
@@ -165,10 +165,10 @@ def test_what_shows_that_xla_refused_a_lock(
 ) -> None:
     path = tmp_path / "child.log"
     path.write_text(f"{log}\n")
-    error = child_process._crash(job, code, path)
-    assert isinstance(error, child_process._LockRefusedError) is is_refusal
-    unlocked = child_process._crash(replace(job, known_results=None), code, path)
-    assert not isinstance(unlocked, child_process._LockRefusedError)
+    error = failed_child.crash(job, code, path)
+    assert isinstance(error, failed_child.LockRefusedError) is is_refusal
+    unlocked = failed_child.crash(replace(job, known_results=None), code, path)
+    assert not isinstance(unlocked, failed_child.LockRefusedError)
 
 
 @pytest.mark.parametrize(("status", "is_refusal"), [(9, False), (11, False), (65280, True)])

@@ -6,7 +6,6 @@ failed check. In a child process, each of these is one error that names a log.
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,13 +20,10 @@ from shutil import rmtree
 from typing import IO
 
 from xlapipe.compile.doctor import missing_to_compile
+from xlapipe.compile.failed_child import LockRefusedError, crash, error_of
 from xlapipe.compile.fork_server import ForkedChild, ForkServers
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.messages import (
-    KERNEL_STAGE,
-    KERNELS_IN_LOG,
-    LOCK_STAGE,
-    TRACES_STAGE,
     ChildError,
     CompileRecord,
     CompileRequest,
@@ -35,21 +31,12 @@ from xlapipe.compile.messages import (
 from xlapipe.compile.reused_compiles import ENDED_COMPILES
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.devices.environment.scratch import Scratch
-from xlapipe.devices.platforms import platform_named
-from xlapipe.devices.targets.target import Target
 from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.errors import (
     CompileError,
-    DifferentTracesError,
     DumpError,
-    EndedBySignalError,
-    ParameterError,
-    TargetError,
-    WorkloadError,
-    XlapipeError,
 )
 from xlapipe.files.writing import remove_left
-from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.predict import LeaveOut
 
 # XLA distinguishes text from binary by the ending.
@@ -60,22 +47,6 @@ _DUMP, _RESULT, _TEMPORARY = "dump", "result.json", "tmp"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
-# In a log of XLA (of either form) and of LLVM.
-_FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
-_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
-_XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
-# On-chip memory in errors of a GPU's kernel, and of a TPU's.
-_ON_CHIP = re.compile(r"(?i)shared memory|tensor memory|shared data|\b[vs]mem\b")
-_ON_CHIP_FIX = (
-    "give the kernel smaller blocks (BlockSpec), fewer stages (num_stages in its compiler_params) "
-    "or narrower types: a block's operands must be in the chip's own memory at once"
-)
-_KERNEL_FIX = "change what the message names in that kernel, or its blocks and compiler_params"
-_XLA_FIX = (
-    "change what XLA's message names; where it names no part of the step, report it with the log"
-)
-_HASHABLE = "; fix: give a static argument that can be hashed, such as a tuple instead of a list"
-_INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
 @dataclass(frozen=True)
@@ -169,14 +140,10 @@ def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
     """
     try:
         return _run_child(job, folder, scratch)
-    except _LockRefusedError:
+    except LockRefusedError:
         rmtree(scratch / _DUMP, ignore_errors=True)
         (scratch / _RESULT).unlink(missing_ok=True)
         return None
-
-
-class _LockRefusedError(CompileError):
-    """XLA raised an error or failed an internal check in a compile with a predicted lock."""
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
@@ -190,10 +157,10 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
     result_path = Path(request.result_path)
     if code != 0 or not result_path.exists():
-        raise _crash(job, code, log_path)
+        raise crash(job, code, log_path)
     result = json.loads(result_path.read_text(encoding="utf-8"))
     if "error" in result:
-        raise _error(job.reference, job.target, ChildError(**result["error"]), log_path)
+        raise error_of(job.reference, job.target, ChildError(**result["error"]), log_path)
     record = CompileRecord.from_json(result)
     ENDED_COMPILES.compiled_at.append(record.compiled_at)
     return record
@@ -383,96 +350,3 @@ def _kill_group(child: _Child) -> None:
 
 _CHILDREN = Children()
 children_stopped = _CHILDREN.stopped
-
-
-def _crash(job: Job, code: int, log_path: Path) -> CompileError:
-    """The error of a compiling process that left no result.
-
-    XLA and LLVM log a message and abort, or exit, where a check of theirs fails. Any other signal
-    may be from outside, such as that of the kernel where memory is short, and shows nothing about
-    the lock.
-    """
-    lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
-    # LLVM's fatal errors are logged before a stack trace that starts with another fatal line.
-    fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
-        line for line in lines if _FATAL_MESSAGE.search(line)
-    ]
-    last = (fatal or [line for line in lines if line])[-1:]
-    shown = f": {last[0]:.300}" if last else ""
-    kernels = [line for line in lines if line.startswith(KERNELS_IN_LOG)]
-    if fatal and kernels and "kernel" in last[0]:
-        shown += f"; the step's Pallas kernels: {kernels[-1].removeprefix(KERNELS_IN_LOG):.600}"
-    fix = "where the log shows no mistake of the step, please report it"
-    ending = f"ended with exit code {code} and without a result"
-    if code < 0:
-        ending = f"was ended by {signal.Signals(-code).name}"
-        if -code != signal.SIGABRT:
-            fix = "compile again, with fewer --jobs where memory is short; "
-            fix += "if it ends so each time, please report it with the log"
-    ended_itself = code > 0 or -code == signal.SIGABRT
-    is_refusal = job.known_results is not None and fatal and ended_itself
-    error = EndedBySignalError if code < 0 else CompileError
-    return (_LockRefusedError if is_refusal else error)(
-        f"{job.reference.name}: the compiling process {ending}; the child's log is "
-        f"{log_path}{shown}; fix: {fix}"
-    )
-
-
-def _import_fix(error: ChildError, module: str) -> str:
-    """What to do where the import of `module` failed; empty for an error of the user's code."""
-    missing = _MISSING_MODULE.match(error.message)
-    if missing is not None:
-        own = f"{module}.".startswith(f"{missing[1]}.")
-        here = ", or run this in the folder that has it" if own else ""
-        return f"; fix: install {missing[1]}{here}"
-    if "Workload.__init__()" in error.message:
-        return "; fix: Workload(name=…, fn=step, args=(…)), a tree of shapes per argument"
-    return ""
-
-
-def _error(
-    reference: WorkloadReference, target: Target | None, error: ChildError, log_path: Path
-) -> XlapipeError:
-    """The child's exception as an error that names the workload and the user's line."""
-    text = f"{error.type}: {error.message}" if error.type else error.message
-    at = f"\n  at {error.frame}" if error.frame else ""
-    if error.stage == "parameters":
-        return ParameterError(text)
-    if error.stage == TRACES_STAGE:
-        return DifferentTracesError(f"{reference.name}: {text}")
-    if not error.type and error.stage in ("import", "topology", "target", "lower"):
-        # The message is complete, whether xlapipe or the user's code raised the XlapipeError.
-        own = str(reference) in text or f"workload {reference.name}:" in text
-        named = text if own else f"{reference.name}: {text}"
-        return WorkloadError(named if ": raise " in at else f"{named}{at}")
-    if error.stage == "import":
-        # A registered name is followed by its module, except xlapipe's own, which alter a workload.
-        is_registered = reference.name.partition("(")[0] != reference.target
-        own = reference.target.startswith("xlapipe.compile.lowering.")
-        named = f"{reference.name}: {reference}" if is_registered and not own else reference.name
-        module = reference.target.partition(":")[0]
-        return WorkloadError(f"{named} cannot be loaded: {text}{at}{_import_fix(error, module)}")
-    if error.stage == "target" and target is None:
-        return TargetError(
-            f"no NVIDIA GPU is attached that jax can use: {text}; "
-            "fix: run `xlapipe doctor`, or name a --target to compile without a GPU"
-        )
-    if error.stage == "target" and target is not None:
-        compiler, fix = platform_named(target.platform).refusing_compiler
-        return TargetError(f"target {target.name}: refused by {compiler}: {text}; {fix}")
-    if error.stage == "lower":
-        fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
-        fix = _HASHABLE if "Non-hashable static arguments" in text else fix
-        return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
-    if error.stage == KERNEL_STAGE:
-        fix = _ON_CHIP_FIX if _ON_CHIP.search(error.message) else _KERNEL_FIX
-        return CompileError(
-            f"{reference.name}: XLA did not compile {error.message}; the child's log is "
-            f"{log_path}; fix: {fix}"
-        )
-    kind = _LockRefusedError if error.stage == LOCK_STAGE else CompileError
-    return kind(
-        # XLA repeats the input that it rejected, which may be a whole kernel.
-        f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"
-        f"; fix: {_XLA_OPTION_FIX if 'No such compile option' in text else _XLA_FIX}"
-    )
