@@ -649,16 +649,19 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 def table() -> list[str]:
-    """The table in docs/coverage.md."""
-    rows = [(case.said, "carried: totals equal those of jax alone") for case in CARRIED]
-    rows += [
+    """The lists and the table in docs/coverage.md."""
+    rows = [
         (said, f"carried: equal on an H200 ({', '.join(f'`{name}`' for name in programs)})")
         for said, programs in ON_A_DEVICE.items()
     ]
-    rows += [(said, "refused, with a fix") for said in REFUSED]
-    rows += list(LEFT_OUT.items())
-    return ["| what a user says | what xlapipe does |", "|---|---|"] + [
-        f"| {said} | {held} |" for said, held in rows
+    return [
+        f"**Carried**, with the totals of jax alone: {'; '.join(case.said for case in CARRIED)}.",
+        "",
+        f"**Refused**, with a fix: {'; '.join(REFUSED)}.",
+        "",
+        "| what a user says | what xlapipe does |",
+        "|---|---|",
+        *(f"| {said} | {held} |" for said, held in (*rows, *LEFT_OUT.items())),
     ]
 
 
