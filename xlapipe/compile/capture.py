@@ -151,6 +151,9 @@ def _manifest(
     extra = {name: str(value) for name, value in job.options.items()}
     policy = {name: str(value) for name, value in job.policy_options.items()}
     collectives = record.requested_collectives or ()
+    if record.call is not None:
+        text = relative.in_lines(record.call.processes)
+        facts["call"] = replace(record.call, processes=text)
     if record.mesh is not None:
         facts["arguments"] = _arguments_on_one_device(record.arguments, plan)
         facts["outputs"] = _outputs_on_one_device(record.outputs, plan)
@@ -268,6 +271,10 @@ class _Relative:
             if path.startswith(root):
                 return replacement + path.removeprefix(root)
         return f"<elsewhere>/{PurePosixPath(path).name}"
+
+    def in_lines(self, text: str) -> str:
+        """A text with relative paths in its lines of source, `file:line`."""
+        return re.sub(r"/[^\s:`]+(?=:\d)", lambda match: self.path(match[0]), text)
 
     def in_collective(self, collective: RequestedCollective) -> RequestedCollective:
         """A collective of the traced program with a relative source path."""

@@ -115,7 +115,9 @@ class Manifest(CompileFacts):
 
     @property
     def _notes_on_calls(self) -> Iterator[str]:
-        """The programs of the calls that the workload states, if it states several."""
+        """Programs that differ between processes, and those of several calls of the workload."""
+        if self.call is not None and self.call.processes:
+            yield self.call.processes
         if self.call is not None and self.call.calls > 1:
             others = "; ".join(map(str, self.call.programs))
             count = 1 + len(self.call.programs)

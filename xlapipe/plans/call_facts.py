@@ -54,6 +54,8 @@ class CallFacts:
         that is not known, or if the second call has the types of the first.
       calls: number of calls that the workload states.
       programs: those of them that compile another program.
+      processes: how the programs of several processes differ, or how many were compared if not
+        all; empty if they are the same.
       refused: the error of the second call; empty if it has none.
     """
 
@@ -68,5 +70,6 @@ class CallFacts:
     fixed: tuple[str, ...] = ()
     calls: int = 1
     programs: tuple[OtherProgram, ...] = ()
+    processes: str = ""
     settles: bool | None = None
     refused: str = ""

@@ -10,6 +10,7 @@ the compiling child, or, for functions that only a test knows, in the test's own
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ from xlapipe.compile.lowering.lost_updates import (
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
+from xlapipe.compile.lowering.processes import Process, compared_processes
 from xlapipe.compile.lowering.python_partitioned import with_devices
 from xlapipe.compile.lowering.references import (
     closed_over_references,
@@ -115,8 +117,19 @@ def lower(
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
         be lowered as it would run. What the user's function raises passes through.
     """
+    start = time.perf_counter()
     try:
-        return _lower(workload, config_text, platform, topology)
+        program = _lower(workload, config_text, platform, topology)
+        hosts = topology.hosts if topology is not None and program.device_count > 1 else 1
+        if hosts == 1 or program.call is None:
+            return program
+
+        def trace(process: Process) -> bytes:
+            return _lower(workload, config_text, platform, topology, process=process).stablehlo
+
+        seconds = time.perf_counter() - start
+        processes = compared_processes(hosts, program.stablehlo, seconds, trace)
+        return replace(program, call=replace(program.call, processes=processes))
     except ValueError as error:
         if _OTHER_DEVICES not in str(error):
             raise
@@ -145,6 +158,7 @@ def _lower(
     *,
     committed: bool = True,
     axes_inside: Mapping[str, int] | None = None,
+    process: Process | None = None,
 ) -> LoweredProgram:
     """As `lower`.
 
@@ -152,6 +166,7 @@ def _lower(
       committed: whether arguments of one device are on the target's, as arrays that jax calls
         committed; otherwise they are where the step's own arrays are.
       axes_inside: the mesh that the step names inside, once it is known.
+      process: the process that traces it; None for the first.
     """
     refuse_other_device(workload)
     settings = current_settings()
@@ -160,7 +175,7 @@ def _lower(
     device_count = prod((axes or {}).values())
     fits = topology is not None and topology.device_count == device_count
     hosts, per_host = (topology.hosts, topology.gpus) if topology and fits else (1, device_count)
-    client = TargetClient(figures, hosts, per_host)
+    client = TargetClient(figures, hosts, per_host, process)
     mesh = context_mesh(workload, figures)
     step = _step(workload, mesh)
     is_jitted = wrapped_step(workload) is not None
@@ -201,7 +216,9 @@ def _lower(
     named_inside = mesh_inside(workload, lowering_of(lowering.lowered), device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.
-        return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
+        return _lower(
+            workload, config_text, platform, topology, axes_inside=named_inside, process=process
+        )
     _refuse_leaked_tracers(workload, lowering.traced)
     refuse_lost_in_inner_jits(workload, lowering.traced, is_jitted=is_jitted)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)

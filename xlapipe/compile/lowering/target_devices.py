@@ -4,6 +4,7 @@ jax accepts devices that are Python objects with the right attributes, as its ow
 Nothing can be computed or stored on them.
 """
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,10 @@ import jax
 from jax.sharding import AbstractDevice
 
 from xlapipe import jax_private
+from xlapipe.compile.lowering.processes import Process
 from xlapipe.devices.platforms.platform import DeviceFigures
 from xlapipe.errors import WorkloadError
+from xlapipe.plans.call_chains import is_own_code
 
 _ONE_AT_A_TIME = threading.RLock()
 # Memory kinds of every platform that is supported.
@@ -39,10 +42,12 @@ class TracedFor:
 
     Attributes:
       hosts: number of devices of each host.
+      process: number of the host where the step is traced.
     """
 
     figures: DeviceFigures
     hosts: tuple[int, ...]
+    process: int
 
 
 # jax 0.10 has no such contexts, and traces under `jax.set_mesh` are used again for other targets.
@@ -50,11 +55,18 @@ _TRACED_FOR: Any = getattr(jax, "make_user_context", lambda _: lambda _: nullcon
 
 
 class TargetClient:
-    """Placeholder for the client of the target's platform."""
+    """Placeholder for the client of the target's platform, in one process per host."""
 
     runtime_type = "xlapipe: a device that is not attached"
 
-    def __init__(self, figures: DeviceFigures, host_count: int, devices_per_host: int) -> None:
+    def __init__(
+        self,
+        figures: DeviceFigures,
+        host_count: int,
+        devices_per_host: int,
+        process: Process | None = None,
+    ) -> None:
+        self.process = process or Process()
         self.figures = figures
         self.platform = figures.platform
         self.platform_version = figures.platform_version
@@ -67,17 +79,35 @@ class TargetClient:
         return list(self._devices)
 
     def local_devices(self) -> "list[TargetDevice]":
-        """Those of the first host, where the step is traced."""
-        return [device for device in self._devices if device.process_index == 0]
+        """Those of the host where the step is traced."""
+        self._note_question()
+        return self._of_host()
+
+    def _of_host(self) -> "list[TargetDevice]":
+        return [device for device in self._devices if device.process_index == self.process.number]
 
     def device_count(self) -> int:
         return len(self._devices)
 
     def local_device_count(self) -> int:
-        return len(self.local_devices())
+        self._note_question()
+        return len(self._of_host())
 
     def process_index(self) -> int:
-        return 0
+        self._note_question()
+        return self.process.number
+
+    def _note_question(self) -> None:
+        """Notes the line of the user that asks, unless jax asks for itself."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        question = "process"
+        while frame.f_back is not None and frame.f_code.co_filename.endswith("xla_bridge.py"):
+            question = f"jax.{frame.f_code.co_name}()"
+            frame = frame.f_back
+        if is_own_code(frame.f_code.co_filename):
+            self.process.asked[f"{question} at {frame.f_code.co_filename}:{frame.f_lineno}"] = None
 
     def get_default_layout(self, dtype: Any, shape: Sequence[int], device: Any) -> Any:
         """Row-major, as on every platform that jax has a default layout for."""
@@ -124,7 +154,7 @@ class TargetDevice:
     @property
     def local_hardware_id(self) -> int:
         """Its position among the devices of its host."""
-        return self.id % self.client.local_device_count()
+        return self.id % len(self.client._of_host())
 
     def addressable_memories(self) -> list[_Memory]:
         return [_Memory(kind) for kind in _MEMORY_KINDS]
@@ -197,7 +227,7 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
         # computed here.
         host_cpu = jax.local_devices(backend="cpu")[0]
         hosts = Counter(device.process_index for device in client.devices())
-        traced_for = TracedFor(client.figures, tuple(hosts.values()))
+        traced_for = TracedFor(client.figures, tuple(hosts.values()), client.process.number)
         with jax.default_device(host_cpu), _TRACED_FOR(traced_for), _replacements(client):
             yield
 
