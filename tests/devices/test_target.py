@@ -38,6 +38,7 @@ def test_gpus_of_the_catalogue() -> None:
         "gb200",
         "gb300",
         "rtx6000pro",
+        *("h100_sxm_mig", "b200_mig"),
         *("a10", "gh200", "l4", "l40s", "rtx4090", "rtx5090", "t4"),
     ] == SUPPORTED
     assert UNSUPPORTED == ["v100", "p100"]
@@ -125,6 +126,8 @@ def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str)
         ("L40S-48GB", "l40s", ()),
         ("A10-24g", "a10", ()),
         ("Tesla T4", "t4", ()),
+        ("H100 MIG 1g.10gb", "h100_sxm_mig", ()),
+        ("b200 mig", "b200_mig", ()),
         ("TPU v5e", "v5e", ()),
         ("v5litepod", "v5e", ()),
         ("trillium", "v6e", ()),

@@ -59,6 +59,33 @@ def test_the_table_has_network_mfu_and_cost() -> None:
     assert "Cost at 2.9 per device and hour, for 8 devices." in text
 
 
+def test_the_chosen_forms_of_several_targets_are_compared() -> None:
+    fast = replace(MEMORY, predicted=replace(predicted(1e-3, 8e-4, 2e-3), network="efa: 8 GPUs"))
+    slow = replace(MEMORY, predicted=predicted(4e-3, 3e-3, 6e-3))
+    rows = (
+        replace(ROW, memory=fast, price=2.0, chosen=True),
+        replace(
+            ROW,
+            candidate=replace(ROW.candidate, target="b200"),
+            memory=slow,
+            price=1.0,
+            chosen=True,
+        ),
+    )
+    choice = Choice(workload="a", maximise="batch", rows=rows)
+    lines = [line.plain for line in choice_lines(choice)]
+    start = lines.index("The chosen form of each target:")
+    heading, first, second = lines[start + 1 : start + 4]
+    assert heading.split()[-5:] == ["1M", "batch", "devices", "target", "network"]
+    assert first.split() == [
+        *("1.000", "ms", "800.00", "µs", "to", "2.000", "ms", "125.00", "µs"),
+        *("-", "0.06944", "1", "h200", "efa"),
+    ]
+    assert second.split()[-3:] == ["0.1389", "1", "b200"]
+    alone = choice_lines(replace(choice, rows=rows[:1]))
+    assert not any("each target" in line.plain for line in alone)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

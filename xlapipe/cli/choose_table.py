@@ -43,6 +43,7 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
     for target in dict.fromkeys(row.candidate.target for row in choice.rows):
         rows = [row for row in choice.rows if row.candidate.target == target]
         yield from _target_lines(choice, target, rows, width)
+    yield from _chosen_lines(choice)
     for note in choice.notes:
         yield Text(note)
     if choice.left_out:
@@ -96,6 +97,38 @@ def _target_lines(
         if row.chosen and row.candidate.change is not None:
             yield Text(f"Write for {target}:", style="bold")
             yield from map(Text, row.candidate.change.code.splitlines())
+
+
+def _chosen_lines(choice: Choice) -> Iterator[Text]:
+    """One line for the chosen form of each of several targets."""
+    timed = [(row, row.memory.predicted) for row in choice.chosen]
+    if len(timed) < 2:
+        return
+    per = choice.maximise
+    yield Text("The chosen form of each target:", style="bold")
+    header = ["predicted", "9 of 10 within", f"per {per or 'step'}", "MFU"]
+    table = [[*header, f"cost of 1M {per or 'steps'}", "devices", "target", "network"]]
+    for row, predicted in timed:
+        low_high = (predicted.low_seconds, predicted.high_seconds) if predicted else (None, None)
+        times = [predicted.seconds if predicted else None, row.seconds_per_item]
+        seconds, item = ("-" if time is None else _seconds(time) for time in times)
+        within = " to ".join(_seconds(time) for time in low_high if time) or "-"
+        network = predicted.network_name if predicted is not None else ""
+        table.append(
+            [
+                *(seconds, within, item, mfu_text(predicted.mfu if predicted else None)),
+                *(_cost(row.cost_per_million), str(row.devices), row.candidate.target, network),
+            ]
+        )
+    empty = {2} if per is None else set()
+    if all(row.price is None for row, _ in timed):
+        empty.add(4)
+    if not any(line[-1] for line in table[1:]):
+        empty.add(7)
+    table = without_columns(table, empty)
+    widths = column_widths(table)
+    for cells in table:
+        yield Text(aligned_row(cells, widths, right=range(table[0].index("target"))))
 
 
 def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list[str]:

@@ -22,6 +22,7 @@ class LineCost:
     Attributes:
       predicted_seconds: None also without a calibration, and where a part is not counted.
       at_least_seconds: seconds of the whole step, where a part is not counted.
+      network: of the whole step, its name; empty without collectives.
     """
 
     floor_seconds: float | None = None
@@ -30,6 +31,7 @@ class LineCost:
     written_bytes: int = 0
     launches: int = 0
     at_least_seconds: float | None = None
+    network: str = ""
 
     @property
     def touched_bytes(self) -> int:
@@ -113,10 +115,12 @@ class TimeChange:
             return ""
         if self.source is None:
             before, after = f"{a * 1e6:,.1f}", f"{b * 1e6:,.1f}"
+            networks = " -> ".join(dict.fromkeys(filter(None, (self.a.network, self.b.network))))
+            over = f", network {networks}" if networks else ""
             if before == after:
-                return f"; predicted {after} µs for both"
+                return f"; predicted {after} µs for both{over}"
             share = f" ({b / a - 1:+z.1%})" if a else ""
-            return f"; predicted {before} -> {after} µs{share}"
+            return f"; predicted {before} -> {after} µs{share}{over}"
         delta = b - a
         return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_MICROSECONDS else ""
 
@@ -182,6 +186,7 @@ def _of_step(
         sum(line.written_bytes for line in lines.values()),
         cost.launches,
         prediction.at_least_seconds if prediction is not None else None,
+        prediction.network_name if prediction is not None else "",
     )
 
 

@@ -87,6 +87,8 @@ def _fits(parts: set[str], row: Named) -> bool:
     own = set(_PARTS.findall(f"{row.name} {row.description}".lower()))
     if "pcie" not in own:
         own.add("sxm")
+    if "mig" in own - parts:  # a part of a GPU is meant only by its name
+        return False
     return family <= parts and all(
         part in own or (part.isdigit() and _is_memory(int(part), row.memory_bytes))
         for part in parts

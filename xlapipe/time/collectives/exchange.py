@@ -7,6 +7,7 @@ from functools import cache
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
+from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.layout import (
     Layout,
     layout_of,
@@ -126,7 +127,7 @@ def _between(kind: str, size: int, layout: Layout, network: Network, inside: _In
     slower = by_nics if outside >= within else f"{size / 1e6:,.2f} MB {inside.text}"
     parts = (
         (inside.latency, "latency within a domain"),
-        (hops * network.latency_seconds, f"latency of {hops} hops between domains"),
+        (hops * network.latency_seconds, f"latency of {counted(hops, 'hop')} between domains"),
         (max(outside, within), slower),
     )
     spread = math.hypot(inside.spread, _ASSUMED_SPREAD if network.assumed else _NIC_SPREAD)

@@ -48,6 +48,8 @@ _LEAST_WAIT = 1.02
 _MOST_GRAPH_KERNELS = 150
 # Least share of the error of a GPU that was not measured, whatever share of its time a table has.
 _LEAST_SCALED_SHARE = 0.5
+# Few kernels of the programs that intervals were fitted to have a greater spread.
+_FITTED_SPREAD = 0.25
 # Part of the op_names of what jax.checkpoint computes again.
 _COMPUTED_AGAIN = "rematted_computation"
 # Share of the time below which an assumption is not listed.
@@ -318,7 +320,7 @@ class _Predictor:
         more = 0.0
         if total:
             by_datasheet = (k for k in kernels if k.launch.basis == DATASHEET)
-            more = sum(k.seconds * k.launch.spread for k in by_datasheet) / total
+            more = sum(k.seconds * _beyond(k.launch.spread) for k in by_datasheet) / total
         if self._calibration.scaled_from is None:
             return more
         measured = sum(k.seconds for k in kernels if k.launch.basis in (TABLE, TIMED))
@@ -588,6 +590,11 @@ class _Predictor:
                     key = (id(work.or_else), *key[1:])
             self._times[key] = time
         return self._times[key]
+
+
+def _beyond(spread: float) -> float:
+    """The part of a spread beyond those of the programs that intervals were fitted to."""
+    return max(0.0, spread - _FITTED_SPREAD)
 
 
 def _fix(*, negated: bool) -> str:
