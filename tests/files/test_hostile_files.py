@@ -406,7 +406,7 @@ def test_json_of_usual_numbers() -> None:
 @pytest.mark.parametrize("place", [1, 3])
 def test_a_calibration_with_an_integer_that_has_no_float(tmp_path: Path, place: int) -> None:
     """`math.isfinite` raised OverflowError."""
-    lines = min((ROOT / "xlapipe/time/predict/calibrations").iterdir()).read_text().splitlines()
+    lines = (ROOT / "xlapipe/time/predict/calibrations/h200.jsonl").read_text().splitlines()
     lines[place] = re.sub(r"\d+\.\d+", "9" * 400, lines[place], count=1)
     path = tmp_path / "calibration.jsonl"
     path.write_text("\n".join(lines))

@@ -25,7 +25,6 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.report.timed_kernels import timed_kernels
 from xlapipe.report.why_lines import why_lines
 from xlapipe.time.cost import step_cost
-from xlapipe.time.predict import calibration as calibrations
 from xlapipe.time.predict import kernel_work, predict
 from xlapipe.time.predict.calibration import (
     Calibration,
@@ -37,6 +36,7 @@ from xlapipe.time.predict.calibration import (
     read_calibration,
     shipped_calibration,
 )
+from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
 from xlapipe.time.predict.work import KernelWork
 
@@ -140,7 +140,7 @@ def test_scatters_of_negated_updates_are_stated_with_what_to_write_instead(
 def test_scales_of_a_kind_are_as_many_as_its_coordinates(target: str) -> None:
     shipped = shipped_calibration(target)
     assert shipped is not None
-    for kind, scales in calibrations._SCALES.items():
+    for kind, scales in shipped.constants.fitted.scales.items():
         timed = shipped.of_kind(kind)
         # A kernel's coordinates, and whether a command buffer launches it.
         assert timed.places.shape[1] == len(scales), kind
@@ -332,8 +332,8 @@ def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_i
 
     far = [kernel(100.0 + number, "far") for number in range(30)]
     around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]
-    timed = TimedKind("kind", tuple(lines_of((*far, *around))))
-    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed, reach=11.0, noise=0.2)
+    timed = TimedKind("kind", tuple(lines_of((*far, *around))), Similarity("", 11.0, 0.2))
+    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed)
     assert [item.program for item in nearest] == ["at", "above", "below", *["far"] * 21]
     assert math.exp(logarithm) == pytest.approx(1.5)  # that of all of them
     assert spread == pytest.approx(0.05)

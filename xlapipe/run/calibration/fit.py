@@ -12,7 +12,12 @@ import numpy as np
 from xlapipe.devices.targets.catalogue import row_of_device
 from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
 from xlapipe.plans.plan import Plan
-from xlapipe.run.calibration.record import ProgramProfile, RecordError, read_record
+from xlapipe.run.calibration.record import (
+    ProgramProfile,
+    RecordAbout,
+    RecordError,
+    read_record,
+)
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import step_cost
 from xlapipe.time.cost.thunks import graphs_of, thunks_of
@@ -21,6 +26,7 @@ from xlapipe.time.predict.calibration import (
     CalibrationError,
     Constants,
     TimedKernel,
+    fitted_to,
     lines_of,
 )
 from xlapipe.time.predict.gpu import gpu_of
@@ -55,7 +61,14 @@ _SHORT_SEQUENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class Sample:
+    """A kernel of a record, with its measured time and its work by today's formulas.
+
+    Attributes:
+      cached_bytes: of its reads, that its launches find in the L2 cache on average.
+      seconds: of a launch; launches: kernels that the library ran for it.
+    """
+
     program: str
     work: KernelWork
     cached_bytes: float
@@ -72,7 +85,7 @@ def calibration_of(
     Args:
       device: speeds of the GPU, from its datasheet.
     """
-    samples = [sample for profile in profiles for sample in _samples(profile, device)]
+    samples = samples_of(profiles, device)
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
 
@@ -85,6 +98,17 @@ def derived_calibration(path: Path) -> Calibration:
       CalibrationError: it lacks programs that constants follow from.
     """
     about, profiles = read_record(path)
+    provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
+    return calibration_of(list(profiles), device_of_record(path, about), provenance)
+
+
+def samples_of(profiles: Iterable[ProgramProfile], device: Device) -> list[Sample]:
+    """The kernels of a record's programs."""
+    return [sample for profile in profiles for sample in _samples(profile, device)]
+
+
+def device_of_record(path: Path, about: RecordAbout) -> Device:
+    """The device that ran a record's programs."""
     row = row_of_device(about.device)
     device = device_of_target(row.name) if row is not None else None
     if about.target_config:
@@ -94,11 +118,10 @@ def derived_calibration(path: Path) -> Calibration:
             f"record {path}: expected the configuration of a GPU with its bandwidth, found none of "
             f"{about.device!r:.60}; fix: run `xlapipe calibrate --target attached` on that GPU"
         )
-    provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
-    return calibration_of(list(profiles), device, provenance)
+    return device
 
 
-def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
+def _timed(samples: Sequence[Sample], constants: Constants) -> tuple[TimedKernel, ...]:
     return _merged(
         TimedKernel(
             kind=sample.work.kind,
@@ -131,7 +154,7 @@ def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
     )
 
 
-def _samples(profile: ProgramProfile, device: Device) -> Iterator[_Sample]:
+def _samples(profile: ProgramProfile, device: Device) -> Iterator[Sample]:
     """Each kernel of a program, with the mean of what its launches find in the cache.
 
     Pallas kernels that mostly read and write are also as if their code was not counted: dumps of
@@ -144,7 +167,7 @@ def _samples(profile: ProgramProfile, device: Device) -> Iterator[_Sample]:
         yield from (sample for sample in samples if sample.work.kind == UNCOUNTED)
 
 
-def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator[_Sample]:
+def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator[Sample]:
     cost = step_cost(plan, device)
     if cost is None or plan.module is None:
         return
@@ -161,7 +184,7 @@ def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator
             continue
         kernel = cost.kernel_of[name]
         runs = measured.launches if unknown else runs_seen
-        yield _Sample(
+        yield Sample(
             profile.name,
             work_of(kernel, plan.module, gpu=gpu_of(device)),
             cached / runs_seen,
@@ -185,11 +208,11 @@ def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[Launch, int]]:
 
 
 def _constants(
-    profiles: Mapping[str, ProgramProfile], samples: Sequence[_Sample], device: Device
+    profiles: Mapping[str, ProgramProfile], samples: Sequence[Sample], device: Device
 ) -> Constants:
     """Each constant from the programs that isolate it."""
 
-    def one(name: str) -> _Sample:
+    def one(name: str) -> Sample:
         for sample in samples:
             if sample.program == name:
                 return sample
@@ -232,6 +255,7 @@ def _constants(
         sync_seconds=until.span_seconds / 100 - 3 * host_loop.span_seconds / 402,
         **_gaps(profiles),
         **_call(profiles),
+        fitted=fitted_to("h200"),
     )
 
 

@@ -24,6 +24,7 @@ from xlapipe.files.contents import Refusal, parse_json, read_plain
 from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.time.predict.fitted import Fitted, Similarity
 
 if TYPE_CHECKING:
     from xlapipe.time.predict.index_values import Array
@@ -47,26 +48,6 @@ _REQUIRED = itemgetter(*_KEYS[:-1])
 # As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
 _LINE = re.compile(r'\{"kind": "([^"\\]+)", "at": (\[[^\]]*)\], "graph": (t?)')
 _LENT = ', "lent": true}'
-# How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
-# buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
-# others (docs/lab/time.md).
-_SCALES = {
-    "triton row reduction": (1.6, 1.0, 4.0, 3.4, 0.7, 3.2, 2.0, 3.2, 2.0, 3.2, 3.2, 1.0, 2.0, 1.5),
-    "input transpose": (0.35, 0.6, 9.0, 1.6, 1.0, 1.6, 1.6),
-    "loop column reduction": (6.4, 0.6, 1.0, 0.2, 0.1, 0.5, 0.8, 1.0, 1.0, 2.0),
-    "cublas bf16": (4.0, 1.0, 1.2, 0.3, 0.6, 0.6, 0.6),
-    "triton column reduction": (2.6, 0.6, 1.0, 1.0, 1.0, 2.6, 1.0, 1.0, 1.0, 2.0, 1.6),
-    "triton transpose": (1.0, 0.36, 2.6, 0.6, 4.1, 2.0, 2.0, 1.0),
-    "__cudnn$convForward bf16": (0.36, 1.6, 0.6, 0.36, 1.6, 1.0, 1.6, 1.0, 1.0),
-    "__cudnn$convForward f32": (1.6, 0.36, 1.0, 1.6, 1.6, 0.96, 0.96, 6.6, 1.0),
-    "__cudnn$convBackwardFilter bf16": (1.6, 1.6, 0.6, 0.58, 0.6, 1.0, 1.0, 1.6, 1.0),
-    "loop gather": (1.6, 1.0, 1.0, 1.0, 0.6, 1.0, 2.6, 1.6, 4.1, 2.6),
-    "input joining": (1.0, 1.0, 1.6, 1.0, 1.6, 1.0, 1.6),
-    "triton bf16": (0.6, 0.6, 1.0, 1.0, 1.6, 1.0, 1.0, 1.6, 2.6, 1.0),
-    "loop transpose": (1.0, 0.6, 1.6, 1.0, 2.6, 1.0, 1.0),
-    "custom sort": (0.96, 4.1, 2.6, 0.96, 1.0),
-    "__cublas$triangularSolve f32": (1.6, 1.6, 1.0, 1.0, 1.0),
-}
 # Constants that are times of the host.
 _HOST_SECONDS = (
     *("kernel_interval_seconds", "loop_interval_seconds", "graph_interval_seconds"),
@@ -100,6 +81,7 @@ class Constants:
       call_seconds: of a call on the host that runs nothing, without the profiler, and for each
         leaf of its arguments and results `leaf_seconds` more, for each kernel in a command buffer
         `graph_kernel_seconds`.
+      fitted: constants that no probe isolates.
     """
 
     launch_seconds: _Overhead
@@ -120,6 +102,7 @@ class Constants:
     call_seconds: _Overhead
     leaf_seconds: _Overhead
     graph_kernel_seconds: _Overhead
+    fitted: Fitted
 
 
 class TimedKernel(NamedTuple):
@@ -156,6 +139,8 @@ class TimedKind:
 
     kind: str
     lines: tuple[str, ...]
+    similarity: Similarity
+    scales: Sequence[float] = ()
 
     def kernels(self, numbers: Iterable[int]) -> tuple[TimedKernel, ...]:
         """The kernels of some lines."""
@@ -180,8 +165,7 @@ class TimedKind:
         import numpy as np
 
         places = np.array(points, np.float64)
-        scales = _SCALES.get(self.kind, ())
-        return places * scales if len(scales) == places.shape[1] else places
+        return places * self.scales if len(self.scales) == places.shape[1] else places
 
     @cached_property
     def places(self) -> "Array":
@@ -230,7 +214,10 @@ class Calibration:
     def of_kind(self, kind: str) -> TimedKind:
         """The timed kernels of a kind, if any."""
         if kind not in self._kinds:
-            self._kinds[kind] = TimedKind(kind, tuple(self._lines_of_kinds.get(kind, ())))
+            lines, fitted = self._lines_of_kinds.get(kind, ()), self.constants.fitted
+            self._kinds[kind] = TimedKind(
+                kind, tuple(lines), fitted.similarity(kind), fitted.scales.get(kind, ())
+            )
         return self._kinds[kind]
 
     @cached_property
@@ -264,6 +251,7 @@ class Calibration:
             operation_rate=own.operation_rate * vector,
             thread_rate=own.thread_rate * vector,
             peak_flops={name: rate * peak_flops for name, rate in own.peak_flops.items()},
+            fitted=replace(own.fitted, partial_sector_rate=own.fitted.partial_sector_rate * vector),
         )
         provenance = {**self.provenance, "device": device}
         return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)
@@ -340,10 +328,7 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     if len(lines) < 3:
         raise _error(where, len(lines), "expected a header, constants and timed kernels")
     header = _typed(where, 1, lines[0], _Header)
-    _ = _typed(where, 2, lines[1], _ConstantsLine)
-    # Not converted, so that figures are written back as they were read.
-    figures = parse_json(lines[1])["constants"]
-    constants = Constants(**{item.name: figures[item.name] for item in fields(Constants)})
+    constants = _constants(_typed(where, 2, lines[1], _ConstantsLine), lines[1])
     row = row_of_device(header.device)
     missing = sorted((row.peak_flops if row is not None else {}).keys() - constants.peak_flops)
     if missing:
@@ -388,6 +373,13 @@ class _ConstantsLine:
     constants: Constants
 
 
+def _constants(line: _ConstantsLine, text: str) -> Constants:
+    """The constants of a line, not converted, so that they are written back as they were read."""
+    figures = parse_json(text)["constants"]
+    own = {item.name: figures[item.name] for item in fields(Constants)}
+    return Constants(**{**own, "fitted": line.constants.fitted})
+
+
 @dataclass(frozen=True)
 class _KernelLine:
     kind: _Stated
@@ -423,14 +415,24 @@ def shipped_calibration(target: str) -> Calibration | None:
     """
     if target not in _SHIPPED:
         return None
-    provenance, constants, *lines = _shipped_lines(target)
+    provenance, _, *lines = _shipped_lines(target)
     borrowed = (line for other in _SHIPPED if other != target for line in _lent_by(other))
     return Calibration(
         {name: value for name, value in json.loads(provenance).items() if name != _VERSION_KEY},
-        Constants(**json.loads(constants)["constants"]),
+        _constants_of(target),
         tuple(lines),
         tuple(borrowed),
     )
+
+
+def fitted_to(target: str) -> Fitted:
+    """The constants that were fitted to the timed kernels of a GPU in this package."""
+    return _constants_of(target).fitted
+
+
+def _constants_of(target: str) -> Constants:
+    text = _shipped_lines(target)[1]
+    return _constants(typed(_ConstantsLine, parse_json(text)), text)
 
 
 @cache

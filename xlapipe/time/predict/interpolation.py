@@ -13,7 +13,7 @@ _NEIGHBOURS = 24
 
 
 def interpolated(
-    point: Sequence[float], in_graph: bool, timed: TimedKind, reach: float, noise: float
+    point: Sequence[float], in_graph: bool, timed: TimedKind
 ) -> tuple[float, float, tuple[TimedKernel, ...]]:
     """Logarithm of the ratio, its spread, and the timed kernels by distance.
 
@@ -22,9 +22,8 @@ def interpolated(
     Args:
       point: see `KernelWork`.
       in_graph: whether a command buffer launches the kernel.
-      reach: how far similar kernels may be from each other.
-      noise: deviation of equal ones.
     """
+    reach, noise = timed.similarity.reach, timed.similarity.noise
 
     def covariance(differences: Array) -> Array:
         scaled = np.sqrt(3 * (differences**2).sum(-1)) / reach
