@@ -121,7 +121,9 @@ def test_a_lost_worker_costs_only_its_own_compile(
     done = compiles(project)
     assert set(done) == set(SIZES)
     assert len(done) <= len(SIZES) + 1
-    assert {path.name for path in (project / "dumps").iterdir()} == {f"marked-{n}" for n in SIZES}
+    assert {path.name for path in (project / "dumps").iterdir()} == {
+        f"marked-{n}-rows={n}" for n in SIZES
+    }
     assert workers[1].poll() is None
 
 
@@ -142,7 +144,7 @@ def test_results_of_all_commands_are_with_the_caller_alone(
     run(project, "dump", *workloads, "--scheduler", address, "--out", "dumps")
     assert sorted(compiles(project)) == sorted(SIZES[:4])
     assert {path.name for path in (project / "dumps").iterdir()} == {
-        f"marked-{rows}" for rows in SIZES[:4]
+        f"marked-{rows}-rows={rows}" for rows in SIZES[:4]
     }
     option = "xla_gpu_enable_latency_hiding_scheduler=false"
     printed = run(
