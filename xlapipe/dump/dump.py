@@ -76,6 +76,7 @@ class Dump:
             target=self.manifest.target,
             target_config=self.target_config,
             mesh=self.manifest.mesh,
+            options=self.manifest.options,
             call=self.manifest.call,
         )
 

@@ -13,6 +13,7 @@ from xlapipe.expect.collectives import (
 )
 from xlapipe.expect.convolutions import ConvolutionCount
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
+from xlapipe.expect.deterministic import Deterministic
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
 from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
 from xlapipe.expect.expectation_json import expectation_from_json, expectation_to_json
@@ -67,6 +68,7 @@ __all__ = [
     "CompiledOnce",
     "ConvolutionCount",
     "DeadCollective",
+    "Deterministic",
     "Donated",
     "Expectation",
     "FastAccumulation",

@@ -162,6 +162,7 @@ class Program:
       target: name of the GPU that it was compiled for; None if unknown.
       target_config: its configuration, as XLA's text; None if unknown.
       mesh: axis names to sizes; None for one device.
+      options: XLA's options; empty if they are unknown.
       call: what jax's caches depend on; None for a dump that does not record it.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
         earlier one; None if nothing was measured.
@@ -178,6 +179,7 @@ class Program:
     target: str | None = None
     target_config: str | None = None
     mesh: Mapping[str, int] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
     call: CallFacts | None = None
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None

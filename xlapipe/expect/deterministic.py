@@ -1,0 +1,44 @@
+"""Whether a step has the same result in each run."""
+
+from dataclasses import dataclass
+
+from xlapipe.devices.platforms import platform_named
+from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.plans.program import Program
+from xlapipe.plans.run_to_run import OPTIONS, run_to_run
+from xlapipe.plans.wording import counted
+
+
+@dataclass(frozen=True)
+class Deterministic(Expectation):
+    """No instruction of a GPU's plan has a result that may differ from run to run.
+
+    Such are scatters by atomics whose indices may repeat, and cuDNN's backward convolutions,
+    unless XLA's option for deterministic operations is set. Pallas kernels and other calls of the
+    user's are not looked into. `xlapipe diff WORKLOAD --options
+    xla_gpu_exclude_nondeterministic_ops=true` states what the option costs in predicted time.
+    """
+
+    def check(self, program: Program) -> Finding:
+        if program.plan.module is None or not program.plan.module.computations:
+            return self.finding("unknown", no_module("instructions"))
+        if not platform_named(program.plan.platform).has_autotuning:
+            return self.finding("unknown", Violation("a GPU's plan", program.plan.platform))
+        rows = tuple(run_to_run(program.plan, program.options))
+        violations = [
+            Violation(
+                "a result that is the same in each run",
+                row.reason,
+                row.instruction.name,
+                row.instruction.source,
+                row.advice,
+                group="instructions",
+                size_bytes=row.instruction.shape.size_bytes,
+                subject=row.instruction.name,
+            )
+            for row in rows
+        ]
+        text = f"{counted(len(rows), 'instruction')} may differ from run to run"
+        cost = f" (cost: xlapipe diff WORKLOAD --options {OPTIONS[1]}=true)" if rows else ""
+        return self.finding(f"{text}{cost}", *violations)
