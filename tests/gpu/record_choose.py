@@ -44,7 +44,7 @@ FAMILIES = {
 PRESETS = ("recompute everything", "keep matrix products", "keep only", "keep everything")
 # Limits, as shares of the way from the smallest plan to the largest.
 SHARES = (0.05, 0.25, 0.45, 0.65, 0.85)
-# Of plans and predicted times: the default of `xlapipe choose`, and `--untuned`.
+# Of plans and predicted times: the default of `xlapipe choose`, and `--tuning none`.
 BASES = ("predicted_lock", "untuned")
 
 
