@@ -59,6 +59,7 @@ def test_a_plan_answers_and_shows_itself(donated: StepPlan) -> None:
     html = donated._repr_html_()
     assert html.startswith("<p><b>step on h200</b>, untuned")
     assert "srcdoc=" in html
+    assert "predicted time" in html
     assert "test_front.py" in html
 
 

@@ -42,6 +42,13 @@ def test_intervals_are_wider_for_kernels_that_are_known_less() -> None:
         assert width(PRODUCT, strange) > 1.1 * known
 
 
+def test_an_untuned_step_may_be_shorter_than_predicted() -> None:
+    errors, known = shipped_errors(), traits([PRODUCT], 1e-3)
+    (low, high), (shorter, longer) = (errors.factors(known, untuned=x) for x in (False, True))
+    assert shorter < 0.8 < low
+    assert high < longer < 1.1 * high
+
+
 def test_the_shipped_intervals_hold_nine_of_ten_programs_at_first_sight() -> None:
     inside = []
     for zoo in json.loads(FIRST_SIGHT.read_text(encoding="utf-8"))["zoos"].values():

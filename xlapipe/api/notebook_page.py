@@ -6,7 +6,7 @@ from xlapipe.api.rows import html_table
 from xlapipe.dump.opened import Opened
 from xlapipe.plans.peak import Peak
 from xlapipe.report.target_text import short_label
-from xlapipe.report.units import rounded
+from xlapipe.report.units import rounded, seconds_text
 
 _LINES = 10
 # Pixels of the page.
@@ -27,13 +27,17 @@ def notebook_page(opened: Opened, peak: Peak, page: str) -> str:
         "of these aliased": totals.aliased_bytes,
         "temporary": totals.temp_bytes,
     }
+    sizes = {name: rounded(size) for name, size in kinds.items()}
+    prediction = opened.prediction
+    if prediction is not None and prediction.seconds is not None:
+        sizes["predicted time"] = seconds_text(prediction.seconds)
     lines = [
         {"bytes at the peak": row.total_bytes, "": rounded(row.total_bytes), "line": row.source}
         for row in peak.by_source[:_LINES]
     ]
     return (
         f"<p><b>{escape(opened.title)}</b>, {escape(short_label(opened.autotuning))}</p>"
-        f"{html_table([{name: rounded(size) for name, size in kinds.items()}])}"
+        f"{html_table([sizes])}"
         f"{html_table(lines)}"
         f"{framed(page)}"
     )

@@ -76,7 +76,19 @@ def fitted(items: Sequence[Program], pairs: Errors) -> Errors:
     rows = [item.traits for item in items]
     above = _quantile(rows, [item.error for item in items])
     below = _quantile(rows, [-item.error for item in items])
-    return replace(pairs, above=above, below=below, scaled=_SCALED)
+    return replace(pairs, above=above, below=below, scaled=_SCALED, **untuned())
+
+
+def untuned() -> dict[str, float]:
+    """Quantiles of how far predictions of untuned plans are from those of the device's plans."""
+    record = json.loads((RECORDS.parents[1] / "predicted_locks.json").read_text(encoding="utf-8"))
+    off = [
+        math.log(row["device"]["predicted_seconds"] / row["untuned"]["predicted_seconds"])
+        for row in record.values()
+        if row["device"].get("predicted_seconds") and row["untuned"].get("predicted_seconds")
+    ]
+    above, below = np.quantile(off, [QUANTILE, 1 - QUANTILE])
+    return {"untuned_above": round(above, 3), "untuned_below": round(-below, 3)}
 
 
 def coverage(items: Sequence[Program], pairs: Errors) -> Iterator[str]:

@@ -35,6 +35,8 @@ class Errors:
     Attributes:
       above, below: coefficients of `traits` for the 95 % quantiles of the errors in each direction.
       scaled: additional error on both sides for a GPU that was not measured.
+      untuned_above, untuned_below: of a step without autotune results, how far the prediction for
+        the plan that a device tunes is from it; combined as squares, as independent.
       pair_constant, pair_kinds: scale of the logistic distribution of the error of the ratio of two
         variants of a step, and how it grows with what they do not have in common.
     """
@@ -42,18 +44,24 @@ class Errors:
     above: Mapping[str, float]
     below: Mapping[str, float]
     scaled: float
+    untuned_above: float
+    untuned_below: float
     pair_constant: float
     pair_kinds: float
 
-    def factors(self, traits: Mapping[str, float], *, more: float = 0.0) -> tuple[float, float]:
+    def factors(
+        self, traits: Mapping[str, float], *, more: float = 0.0, untuned: bool = False
+    ) -> tuple[float, float]:
         """Low and high end of the interval of nine of ten programs, as multiples of the time.
 
         Args:
           more: additional error on both sides, for what was not measured on the GPU.
+          untuned: whether products have tiles that a tuner would change.
         """
         below, above = (
-            sum(parts[name] * value for name, value in traits.items()) + more
-            for parts in (self.below, self.above)
+            math.hypot(sum(parts[name] * value for name, value in traits.items()), tuner * untuned)
+            + more
+            for parts, tuner in ((self.below, self.untuned_below), (self.above, self.untuned_above))
         )
         return math.exp(-below), math.exp(above)
 

@@ -255,7 +255,10 @@ class _Predictor:
         seconds = max(self._clock.device, floor, *ends)
         errors, more = shipped_errors(), self._unmeasured_spread(kernels, total)
         shares = [kernel.share for kernel in kernels]
-        low, high = errors.factors(traits(shares, seconds), more=more)
+        untuned = sum(kernel.seconds for kernel in kernels if kernel.work.as_tuned)
+        low, high = errors.factors(
+            traits(shares, seconds), more=more, untuned=untuned > _SHOWN_SHARE * total
+        )
         assumed = [k for k in kernels if k.launch.basis == ASSUMED]
         calls = [k for k in assumed if k.work.is_library_call]
         if calls:
@@ -278,7 +281,6 @@ class _Predictor:
                 f"of Pallas kernels whose code is partly unknown: {', '.join(kinds[:4])}"
             ] = None
         self._state_meeting_rows(kernels, total)
-        untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
         if untuned > _SHOWN_SHARE * total:
             self._assumptions[
                 f"{untuned / total:.0%} of the time is of products with XLA's default tiles or "
