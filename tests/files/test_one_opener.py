@@ -24,8 +24,6 @@ ALLOWED = {
         "compile/compile_cache.py",
         "compile/compile_program.py",
         "diff/comparing/jax_environments.py",
-        "search/sizing/remedies.py",
-        "compile/lowering/rematerialised.py",
         "run/calibration/record.py",
         "run/calibration/time_programs.py",
         "run/launch.py",

@@ -13,6 +13,9 @@ SHARED_BYTES, REGISTERS, THREADS = 227 * 1024, 65536, 2048
 MOST_REGISTERS = 255
 """Most registers that one thread can have."""
 
+SMALL_SECONDS = 0.5e-6
+"""Time of a small kernel beside launch, below which it does not matter what limits it."""
+
 LEAST_THREADS = 128
 """Blocks of fewer threads start no faster than blocks of this size."""
 
@@ -33,6 +36,48 @@ class Gpu:
     bandwidth: float = 1.0
     vector: float = 1.0
     peak: float = 1.0
+
+    # Rates by which features relate what limits a kernel. Timed kernels keep these features, so
+    # they are those of an H200 for its generation, whatever its calibration's constants are.
+
+    @property
+    def bytes_rate(self) -> float:
+        """Bytes per second of device memory."""
+        return 4.5e12 * self.bandwidth
+
+    @property
+    def isolated_sector_rate(self) -> float:
+        """Bytes per second of isolated sectors of device memory."""
+        return 1.3e12 * self.bandwidth
+
+    @property
+    def sector_rate(self) -> float:
+        """Bytes per second of sectors of the L2 cache."""
+        return 6.7e12 * self.vector
+
+    @property
+    def partial_sector_rate(self) -> float:
+        """Bytes per second of sectors that are written in parts."""
+        return 3.1e12 * self.vector
+
+    @property
+    def line_rate(self) -> float:
+        """Lines of the L1 caches per second."""
+        return 0.46e12 * self.vector
+
+    @property
+    def operation_rate(self) -> float:
+        """Simple float32 operations per second."""
+        return 29e12 * self.vector
+
+    @property
+    def thread_rate(self) -> float:
+        """Threads per second that start and end."""
+        return 0.21e12 * self.vector
+
+    def product_rate(self, element_type: str) -> float:
+        """Operations per second of matrix products, as Pallas kernels reach them."""
+        return {"f32": 450e12, "f64": 67e12}.get(element_type, 900e12) * self.peak
 
 
 HOPPER = Gpu()

@@ -1,6 +1,5 @@
 """Work of one launch of a Pallas kernel, from its code if that was counted."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from math import log2
 
@@ -8,7 +7,7 @@ from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import log
 from xlapipe.time.predict.element_operations import OPERATIONS
-from xlapipe.time.predict.gpu import HOPPER, LEAST_THREADS, THREADS_OF_A_WARP, Gpu
+from xlapipe.time.predict.gpu import HOPPER, LEAST_THREADS, SMALL_SECONDS, THREADS_OF_A_WARP, Gpu
 from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.work import KernelWork
 
@@ -17,9 +16,6 @@ UNCOUNTED = "pallas"
 # In simple operations of the whole GPU that take as long: a byte that one warp reads, as the only
 # warp of its block or not.
 _READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
-# Rough figures of an H200: bytes per second, a small kernel, operations per second.
-_BANDWIDTH, _SMALL_SECONDS, _OPERATION_RATE = 4.5e12, 0.5e-6, 29e12
-_PEAKS = defaultdict(lambda: 900e12, f32=450e12, f64=67e12)
 # A small array that all programs load is in the L1 caches, from which a byte takes this share.
 _L1_BYTES, _SHARE_OF_L1 = 64 * 1024, 0.5
 # Seconds of the L2 cache per element that is updated alone; per line of adjacent ones, and lines
@@ -56,10 +52,8 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
         updated / _LINE_BYTES / min(max(1, size // _LINE_BYTES), _LINES_AT_ONCE)
         for updated, size in zip(code.updated_bytes, sizes, strict=True)
     )
-    beside = _SMALL_SECONDS + program.seconds(
-        _OPERATION_RATE * gpu.vector, lambda name: _PEAKS[name] * gpu.peak
-    )
-    beside /= touched / (_BANDWIDTH * gpu.bandwidth) + _SMALL_SECONDS
+    beside = SMALL_SECONDS + program.seconds(gpu.operation_rate, gpu.product_rate)
+    beside /= touched / gpu.bytes_rate + SMALL_SECONDS
     return KernelWork(
         f"pallas product {max(flops, key=flops.__getitem__)}" if flops else "pallas code",
         (

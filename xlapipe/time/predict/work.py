@@ -6,15 +6,15 @@ from math import inf, log2
 
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.time.predict.convolutions import EngineWork
-from xlapipe.time.predict.gpu import HOPPER, Gpu
+from xlapipe.time.predict.gpu import HOPPER, SMALL_SECONDS, Gpu
 from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.triton_tiles import ProductTile
 
 TRIED_SCATTER = "scatter by attempts"
 """Part of a kind: each update is a compare-and-swap loop, which retries under contention."""
-# For `beside_memory`: latency per operation and read of a thread's chain; a small kernel.
-_CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
-_SERIAL_SECONDS = 20e-9
+# For `beside_memory`: seconds of latency per operation and per read of a thread's dependent chain,
+# and per dependent access to memory, cached or not.
+_CHAIN_SECONDS, _READ_SECONDS, _SERIAL_SECONDS = 3e-9, 10e-9, 20e-9
 # Prefixes of kinds whose time follows from what they compute, and of calls that XLA makes.
 _COUNTED = ("loop", "input", "triton", "custom", "copy", "host", "pallas", "__", *COLLECTIVES)
 # Upper limit of `meeting_rows`: more rows rarely contend for one index.
@@ -125,20 +125,20 @@ class KernelWork:
         The base-2 logarithm of the ratio of the two, roughly; 0 of small kernels.
         """
         each = _CHAIN_SECONDS if self.kind.startswith("loop") else _CHAIN_SECONDS / 6
-        memory_rate, rate = self.gpu.bandwidth, self.gpu.vector
+        gpu = self.gpu
         beside = max(
-            self.operations / (29e12 * rate),
-            self.threads / (0.21e12 * rate),
-            self.lines / (0.46e12 * rate),
-            self.scattered_bytes / (3.1e12 * rate),
-            self.sector_bytes / (6.7e12 * rate) + self.far_sector_bytes / (1.3e12 * memory_rate),
+            self.operations / gpu.operation_rate,
+            self.threads / gpu.thread_rate,
+            self.lines / gpu.line_rate,
+            self.scattered_bytes / gpu.partial_sector_rate,
+            self.sector_bytes / gpu.sector_rate + self.far_sector_bytes / gpu.isolated_sector_rate,
             self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * each + self.chain_reads * _READ_SECONDS,
             self.serial_accesses * _SERIAL_SECONDS,
             self.apart_seconds,
         )
-        memory = self.touched_bytes / (4.5e12 * memory_rate)
-        return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))
+        memory = self.touched_bytes / gpu.bytes_rate
+        return log2((beside + SMALL_SECONDS) / (memory + SMALL_SECONDS))
 
     @property
     def is_library_call(self) -> bool:
