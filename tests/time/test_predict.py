@@ -38,6 +38,7 @@ from xlapipe.time.predict.calibration import (
 )
 from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
+from xlapipe.time.predict.kinds import features_of
 from xlapipe.time.predict.work import KernelWork
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -487,3 +488,24 @@ def test_trips_that_a_plan_does_not_state_are_given(capsys: pytest.CaptureFixtur
     least = unknown["predicted_at_least_seconds"]
     assert least is not None and seven["predicted_at_least_seconds"] is None
     assert least < (seven["predicted_seconds"] or 0) < (nine["predicted_seconds"] or 0)
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_every_timed_kernel_has_the_features_of_its_kind(target: str) -> None:
+    shipped = shipped_calibration(target)
+    assert shipped is not None
+    for kernel in shipped.kernels:
+        names = features_of(kernel.kind)
+        assert names is not None, kernel.kind
+        assert len(kernel.point) == len(names), kernel.kind
+
+
+def test_kernels_of_a_step_have_the_features_of_their_kind() -> None:
+    for name in ("qwen3-train", "resnet50-train", "float8-linear-step"):
+        for folder in DUMPS.glob(f"{name}/h200-auto-tuned-*"):
+            prediction = open_path(folder).prediction
+            assert prediction is not None
+            for kernel in prediction.kernels:
+                names = features_of(kernel.work.kind)
+                assert names is not None, kernel.work.kind
+                assert len(kernel.work.point) == len(names), kernel.work.kind

@@ -25,6 +25,7 @@ from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.time.predict.fitted import Fitted, Similarity
+from xlapipe.time.predict.kinds import features_of
 
 if TYPE_CHECKING:
     from xlapipe.time.predict.index_values import Array
@@ -344,12 +345,14 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
         if kernel.device not in ("", header.device):
             found = visible_line(repr(kernel.device)[:60])
             raise _error(where, number, f"device: expected {header.device}'s alone, found {found}")
-        expected = lengths.setdefault(kernel.kind, len(kernel.at))
+        names = features_of(kernel.kind)
+        expected = lengths.setdefault(kernel.kind, len(names or kernel.at))
         if len(kernel.at) != expected:
+            why = f"({', '.join(names)})" if names else "as of the others"
             raise _error(
                 where,
                 number,
-                f"at: expected {expected} numbers, as of the other kernels {kernel.kind!r:.60}, "
+                f"at: expected {expected} numbers of a kernel {kernel.kind!r:.60} {why}, "
                 f"found {len(kernel.at)}",
             )
     provenance = parse_json(lines[0])

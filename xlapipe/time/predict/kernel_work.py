@@ -222,7 +222,7 @@ def _other(
             kind = "loop"
             threads = threads or elements
             point = (log(touched), log(threads), 1.5, 0.0, log(elements / max(threads, 1)))
-    return KernelWork(
+    work = KernelWork(
         kind,
         point,
         cost.read_bytes,
@@ -233,6 +233,7 @@ def _other(
         what,
         partly_unknown=name == UNCOUNTED and not cost.stated,
     )
+    return replace(work, point=(*point, work.beside_memory)) if kind == "loop" else work
 
 
 def _roughness(length: int) -> float:
