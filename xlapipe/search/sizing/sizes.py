@@ -93,11 +93,14 @@ def largest(
     Compiles few sizes: most plans are affine in the batch, so four or five are usual.
 
     Args:
-      workload, target, topology, memory: as for `fit`.
+      workload: as for `fit`.
       vary: name of the argument.
       lower: the least size.
       upper: the largest size; without it sizes grow until one does not fit.
       multiple_of: sizes are multiples of it, e.g. of the devices that the batch is split over.
+      target: as for `fit`.
+      topology: as for `fit`.
+      memory: as for `fit`.
       on_done: called with each size when its compile has ended.
 
     Raises:
