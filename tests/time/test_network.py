@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.dumps import ROOT
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.devices.targets.network import (
@@ -15,6 +17,8 @@ from xlapipe.devices.targets.network import (
     usual_network,
 )
 from xlapipe.errors import NetworkError
+from xlapipe.expect import StepTimeAtMost
+from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
@@ -208,3 +212,10 @@ def test_a_network_with_other_links_replaces_those_of_the_gpu() -> None:
     assert own is not None and pcie is not None and slower is not None
     assert (own.basis, pcie.basis, slower.basis) == ("table", "datasheet", "datasheet")
     assert own.seconds < slower.seconds < pcie.seconds
+
+
+def test_a_finding_about_time_states_the_network() -> None:
+    opened = open_path(ROOT / f"hlo_dumps/fsdp-mlp/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+    finding = StepTimeAtMost(seconds=1.0).check(opened.program)
+    assert finding.holds
+    assert finding.measured.endswith("network hgx-400g (assumed)")

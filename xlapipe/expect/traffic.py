@@ -220,6 +220,8 @@ class StepTimeAtMost(Expectation):
         text = f"{prediction.text} predicted on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
+        if prediction.network:
+            text += f", network {prediction.network_name}"
         if prediction.seconds is not None and prediction.seconds <= self.seconds:
             return self.finding(text)
         if prediction.seconds is None and (prediction.at_least_seconds or 0.0) <= self.seconds:

@@ -193,6 +193,8 @@ def _headline_time(dump: Opened) -> dict[str, str]:
         if low is not None and high is not None
         else "its parts"
     )
+    if prediction.network:
+        interval += f"; network {prediction.network_name}"
     return {"seconds": units.seconds_text(prediction.seconds), "interval": interval}
 
 

@@ -7,6 +7,7 @@ from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.report.units import rounded
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import ChoiceRow, front
+from xlapipe.search.planned_memory import networks
 
 _WIDTH, _HEIGHT, _MARGIN = 760, 420, 70
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}
@@ -23,6 +24,8 @@ def choice_page(choice: Choice) -> str:
         rows = [row for row in choice.rows if row.candidate.target == target]
         parts.append(f"<h2>{_text(target)}</h2>")
         parts += _plot(rows, choice.maximise)
+        plans = [row.memory for row in rows]
+        parts += [f"<p>Network {_text(network)}.</p>" for network in networks(plans)]
         for row in rows:
             if row.chosen:
                 parts.append(f"<p>Chosen: {_text(_about(row))}</p>")
