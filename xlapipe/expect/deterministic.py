@@ -16,7 +16,7 @@ class Deterministic(Expectation):
 
     Such are scatters by atomics whose indices may repeat, and cuDNN's backward convolutions,
     unless XLA's option for deterministic operations is set. Pallas kernels and other calls of the
-    user's are not looked into. `xlapipe diff WORKLOAD --options
+    user's are not looked into. `xlapipe diff --workload W --options
     xla_gpu_exclude_nondeterministic_ops=true` states what the option costs in predicted time.
     """
 
@@ -40,5 +40,5 @@ class Deterministic(Expectation):
             for row in rows
         ]
         text = f"{counted(len(rows), 'instruction')} may differ from run to run"
-        cost = f" (cost: xlapipe diff WORKLOAD --options {OPTIONS[1]}=true)" if rows else ""
+        cost = f" (cost: xlapipe diff --workload W --options {OPTIONS[1]}=true)" if rows else ""
         return self.finding(f"{text}{cost}", *violations)
