@@ -28,6 +28,7 @@ from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import batching, pxla
 from jax._src.lax import linalg
 from jax._src.lib import xla_client
+from jax._src.lib.mlir.dialects import hlo
 from jax._src.state.types import ReadEffect, RefEffect
 from jax.interpreters import mlir
 
@@ -197,6 +198,28 @@ def module_text(module: bytes) -> str:
     options.print_backend_config = True
     options.print_operand_shape = True
     return str(_hlo.HloModule.from_serialized_hlo_module_proto(module).to_string(options))
+
+
+def stablehlo_of_hlo(module: bytes) -> bytes:
+    """A serialised HloModuleProto as StableHLO in MLIR's bytecode. Loud."""
+    from jaxlib import _jax
+
+    return bytes(_jax.mlir.hlo_to_stablehlo(module))
+
+
+def hlo_module_of_text(text: str) -> bytes:
+    """The text of an HLO module as a serialised HloModuleProto. Loud."""
+    from jaxlib import _hlo  # type: ignore[attr-defined]
+
+    return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+
+
+def portable_artifact(module: Any) -> bytes:
+    """A StableHLO module in the form that `jax.export` keeps. Loud."""
+    from jaxlib import _jax
+
+    version = hlo.get_current_version()
+    return bytes(_jax.mlir.serialize_portable_artifact(module, version, True))
 
 
 def register_triton_dialect(context: Any) -> None:

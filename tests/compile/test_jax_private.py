@@ -57,6 +57,17 @@ def test_what_commits_outputs_and_arguments_to_devices_is_known() -> None:
     assert jax_private.moves_to_memory(moved.jaxpr)
 
 
+def test_a_module_of_hlo_becomes_stablehlo_and_what_export_keeps() -> None:
+    text = "HloModule m\nENTRY e {\n  ROOT p = f32[8]{0} parameter(0)\n}\n"
+    module = jax_private.stablehlo_of_hlo(jax_private.hlo_module_of_text(text))
+    with mlir.make_ir_context():
+        parsed: Any = ir.Module.parse(module)
+        assert "tensor<8xf32>" in str(parsed)
+        artifact = jax_private.portable_artifact(parsed)
+    assert artifact.startswith(b"ML\xefR")
+    assert b"StableHLO_v" in artifact
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_a_replaced_attribute_exists_and_is_restored(name: str) -> None:
     place = PLACES[name]
