@@ -1,0 +1,231 @@
+"""Features of calls of libraries other than products: solvers, transforms, sorts, selections.
+
+Operations are simple ones of the whole GPU that take as long as the call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.plans.shapes import element_bits
+from xlapipe.time.cost.kernel import KernelCost
+from xlapipe.time.predict.arrays import first_array, log, operand_shapes
+from xlapipe.time.predict.fusion_work import sort_steps
+from xlapipe.time.predict.gpu import Gpu
+
+# TopK: an element that a thread compares
+# with one result, and the merge of the results of 1,024 threads.
+_COMPARED, _MERGED = 3.3e6, 2.6e4
+# Triangular solve: a row for one right-hand side, for several, and of a batch; an
+# element of a batch's solution, and a term of a row for one right-hand side. LU: a pivot.
+_ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
+_PIVOT = 3e6
+# Tridiagonal solve: a right-hand side; cuSPARSE solves one after another.
+_SYSTEM = 2e8
+# CUB's radix sort. Several rows: fixed, per element, and per byte of it. One row:
+# fixed, passes over 32-bit keys, per element in them, and per byte of it.
+_START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
+_START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
+# Most elements that one block sorts.
+_SORTED_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, or another instruction that is not a fusion.
+
+    Attributes:
+      name: of the library's function, or the opcode.
+      element, dims, elements: type, dimensions and elements of its first result.
+      operands: dimensions of each operand; types: their element types.
+      threads: of its launch; 0 if unknown.
+    """
+
+    name: str
+    instruction: Instruction
+    element: str
+    dims: tuple[int, ...]
+    elements: int
+    operands: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    touched_bytes: int
+    threads: int
+    gpu: Gpu
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Dimensions of the first operand, or of the result of a call without one."""
+        return self.operands[0] if self.operands else self.dims
+
+    @property
+    def size(self) -> int:
+        """The last dimension of the first operand."""
+        return self.first[-1] if self.first else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Where a call is among those of its kind, and its work.
+
+    Attributes:
+      kind, what, threads: only if not those that every call has.
+    """
+
+    point: tuple[float, ...]
+    operations: float
+    kind: str = ""
+    what: str = ""
+    threads: int = 0
+
+
+def call_of(
+    name: str, inner: Instruction, scope: Computation, cost: KernelCost, threads: int, gpu: Gpu
+) -> Call:
+    """The call of an instruction in a computation."""
+    element, dims, elements = first_array(inner.shape)
+    given = [first_array(shape) for shape in operand_shapes(inner, scope)]
+    operands, types = tuple(item[1] for item in given), tuple(item[0] for item in given)
+    touched = cost.touched_bytes
+    return Call(name, inner, element, dims, elements, operands, types, touched, threads, gpu)
+
+
+def features_of_call(call: Call) -> Features:
+    """The features of a call, by its name."""
+    return next(features(call) for part, features in _CALLS.items() if part in call.name)
+
+
+def _triangular(call: Call) -> Features:
+    if len(call.operands) < 2:
+        return _unknown(call)
+    size, batch = call.size, prod(call.first[:-2])
+    columns = prod(call.operands[1]) // max(1, size * batch)
+    row = _ROW_OF_MANY if batch > 1 else _ROW if columns > 1 else _ROW_ALONE
+    of_element = (_ELEMENT_OF_MANY if batch > 1 else 0.0) + _TERM * size
+    # cuBLAS divides a triangle into blocks of 32.
+    point = (log(size), log(columns), log(batch), 3.0 * (size % 32 > 0))
+    return Features(point, size * row + batch * size * columns * of_element)
+
+
+def _factors(call: Call) -> Features:
+    rows, columns = (call.first[-2], call.first[-1]) if len(call.first) > 1 else (1, 1)
+    batch = prod(call.first[:-2])
+    # cuSOLVER runs other kernels for a batch than for one matrix.
+    point = (log(rows), log(columns), log(batch), 4.0 * (batch > 1))
+    return Features(point, float(call.elements))
+
+
+def _tridiagonal(call: Call) -> Features:
+    # Systems of several columns are solved one after another.
+    size, batch = call.size, prod(call.first[:-1])
+    columns = max(1, call.elements // max(1, size * batch))
+    operations = _SYSTEM * columns * (batch if columns > 1 else 1)
+    return Features((log(size), log(columns), log(batch)), operations)
+
+
+def _transform(call: Call) -> Features:
+    contraction = call.instruction.contraction
+    lengths = contraction.dims if contraction is not None else (1,)
+    rough = max(map(_roughness, lengths))
+    point = (log(max(prod(call.first), call.elements)), log(lengths[-1]), 2.0 * rough)
+    kind = f"fft {call.types[0]} to {call.element} of rank {len(lengths)}"
+    return Features(point, float(call.elements), kind)
+
+
+def _pivots(call: Call) -> Features:
+    # A thread applies the pivots of a matrix one after another.
+    pivots, batch = (call.dims[-1] if call.dims else 1), prod(call.dims[:-1])
+    operations = _PIVOT * pivots * min(5.0, batch ** (1 / 3))
+    return Features((log(pivots), log(batch)), operations)
+
+
+def _top(call: Call) -> Features:
+    columns, rows = call.size, prod(call.first[:-1])
+    kept, operations = _largest(rows, columns, call.dims[-1] if call.dims else 1, call.gpu)
+    what = f"{call.dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
+    return Features((log(columns), log(rows), log(kept)), operations, what=what)
+
+
+def _sorted(call: Call) -> Features:
+    if call.name == "sort":
+        steps, operations = sort_steps(call.instruction, call.instruction.shape)
+        return Features(tuple(steps), operations, "custom sort")
+    elements, columns = prod(call.first), call.size
+    key_bits = element_bits(call.types[0]) or 32 if call.types else 32
+    operations = _radix_sorted(elements, columns, key_bits, call.touched_bytes, call.gpu)
+    point = (log(elements), log(columns), log(call.touched_bytes), key_bits / 8)
+    return Features(point, operations, call.name)
+
+
+def _unknown(call: Call) -> Features:
+    elements = float(call.elements)
+    if call.instruction.opcode == "custom-call":
+        return Features((log(call.touched_bytes), log(call.elements)), elements)
+    threads = call.threads or call.elements
+    each = log(call.elements / max(threads, 1))
+    point = (log(call.touched_bytes), log(threads), 1.5, 0.0, each)
+    return Features(point, elements, "loop", threads=threads)
+
+
+# By a part of the call's name, the first that it has.
+_CALLS: dict[str, Callable[[Call], Features]] = {
+    "__cublas$triangularSolve": _triangular,
+    "cusolver": _factors,
+    "cusparse_gtsv2": _tridiagonal,
+    "fft": _transform,
+    "cu_lu_pivots_to_permutation": _pivots,
+    "TopK": _top,
+    "sort": _sorted,
+    "": _unknown,
+}
+
+
+def _roughness(length: int) -> float:
+    """How far a transform's length is from powers of two, for which cuFFT is fastest.
+
+    NVIDIA's documentation names products of 2, 3, 5 and 7 as fast, and Bluestein's algorithm, by
+    longer transforms, for others. That primes up to 127 are in between is assumed.
+    """
+    if length & (length - 1) == 0:
+        return 0.0
+    rest = length
+    for largest, roughness in ((7, 1.0), (127, 2.0)):
+        for factor in range(2, largest + 1):
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1:
+            return roughness
+    return 3.5
+
+
+def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]:
+    """Results that XLA's TopK kernel keeps per row, and its time in operations of the whole GPU.
+
+    As in `xla/stream_executor/gpu/topk_kernel.cu.h`: one block per row, in which each thread keeps
+    the largest of its own elements; then half of the threads merge with the other half.
+    """
+    kept = 1 << max(0, count - 1).bit_length()
+    slices = max(1, int(columns / max(1.0, log(columns))))
+    threads = min(1024, 8192 // max(1, min(kept, 1024)), 1 << (slices.bit_length() - 1))
+    threads = max(1, threads)
+    compared = columns / threads * min(kept, 8) ** 0.9 * _COMPARED
+    merged = log(threads) ** 3 * kept**1.7 * _MERGED
+    # Several blocks of few threads are resident on a multiprocessor.
+    rounds = max(1.0, rows / gpu.multiprocessors * min(1.0, threads / 512) ** 0.6)
+    return kept, (compared + merged) * rounds
+
+
+def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu: Gpu) -> float:
+    """Operations of the whole GPU that take as long as CUB's radix sort, fitted to timed ones.
+
+    With several rows, one block sorts each; a single row is sorted in passes over its keys' digits.
+    """
+    rows = max(1, elements // max(1, columns))
+    element_bytes = touched / 2 / max(1, elements)
+    if rows > 1:
+        each = _SORTED + _SORTED_BYTE * element_bytes
+        return _START_OF_ROWS + each * columns * max(1.0, rows / gpu.multiprocessors)
+    if elements <= _SORTED_AT_ONCE:
+        return _START_OF_PASSES
+    each = _PASSED + _PASSED_BYTE * element_bytes
+    return _START_OF_PASSES + key_bits / 32 * (_PASSES + each * elements)
