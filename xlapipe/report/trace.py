@@ -15,20 +15,21 @@ def trace_of(opened: Opened) -> bytes:
     Raises:
       XlapipeError: the dump has no predicted time.
     """
-    rows = timeline_rows(opened)
-    if not rows:
+    if opened.prediction is None:
         raise XlapipeError(
             "--trace: the dump has no predicted time, because it names no GPU whose speeds are "
             "known, or has no complete HLO module; fix: add --target NAME"
         )
+    rows = timeline_rows(opened)
     events = [*_names(opened), *map(_slice, [*rows, *gaps(rows), *lines_of_source(rows)])]
     text = json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":"))
     return text.encode()
 
 
 def _names(opened: Opened) -> Iterator[Mapping[str, Any]]:
+    whole = opened.prediction is not None and opened.prediction.seconds is not None
     about: Sequence[tuple[str, int, str]] = (
-        ("process_name", 0, f"{opened.title} (predicted)"),
+        ("process_name", 0, f"{opened.title} ({'predicted' if whole else 'a part, at least'})"),
         *(("thread_name", number, name) for number, name in enumerate(STREAMS)),
     )
     for name, thread, text in about:
