@@ -81,7 +81,8 @@ def _errors(compare: ModuleType, zoos: Sequence[Sequence[Any]]) -> Iterator[str]
         for name, (first, last) in _GROUPS.items()
     }
     groups["all"] = [program for zoo in zoos for program in zoo]
-    groups["on two GPUs"] = list(compare.compared("two"))
+    groups["on two H200s"] = list(compare.compared("two"))
+    groups["on two H100s"] = list(compare.compared("two_h100"))
     shown = ("mean", "median", "nine_of_ten", "within_15", "span_mean", "call_mean", "interval")
     headings = ("programs", "number", "mean", "median", "9 of 10", "≤ 15 %", "span", "call")
     yield f"| {' | '.join(headings)} | in the interval | median of high / low |"

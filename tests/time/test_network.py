@@ -20,9 +20,13 @@ from xlapipe.errors import NetworkError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
+from xlapipe.run.calibration.record import read_record
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
 from xlapipe.time.collectives.measured import measured_curves, parse_curves, seconds_among
+from xlapipe.time.cost.step_cost import step_cost
+from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.predict import predict
 
 MB = 1_000_000
 H100 = device_of_target("h100_sxm")
@@ -219,3 +223,18 @@ def test_a_finding_about_time_states_the_network() -> None:
     finding = StepTimeAtMost(seconds=1.0).check(opened.program)
     assert finding.holds
     assert finding.measured.endswith("network hgx-400g (assumed)")
+
+
+def test_collectives_that_ran_alone_on_two_h100s_took_what_the_table_says() -> None:
+    record = ROOT / "tests/gpu/time_zoo/records/two_h100.tar.xz"
+    _, profiles = read_record(record, "tensor_parallel_forward")
+    (profile,) = profiles
+    cost, calibration = step_cost(profile.plan, H100), shipped_calibration("h100_sxm")
+    assert cost is not None and calibration is not None
+    measured = {kernel.name: kernel.seconds for kernel in profile.times.measured}
+    prediction = predict(profile.plan, cost, calibration)
+    exchanged = [item for item in prediction.kernels if item.name in prediction.exchanges]
+    assert len(exchanged) == 3
+    for kernel in exchanged:
+        assert kernel.launch.basis == "table"
+        assert kernel.seconds == pytest.approx(measured[kernel.name], rel=0.05)

@@ -98,7 +98,7 @@ def compared(records: str, only: str = "") -> tuple[Compared, ...]:
     """The programs of a record.
 
     Args:
-      records: one of `ZOOS` or `two`.
+      records: one of `ZOOS`, `two` or `two_h100`.
       only: the name of the one that is wanted; empty for all.
     """
     about, profiles = read_record(RECORDS / f"{records}.tar.xz", only)
