@@ -5,7 +5,8 @@ the user to put it:
 
 - `gradient`: around the functions that `jax.grad` and `jax.value_and_grad` differentiate;
 - `scan`: around the bodies of the calls of `jax.lax.scan`, `map` and `fori_loop` at given lines;
-- `checkpoint`: in place of the policies of the step's own `jax.checkpoint` calls.
+- `checkpoint`: in place of the policies of the step's own `jax.checkpoint` calls;
+- `block`: above the definitions of functions at given lines, as a decorator.
 
 The compiling child enters this before it imports the user's module, and compiles one program.
 """
@@ -16,12 +17,12 @@ import json
 import linecache
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -29,15 +30,17 @@ import jax
 from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
+from xlapipe.compile.lowering.decorated_functions import decorated_functions
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
+from xlapipe.compile.lowering.recorded_calls import Calls, recorded_calls
 from xlapipe.compile.lowering.user_frame import is_user_code
 from xlapipe.errors import DifferentTracesError, WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import is_vmapped, lower_traced, replaced
 
-GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
+GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 _ACTIVE = ExitStack()
 _COMPARED: list[tuple["_Change", str]] = []
 
@@ -48,25 +51,29 @@ def rematerialise_as_chosen(
     lines: Collection[str] = (),
     record: str | None = None,
     unchanged: str | None = None,
+    decorators: Mapping[str, str] | None = None,
 ) -> None:
     """Applies a policy for the rest of the process.
 
     Args:
       place: None to change nothing.
-      source: Python that defines `policy`.
-      lines: `file:line` of the calls of loops; unused for other places.
+      source: Python that defines `policy`; for blocks the decorators.
+      lines: `file:line` of the calls of loops and of the definitions of blocks; unused for other
+        places.
       record: file for the `ForwardGraph` as JSON.
       unchanged: digest of the program as written, which the step must have when it is traced here
         without the policy; empty to compare two traces without a policy.
+      decorators: name in `source` of the decorator of the function that is defined at a line.
 
     Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
     """
-    policy = None
-    if place is not None:
-        names: dict[str, Any] = {}
-        exec(compile(source, "<policy>", "exec"), names)
-        policy = names["policy"]
-    change = _Change(place, policy, lines, records=record is not None)
+    names: dict[str, Any] = {}
+    exec(compile(source, "<policy>", "exec"), names)
+    change = _Change(place, names.get("policy"), lines, records=record is not None)
+    blocks = {line: change.block(line, names[name]) for line, name in (decorators or {}).items()}
+    _ACTIVE.enter_context(decorated_functions(blocks))
+    if record is not None:
+        change.recorded = _ACTIVE.enter_context(recorded_calls(change.counts_calls))
     if unchanged is not None:
         _COMPARED.append((change, unchanged))
         _ACTIVE.callback(_COMPARED.clear)
@@ -144,7 +151,11 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
             change.program = operation.operation.get_asm(large_elements_limit=16)
         if record is not None and not record.exists():
             graph = forward_graph(
-                self.jaxpr, change.all_sites(), tuple(change.before_vmap), tuple(change.decided)
+                self.jaxpr,
+                change.all_sites(),
+                tuple(change.before_vmap),
+                tuple(change.decided),
+                change.recorded,
             )
             graph = replace(graph, program_sha256=_digest(change.program))
             write_files({record: json.dumps(asdict(graph)).encode()})
@@ -183,6 +194,8 @@ class _Change:
         self._other_outputs: dict[Site, str] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
         self.decided: dict[PolicyKey, None] = {}
+        self.recorded: Mapping[CodeType, Calls] = {}
+        self._counts = True
         self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
         self.program = ""
@@ -199,13 +212,35 @@ class _Change:
         Raises:
           WorkloadError: the policy was applied nowhere, or not at all lines.
         """
-        missing = sorted(self._lines - self._applied) if self._place == SCAN else []
+        by_line = self._place in (SCAN, BLOCK)
+        missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._place is not None and not self._applied):
             where = ", ".join(missing) or "any line"
             raise WorkloadError(
                 f"a policy for the step's {self._place} was not applied: no such call at {where} "
                 "here; fix: let all machines that compile have the step's files in the same folder"
             )
+
+    def counts_calls(self) -> bool:
+        """Whether calls are those of the forward pass."""
+        return self._counts and self._differentiates
+
+    def block(self, line: str, decorator: Callable[..., Any]) -> Callable[..., Any]:
+        """The decorator of the function that is defined at a line."""
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            changed = decorator(function)
+
+            @wraps(function)
+            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                if self._place != BLOCK:
+                    return function(*args, **kwargs)
+                self._applied.add(line)
+                return changed(*args, **kwargs)
+
+            return of_arguments
+
+        return decorate
 
     def gradient(self, transform: Callable[..., Any]) -> Any:
         @wraps(transform)
@@ -260,7 +295,8 @@ class _Change:
         """Keeps what a policy sees: the shapes of one example."""
         vjp: Any = jax.vjp  # its overloads take a literal has_aux
         residuals = jax.make_jaxpr(lambda *values: vjp(function, *values, has_aux=has_aux)[1])
-        self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
+        with patch.object(self, "_counts", False):
+            self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
 
     def _keep_other_output(self, site: Site, outputs: Any) -> None:
         for leaf in jax.tree.leaves(outputs):

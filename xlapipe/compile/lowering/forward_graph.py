@@ -44,6 +44,7 @@ class ForwardValue:
       loop: `file:line` of the innermost scan that is differentiated; None outside.
       trips: iterations whose values are kept at once.
       on_host: whether the step moves it to the host's memory until then.
+      calls: numbers of the repeated functions that compute it.
     """
 
     number: int
@@ -60,6 +61,7 @@ class ForwardValue:
     loop: str | None
     trips: int
     on_host: bool = False
+    calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,13 @@ class SideEffect:
       primitive: primitive of jax, e.g. `debug_print`.
       source: `file:line` of the user; None if unknown.
       loop: `file:line` of the innermost scan that is differentiated; None outside.
+      calls: numbers of the repeated functions that it is in.
     """
 
     primitive: str
     source: str | None
     loop: str | None
+    calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,27 @@ class RepeatedCall:
     """A function of the user that the forward pass calls several times, such as a model's block.
 
     Attributes:
-      source: `file:line` of its definition.
-      wrapper: form of `jax.checkpoint` for the library that calls it; None for functions, and for
-        modules whose calls no library wraps.
+      source: `file:line` of its definition, or of the decorator above which one more is written.
+      calls: number of calls; each iteration of a Python loop is one.
+      outer: number of the innermost other repeated function that calls it; None if none does.
+      form: of `jax.checkpoint` for what it is called with, e.g. `nnx.remat`.
+      static_argnums: positions of the parameters that are not arrays; None if they are passed by
+        name, or cannot be compared.
+      other_output: a value beside arrays that it returns; None if all are arrays.
     """
 
     function: str
     source: str
     calls: int
-    wrapper: str | None
+    outer: int | None = None
+    form: str = "jax.checkpoint"
+    static_argnums: tuple[int, ...] | None = ()
+    other_output: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The function, or its class for `__call__`."""
+        return self.function.removesuffix(".__call__")
 
 
 @dataclass(frozen=True)

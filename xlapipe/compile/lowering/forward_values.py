@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from types import CodeType
 from typing import Any
 
 import jax
@@ -33,6 +34,7 @@ from xlapipe.compile.lowering.forward_graph import (
     SideEffect,
     Site,
 )
+from xlapipe.compile.lowering.recorded_calls import Calls
 from xlapipe.compile.lowering.repeated_blocks import repeated_calls
 from xlapipe.compile.lowering.same_keys import distinct_keys
 from xlapipe.compile.lowering.user_frame import is_user_code
@@ -49,6 +51,7 @@ def forward_graph(
     sites: Sequence[Site] = (),
     before_vmap: Collection[PolicyKey] = (),
     decided: Collection[PolicyKey] = (),
+    recorded: Mapping[CodeType, Calls] | None = None,
 ) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.
 
@@ -57,10 +60,12 @@ def forward_graph(
       sites: the calls in it that a policy can be given to.
       before_vmap: `policy_keys` of differentiated functions whose gradient is under `jax.vmap`.
       decided: what the policy of the step's own `jax.checkpoint` was asked about.
+      recorded: calls of the user's functions while the step was traced.
     """
     walk = _Walk(before_vmap, frozenset(decided))
     walk.step(closed.jaxpr)
-    values = walk.result()
+    repeated, calls = repeated_calls(walk.tracebacks, recorded or {})
+    values = walk.result(calls)
     keys = [*(value.key for value in values if value.key is not None), *walk.decided]
     same = distinct_keys(keys)
     return ForwardGraph(
@@ -68,9 +73,9 @@ def forward_graph(
         tuple(sites),
         tuple(walk.names),
         walk.arguments_bytes(),
-        tuple(walk.effects),
+        tuple(replace(own, calls=calls.get(at, ())) for own, at in walk.effects.items()),
         tuple(dict.fromkeys(same[key] for key in walk.decided)),
-        repeated_calls(walk.tracebacks),
+        repeated,
     )
 
 
@@ -127,8 +132,9 @@ class _Walk:
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
         self.tracebacks: Counter[tuple[Any, str]] = Counter()
+        self._tracebacks: dict[int, Any] = {}
         self.names: dict[str, None] = {}
-        self.effects: dict[SideEffect, None] = {}
+        self.effects: dict[SideEffect, Any] = {}
 
     def step(self, jaxpr: Any) -> None:
         """Adds a whole step. Its arguments have the numbers -1, -2 and so on."""
@@ -141,12 +147,21 @@ class _Walk:
         """Sizes of the arguments that the backward pass reads."""
         return tuple(_bytes(self._arguments[-n - 1]) for n in sorted(self._needed) if n < 0)
 
-    def result(self) -> tuple[ForwardValue, ...]:
+    def result(self, calls: Mapping[Any, tuple[int, ...]]) -> tuple[ForwardValue, ...]:
+        """The values that are kept, and those that they are computed from.
+
+        Args:
+          calls: numbers of the repeated functions of a traceback.
+        """
         used = set(self._needed)
         for value in reversed(self._made):
             if value["number"] in used:
                 used.update(value["inputs"])
-        return tuple(self._value(number) for number in range(len(self._made)) if number in used)
+        return tuple(
+            replace(self._value(number), calls=calls.get(self._tracebacks.get(number), ()))
+            for number in range(len(self._made))
+            if number in used
+        )
 
     def named(self) -> tuple[NamedValue, ...]:
         groups: dict[tuple[Any, ...], list[ForwardValue]] = defaultdict(list)
@@ -219,13 +234,14 @@ class _Walk:
                 self._needed.update(_numbers(equation.invars, maker))
                 self._loops_of_both_passes.update(loop for loop, _ in place.loops)
             else:
+                traceback = equation.source_info.traceback
                 if place.differentiated and self._acts_outside(equation, maker):
                     effect = SideEffect(equation.primitive.name, place.line, place.loop)
-                    self.effects[effect] = None
-                traceback = equation.source_info.traceback
+                    self.effects[effect] = traceback
                 if place.differentiated and traceback is not None:
                     self.tracebacks[traceback, equation.primitive.name] += 1
                 number = self._add(equation, maker, place)
+                self._tracebacks[number] = traceback
                 maker.update((output, number) for output in equation.outvars)
                 self._follow_sizes(equation)
 

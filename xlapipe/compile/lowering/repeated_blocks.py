@@ -1,68 +1,132 @@
 """Functions of the user that a forward pass calls repeatedly, such as a model's blocks.
 
 A traceback has the calls around an equation, but not which iteration of a loop it is of: eight
-equations with the same calls are of eight iterations. The innermost function that contains all of
-them is the one that is called eight times.
+equations with the same calls are of eight iterations. How often Python called each function tells
+a block from the function with the loop.
 """
 
+import linecache
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 from xlapipe.compile.lowering.forward_graph import RepeatedCall
+from xlapipe.compile.lowering.recorded_calls import Calls
 from xlapipe.compile.lowering.user_frame import is_user_code
 
-# A call of fewer of the equations is a helper.
-_LEAST_SHARE = 0.1
-_WRAPPERS = {"/flax/linen/": "nn.remat", "/equinox/": "eqx.filter_checkpoint"}
-
-# Code objects and positions in them, the outermost first; the last position may be left out.
-_Calls = tuple[tuple[CodeType, int | None], ...]
+# Code objects and positions in them, the outermost first.
+_Frames = tuple[tuple[CodeType, int], ...]
 
 
-def repeated_calls(equations: Counter[tuple[Any, str]]) -> tuple[RepeatedCall, ...]:
-    """The functions, in the order of their first call.
+def repeated_calls(
+    equations: Counter[tuple[Any, str]], recorded: Mapping[CodeType, Calls]
+) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
+    """The functions, in the order of their first call, and the numbers of those of a traceback.
 
     Args:
       equations: how many equations have this traceback and primitive.
+      recorded: calls from Python, of functions that it is known of.
     """
-    counts: Counter[tuple[_Calls, str]] = Counter()
+    frames = {traceback: _frames(traceback) for traceback, _ in equations}
+    inside: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
     for (traceback, primitive), count in equations.items():
-        codes, positions = traceback.raw_frames()
-        calls = tuple(zip(reversed(codes), reversed(positions), strict=True))
-        counts[calls, primitive] += count
-    inside: dict[_Calls, list[tuple[tuple[_Calls, str], int]]] = defaultdict(list)
-    for (calls, primitive), count in counts.items():
-        for number, (code, _) in enumerate(calls):
-            if is_user_code(code.co_filename):
-                inside[*calls[:number], (code, None)].append(((calls, primitive), count))
-    repeated = {calls: own for calls, own in inside.items() if min(count for _, count in own) > 1}
-    whole = counts.total()
-    result: Counter[tuple[CodeType, str | None]] = Counter()
-    for calls in (calls for calls in repeated if not _is_inside_another(calls, repeated)):
-        if sum(count for _, count in repeated[calls]) < _LEAST_SHARE * whole:
+        for code in _user_codes(frames[traceback]):
+            inside[code][frames[traceback], primitive] += count
+    calls = {code: _calls(code, own, recorded.get(code)) for code, own in inside.items()}
+    repeated = [code for code, count in calls.items() if count > 1]
+    codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
+    outer = {code: _outer(code, codes, inside) for code in codes}
+    number = {code: n for n, code in enumerate(codes)}
+    functions = tuple(
+        _repeated(code, calls[code], None if outer[code] is None else number[outer[code]], recorded)
+        for code in codes
+    )
+    members = {
+        traceback: tuple(number[code] for code in _user_codes(own) if code in number)
+        for traceback, own in frames.items()
+    }
+    return functions, members
+
+
+def _frames(traceback: Any) -> _Frames:
+    codes, positions = traceback.raw_frames()
+    return tuple(zip(reversed(codes), reversed(positions), strict=True))
+
+
+def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
+    """The user's functions, each once, the outermost first."""
+    own = (code for code, _ in frames if is_user_code(code.co_filename))
+    return tuple(code for code in dict.fromkeys(own) if not code.co_name.startswith("<"))
+
+
+def _calls(code: CodeType, equations: Counter[tuple[_Frames, str]], recorded: Calls | None) -> int:
+    """How often a function is called.
+
+    Equations of a path of calls are of as many iterations as the rarest of them.
+    """
+    paths: dict[_Frames, list[int]] = defaultdict(list)
+    for (frames, _), count in equations.items():
+        position = next(n for n, (own, _) in enumerate(frames) if own is code)
+        paths[frames[:position]].append(count)
+    count = sum(map(min, paths.values()))
+    return min(count, recorded.count) if recorded is not None and recorded.count else count
+
+
+def _only_calls_another(
+    code: CodeType,
+    repeated: Sequence[CodeType],
+    inside: Mapping[CodeType, Counter[tuple[_Frames, str]]],
+    calls: Mapping[CodeType, int],
+) -> bool:
+    """Whether another function has the same equations and is the one to wrap.
+
+    That is the outer one, unless the inner one is called more often.
+    """
+    for other in repeated:
+        if other is code or inside[other] != inside[code]:
             continue
-        nearest = max((its for its, own in repeated.items() if own == repeated[calls]), key=len)
-        usual = Counter(count for _, count in repeated[nearest]).most_common(1)[0][0]
-        result[nearest[-1][0], _wrapper(nearest)] += usual
-    return tuple(
-        RepeatedCall(
-            function=code.co_qualname.rpartition("<locals>.")[2],
-            source=f"{code.co_filename}:{code.co_firstlineno}",
-            calls=count,
-            wrapper=wrapper,
-        )
-        for (code, wrapper), count in result.items()
+        frames = next(iter(inside[code]))[0]
+        codes = _user_codes(frames)
+        is_outer = codes.index(code) < codes.index(other)
+        if calls[other] > calls[code] if is_outer else calls[other] >= calls[code]:
+            return True
+    return False
+
+
+def _outer(
+    code: CodeType,
+    codes: Sequence[CodeType],
+    inside: Mapping[CodeType, Counter[tuple[_Frames, str]]],
+) -> CodeType | None:
+    """The innermost function that most equations of a function are computed in."""
+    around: Counter[CodeType] = Counter()
+    for (frames, _), count in inside[code].items():
+        own = _user_codes(frames)
+        for other in own[: own.index(code)]:
+            if other in codes:
+                around[other] += count
+    most = [other for other, count in around.items() if 2 * count > inside[code].total()]
+    return min(most, key=lambda other: inside[other].total(), default=None)
+
+
+def _repeated(
+    code: CodeType, calls: int, outer: int | None, recorded: Mapping[CodeType, Calls]
+) -> RepeatedCall:
+    own = recorded.get(code, Calls())
+    return RepeatedCall(
+        function=code.co_qualname.rpartition("<locals>.")[2],
+        source=f"{code.co_filename}:{_line_to_decorate(code)}",
+        calls=calls,
+        outer=outer,
+        form=own.form,
+        static_argnums=own.static_argnums,
+        other_output=own.other_output,
     )
 
 
-def _is_inside_another(calls: _Calls, repeated: Mapping[_Calls, object]) -> bool:
-    outer = ((*calls[:n], (calls[n][0], None)) for n in range(len(calls) - 1))
-    return any(prefix in repeated for prefix in outer)
-
-
-def _wrapper(calls: _Calls) -> str | None:
-    """The library that calls the function, by the form of jax.checkpoint that it needs."""
-    caller = calls[-2][0].co_filename if len(calls) > 1 else ""
-    return next((name for part, name in _WRAPPERS.items() if part in caller), None)
+def _line_to_decorate(code: CodeType) -> int:
+    """The line above which a decorator of the function itself is written."""
+    line = code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).strip()
+    return line + (text in ("@staticmethod", "@classmethod", "@property"))

@@ -1,0 +1,192 @@
+"""How functions of the user are called while a step is traced, from Python's own monitoring.
+
+A jaxpr has the calls around an equation, but neither their arguments nor how often a function is
+called. Both decide how a checkpoint of the function is written.
+"""
+
+import ast
+import inspect
+import linecache
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import CodeType, FrameType
+from typing import Any
+
+import jax
+from jax.extend.core import valid_jaxtype
+
+from xlapipe.compile.lowering.user_frame import is_user_code
+
+JAX, NNX, LINEN, EQUINOX = "jax.checkpoint", "nnx.remat", "nn.remat", "eqx.filter_checkpoint"
+# The form of jax.checkpoint for the modules of a library, by the class that all of them inherit.
+_FORMS = {
+    ("flax.nnx", "Module"): NNX,
+    ("flax.nnx", "Variable"): NNX,
+    ("flax.linen", "Module"): LINEN,
+    ("equinox", "Module"): EQUINOX,
+}
+_PLAIN = (bool, int, float, str)
+_monitoring = sys.monitoring
+_EVENTS = _monitoring.events
+
+
+class Passed(Enum):
+    """How a call gives a parameter something else than arrays."""
+
+    NOT = auto()
+    BY_POSITION = auto()
+    OTHERWISE = auto()
+
+
+@dataclass
+class Calls:
+    """The calls of a function with traced arguments.
+
+    Attributes:
+      count: calls inside of functions that `jax.grad` differentiates.
+      form: of `jax.checkpoint` for the arguments.
+      static: how parameters that are not arrays were passed, by position.
+      other_output: a value that it returned beside arrays; None if it returned arrays alone.
+    """
+
+    count: int = 0
+    form: str = JAX
+    static: dict[int, set[Passed]] = field(default_factory=lambda: defaultdict(set))
+    other_output: str | None = None
+
+    @property
+    def static_argnums(self) -> tuple[int, ...] | None:
+        """The positions of what is not an array; None if `static_argnums` cannot name them."""
+        if self.form == NNX:  # which finds the positions of names and defaults
+            unknown = any(Passed.OTHERWISE in ways for ways in self.static.values())
+            return None if unknown else tuple(sorted(self.static))
+        given = {position: ways for position, ways in self.static.items() if ways != {Passed.NOT}}
+        if any(ways != {Passed.BY_POSITION} for ways in given.values()):
+            return None
+        return tuple(sorted(given))
+
+
+@contextmanager
+def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Calls]]:
+    """Records calls of the user's functions.
+
+    Args:
+      counted: whether calls that happen now count.
+    """
+    calls: dict[CodeType, Calls] = {}
+    running = False
+
+    def start(code: CodeType, _: int) -> object:
+        nonlocal running
+        if not is_user_code(code.co_filename):
+            return _monitoring.DISABLE
+        if not running:
+            running = True
+            try:
+                _record(calls, code, sys._getframe(1), counted())
+            finally:
+                running = False
+        return None
+
+    def end(code: CodeType, _: int, value: object) -> object:
+        if not is_user_code(code.co_filename):
+            return _monitoring.DISABLE
+        own = calls.get(code)
+        if own is not None and own.other_output is None:
+            others = (leaf for leaf in jax.tree.leaves(value) if not valid_jaxtype(leaf))
+            other = next(others, None)
+            own.other_output = None if other is None else f"{other!r:.60}"
+        return None
+
+    tool = next(number for number in (4, 3) if _monitoring.get_tool(number) is None)
+    _monitoring.use_tool_id(tool, "xlapipe")
+    try:
+        _monitoring.register_callback(tool, _EVENTS.PY_START, start)
+        _monitoring.register_callback(tool, _EVENTS.PY_RETURN, end)
+        _monitoring.set_events(tool, _EVENTS.PY_START | _EVENTS.PY_RETURN)
+        yield calls
+    finally:
+        _monitoring.set_events(tool, 0)
+        for event in (_EVENTS.PY_START, _EVENTS.PY_RETURN):
+            _monitoring.register_callback(tool, event, None)
+        _monitoring.free_tool_id(tool)
+
+
+def _record(calls: dict[CodeType, Calls], code: CodeType, frame: FrameType, counted: bool) -> None:
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
+    values = [frame.f_locals.get(name) for name in names]
+    leaves = [jax.tree.leaves(value, is_leaf=_is_module) for value in values]
+    if not any(isinstance(leaf, jax.core.Tracer) for own in leaves for leaf in _inner(own)):
+        return
+    own_calls = calls.setdefault(code, Calls())
+    own_calls.count += counted
+    for position, own in enumerate(leaves):
+        forms = [form for form in map(_form, own) if form is not None]
+        own_calls.form = next(iter(forms), own_calls.form)
+        others = [leaf for leaf in own if not _is_array_or_module(leaf)]
+        if others:
+            own_calls.static[position].add(_passed(frame, position, own_calls.form, others))
+
+
+def _variadic(code: CodeType) -> int:
+    flags = (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)
+    return sum(bool(code.co_flags & flag) for flag in flags)
+
+
+def _inner(leaves: list[Any]) -> Iterator[Any]:
+    for leaf in leaves:
+        yield from jax.tree.leaves(leaf) if _is_module(leaf) else (leaf,)
+
+
+def _form(value: object) -> str | None:
+    for cls in type(value).__mro__:
+        for (package, name), form in _FORMS.items():
+            if cls.__name__ == name and f"{cls.__module__}.".startswith(f"{package}."):
+                return form
+    return None
+
+
+def _is_module(value: object) -> bool:
+    return _form(value) is not None
+
+
+def _is_array_or_module(value: Any) -> bool:
+    return _is_module(value) or (hasattr(value, "dtype") and hasattr(value, "shape"))
+
+
+def _passed(frame: FrameType, position: int, form: str, values: list[Any]) -> Passed:
+    code = frame.f_code
+    if position >= code.co_argcount or not all(isinstance(value, _PLAIN) for value in values):
+        return Passed.OTHERWISE
+    if form == NNX:
+        return Passed.BY_POSITION
+    caller = frame.f_back
+    while caller is not None and not is_user_code(caller.f_code.co_filename):
+        caller = caller.f_back
+    call = _call_of(caller) if caller is not None else None
+    if call is None or any(isinstance(own, ast.Starred) for own in call.args):
+        return Passed.OTHERWISE
+    names = [own.arg for own in call.keywords]
+    if None in names or code.co_varnames[position] in names:
+        return Passed.OTHERWISE
+    given = len(call.args) + (code.co_varnames[0] == "self")
+    return Passed.BY_POSITION if position < given else Passed.NOT
+
+
+def _call_of(frame: FrameType) -> ast.Call | None:
+    """The expression that a frame evaluates, from its source; None if it is not a call."""
+    at = inspect.getframeinfo(frame, context=0).positions
+    if at is None or None in (at.lineno, at.end_lineno, at.col_offset, at.end_col_offset):
+        return None
+    lines = linecache.getlines(frame.f_code.co_filename)[at.lineno - 1 : at.end_lineno]  # type: ignore[operator]
+    text = "".join(lines).encode()
+    after = len(lines[-1].encode()) - at.end_col_offset if lines else 0  # type: ignore[operator]
+    try:
+        node = ast.parse(b"(" + text[at.col_offset : len(text) - after] + b")", mode="eval").body
+    except SyntaxError:
+        return None
+    return node if isinstance(node, ast.Call) else None
