@@ -128,12 +128,16 @@ def undo() -> Iterator[None]:
     stop()
 
 
-def places_in(step: Step, folder: Path, **change: Any) -> tuple[Place, ...]:
+def recorded(step: Step, folder: Path, **change: Any) -> ForwardGraph:
     record = folder / "graph.json"
     rematerialise_as_chosen(**change, record=str(record))
     jax.jit(lambda w, x: step(w, x, Code())).lower(W, X)
     stop()
-    return places_of(forward_graph_at(record))
+    return forward_graph_at(record)
+
+
+def places_in(step: Step, folder: Path, **change: Any) -> tuple[Place, ...]:
+    return places_of(recorded(step, folder, **change))
 
 
 @pytest.mark.parametrize(
@@ -354,17 +358,21 @@ def scanned_once(w: jax.Array, x: jax.Array, code: Any) -> Any:
 @pytest.mark.parametrize(
     ("step", "repeated"),
     [
-        (stacked, [("Halves.__call__", 3, None)]),
-        (linen_stack, [("Block.__call__", 4, "nn.remat")]),
-        (two_kinds, [("half", 2, None), ("layer", 5, None)]),
+        (
+            stacked,
+            [("Halves.__call__", 3, "nnx.remat", None), ("Halves.part", 6, "nnx.remat", 0)],
+        ),
+        (linen_stack, [("Block.__call__", 4, "nn.remat", None)]),
+        (two_kinds, [("half", 2, "jax.checkpoint", None), ("layer", 5, "jax.checkpoint", None)]),
+        (two_arguments, []),
         (scanned_once, []),
     ],
 )
 def test_what_a_forward_pass_calls_several_times_is_found(
-    step: Step, repeated: list[tuple[str, int, str | None]]
+    step: Step, repeated: list[tuple[str, int, str, int | None]], tmp_path: Path
 ) -> None:
-    graph = forward_graph(jax.jit(lambda w, x: step(w, x, Code())).trace(W, X).jaxpr)
-    assert [(own.function, own.calls, own.wrapper) for own in graph.repeated] == repeated
+    graph = recorded(step, tmp_path)
+    assert [(own.function, own.calls, own.form, own.outer) for own in graph.repeated] == repeated
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     for own in graph.repeated:
         path, _, line = own.source.rpartition(":")

@@ -79,13 +79,12 @@ def _advice(options: argparse.Namespace) -> "Advice":
         remedies=tried.remedies,
         useless=tried.useless,
         failed=tried.failed,
-        notes=(_not_tried(options.workload),) if phases_of(plan).trains else (),
+        notes=(_other_commands(options.workload),) if phases_of(plan).trains else (),
     )
 
 
-def _not_tried(workload: str) -> str:
+def _other_commands(workload: str) -> str:
     return (
-        "Not tried: jax.checkpoint, nnx.remat or nn.remat of each layer or block; `xlapipe choose "
-        f"{shlex.quote(workload)} --remat` prints the code of policies, searches which values to "
-        "keep, and names the blocks if nothing that it tries fits"
+        f"`xlapipe choose {shlex.quote(workload)} --remat` prints the code of policies, and also "
+        "tries the parts of blocks; `xlapipe saved` lists what is kept"
     )

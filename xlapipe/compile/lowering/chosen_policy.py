@@ -156,6 +156,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
                 tuple(change.before_vmap),
                 tuple(change.decided),
                 change.recorded,
+                change.gradients,
             )
             graph = replace(graph, program_sha256=_digest(change.program))
             write_files({record: json.dumps(asdict(graph)).encode()})
@@ -196,6 +197,7 @@ class _Change:
         self.decided: dict[PolicyKey, None] = {}
         self.recorded: Mapping[CodeType, Calls] = {}
         self._counts = True
+        self.gradients = 0
         self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
         self.program = ""
@@ -255,6 +257,7 @@ class _Change:
 
             @wraps(fun)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                self.gradients += 1
                 if self._differentiates:
                     return fun(*args, **kwargs)
                 positions = tuple(position % len(args) for position in given)

@@ -52,6 +52,7 @@ def forward_graph(
     before_vmap: Collection[PolicyKey] = (),
     decided: Collection[PolicyKey] = (),
     recorded: Mapping[CodeType, Calls] | None = None,
+    gradients: int = 1,
 ) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.
 
@@ -61,10 +62,11 @@ def forward_graph(
       before_vmap: `policy_keys` of differentiated functions whose gradient is under `jax.vmap`.
       decided: what the policy of the step's own `jax.checkpoint` was asked about.
       recorded: calls of the user's functions while the step was traced.
+      gradients: how often a gradient was taken then.
     """
     walk = _Walk(before_vmap, frozenset(decided))
     walk.step(closed.jaxpr)
-    repeated, calls = repeated_calls(walk.tracebacks, recorded or {})
+    repeated, calls = repeated_calls(walk.tracebacks, recorded or {}, gradients)
     values = walk.result(calls)
     keys = [*(value.key for value in values if value.key is not None), *walk.decided]
     same = distinct_keys(keys)

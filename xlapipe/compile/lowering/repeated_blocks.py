@@ -20,13 +20,14 @@ _Frames = tuple[tuple[CodeType, int], ...]
 
 
 def repeated_calls(
-    equations: Counter[tuple[Any, str]], recorded: Mapping[CodeType, Calls]
+    equations: Counter[tuple[Any, str]], recorded: Mapping[CodeType, Calls], gradients: int
 ) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
     """The functions, in the order of their first call, and the numbers of those of a traceback.
 
     Args:
       equations: how many equations have this traceback and primitive.
       recorded: calls from Python, of functions that it is known of.
+      gradients: how often a gradient was taken. What each calls once is no block.
     """
     frames = {traceback: _frames(traceback) for traceback, _ in equations}
     inside: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
@@ -34,13 +35,13 @@ def repeated_calls(
         for code in _user_codes(frames[traceback]):
             inside[code][frames[traceback], primitive] += count
     calls = {code: _calls(code, own, recorded.get(code)) for code, own in inside.items()}
-    repeated = [code for code, count in calls.items() if count > 1]
+    repeated = [code for code, count in calls.items() if count > max(1, gradients)]
     codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
     outer = {code: _outer(code, codes, inside) for code in codes}
     number = {code: n for n, code in enumerate(codes)}
     functions = tuple(
-        _repeated(code, calls[code], None if outer[code] is None else number[outer[code]], recorded)
-        for code in codes
+        _repeated(code, calls[code], number.get(own) if own is not None else None, recorded)
+        for code, own in outer.items()
     )
     members = {
         traceback: tuple(number[code] for code in _user_codes(own) if code in number)
@@ -63,14 +64,16 @@ def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
 def _calls(code: CodeType, equations: Counter[tuple[_Frames, str]], recorded: Calls | None) -> int:
     """How often a function is called.
 
-    Equations of a path of calls are of as many iterations as the rarest of them.
+    If that was not recorded: equations of a path of calls are of as many iterations as the rarest
+    of them.
     """
+    if recorded is not None and recorded.count:
+        return recorded.count
     paths: dict[_Frames, list[int]] = defaultdict(list)
     for (frames, _), count in equations.items():
         position = next(n for n, (own, _) in enumerate(frames) if own is code)
         paths[frames[:position]].append(count)
-    count = sum(map(min, paths.values()))
-    return min(count, recorded.count) if recorded is not None and recorded.count else count
+    return sum(map(min, paths.values()))
 
 
 def _only_calls_another(

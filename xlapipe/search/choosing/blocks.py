@@ -24,11 +24,13 @@ class Blocks:
 
     Attributes:
       values: those that the functions compute.
+      numbers: of the functions in the graph.
       looped: whether all of them are in a scan that is differentiated.
     """
 
     functions: tuple[RepeatedCall, ...]
     values: tuple[ForwardValue, ...]
+    numbers: tuple[int, ...]
 
     @property
     def looped(self) -> bool:
@@ -52,6 +54,7 @@ def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> tuple[Bloc
         Blocks(
             tuple(graph.repeated[number] for number in own),
             tuple(value for value in values if not set(own).isdisjoint(value.calls)),
+            tuple(own),
         )
         for own in choices
     )

@@ -1,6 +1,5 @@
 """Chooses the fastest form of a step that fits: what `xlapipe choose` and `xlapipe.choose` do."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compile.defaults import DEFAULT_TARGET
-from xlapipe.compile.lowering.forward_graph import ForwardGraph, RepeatedCall
+from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.typed_data import typed
 from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.compiles import Compiles, items_of
 from xlapipe.search.choosing.policies import (
+    BLOCK,
     GRADIENT,
     KEEP_ALL,
-    WHERE,
     Place,
     applicable,
     chosen_values,
@@ -29,7 +29,6 @@ from xlapipe.search.choosing.policies import (
     offloaded,
     places_of,
     presets,
-    relative,
 )
 from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
@@ -178,7 +177,6 @@ class _Search:
       bases: the step as written with each value of `--vary`, target by target.
       count: number of values of `--vary`, and so of bases of one target.
       notes: advice, filled while it runs.
-      repeated: what the forward pass of the step calls several times.
     """
 
     compiles: Compiles
@@ -186,8 +184,8 @@ class _Search:
     bases: Sequence[Candidate]
     count: int
     notes: list[str] = field(default_factory=list)
-    repeated: tuple[RepeatedCall, ...] = ()
     _kept_bytes: dict[Change, int] = field(default_factory=dict)
+    _place_of: dict[Change, Place] = field(default_factory=dict)
 
     def run(self) -> None:
         policies = self.changes.remat or self.changes.offload
@@ -202,7 +200,6 @@ class _Search:
             self._run([self._options(base) for base in bases])
             self._compare_with_no_limit()
             return
-        self.repeated = next((graph.repeated for graph in graphs.values()), ())
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
         places = {n: self._applicable(graphs[n], own) for n, own in places.items()}
@@ -211,6 +208,9 @@ class _Search:
             for number, base in enumerate(bases)
             if number % self.count in places
         ]
+        self._note_blocks(graphs)
+        if self.changes.remat:  # without a solver: a first row within a minute
+            self._run([self._of_blocks(*item) for item in searched])
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
             self._run([self._between(*item) for item in searched])
@@ -271,8 +271,21 @@ class _Search:
         self.notes += messages
         return kept
 
+    def _note_blocks(self, graphs: Mapping[int, ForwardGraph]) -> None:
+        for graph in graphs.values():
+            if graph.repeated:
+                found = blocks_text(graph.repeated, lines=True)
+                self.notes.append(f"Called repeatedly in the forward pass: {found}.")
+
+    def _of_blocks(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
+        """Policies for blocks that need no search; those that recompute everything first."""
+        blocks = (place for place in places if place.kind == BLOCK)
+        for change in chain.from_iterable(zip_longest(*map(presets, blocks))):
+            if change is not None:
+                yield replace(base, change=change)
+
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
-        for place in places:
+        for place in (place for place in places if place.searched):
             if self.changes.remat:
                 searched = self._searched(place, _SHARES, base.target)
                 # Both kinds first: a budget may end the search early.
@@ -295,11 +308,12 @@ class _Search:
             change = chosen_values(kept, place)
             if not offload:
                 self._kept_bytes[change] = kept.kept_bytes
+                self._place_of[change] = place
             yield change
 
     def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         """Candidates between the largest searched plan that fits and the smallest that does not."""
-        for place in places:
+        for place in (place for place in places if place.searched):
             whole = saved_bytes(place.values)
             rows = [
                 (self._kept_bytes[row.candidate.change], row.memory.fits)
@@ -307,7 +321,7 @@ class _Search:
                 if row.candidate.values == base.values
                 and row.candidate.target == base.target
                 and row.candidate.change in self._kept_bytes
-                and f'"{place.kind}"' in json.dumps(row.candidate.change.arguments)
+                and self._place_of[row.candidate.change] is place
             ]
             low = max((kept for kept, fits in rows if fits), default=None)
             high = min((kept for kept, fits in rows if not fits), default=whole)
@@ -327,11 +341,11 @@ class _Search:
             ]
             if any(row.memory.fits for row in own):
                 continue
-            where = " and the ".join(WHERE[place.kind] for place in places)
+            where = ", ".join(place.where for place in places)
             self.notes.append(
                 f"{base.target}, {base}: {len(own)} forms were tried, as written and with policies "
-                f"for the {where}, and none fits. {_not_tried(places[0], self.repeated)}; "
-                "`xlapipe advise` tries other changes."
+                f"for: {where}; none fits. Not tried: {_not_tried(places)}; `xlapipe advise` tries "
+                "other changes."
             )
 
     def _compare_with_no_limit(self) -> None:
@@ -366,19 +380,14 @@ class _Search:
                 yield replace(base, change=change)
 
 
-def _not_tried(place: Place, repeated: Sequence[RepeatedCall]) -> str:
-    if place.kind != GRADIENT:
-        return "Not tried: smaller blocks, a smaller batch and more devices"
-    default = "nnx.remat" if place.sites[0].function.startswith("nnx.") else "jax.checkpoint"
-    blocks = []
-    for call in repeated:
-        name = call.function.removesuffix(".__call__")
-        own = f"{call.wrapper}({name})" if call.wrapper else f"{default}({call.function})"
-        blocks.append(f"{own} of each of {call.calls} × {name} ({relative(call.source)})")
-    each = ", ".join(blocks) or "jax.checkpoint, nnx.remat or nn.remat of each layer or block"
+def _not_tried(places: Sequence[Place]) -> str:
+    if any(place.kind == BLOCK for place in places):
+        return "a jax.lax.scan over the blocks, a smaller batch and more devices"
+    if all(place.kind != GRADIENT for place in places):
+        return "smaller blocks, a smaller batch and more devices"
     return (
-        f"Not tried: {each}, or a jax.lax.scan over them whose body takes a policy. They keep "
-        "less: a policy around the whole gradient lets XLA compute all layers again at once"
+        "jax.checkpoint, nnx.remat or nn.remat of each layer or block, which are no functions "
+        "that are called repeatedly here"
     )
 
 

@@ -2,22 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from xlapipe.compile.lowering.forward_graph import (
     ForwardGraph,
     ForwardValue,
     PolicyKey,
+    RepeatedCall,
     SideEffect,
     Site,
 )
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Change
+from xlapipe.search.choosing.blocks import (
+    blocks_code,
+    blocks_of,
+    blocks_text,
+    decorators_of,
+    relative,
+)
 from xlapipe.search.choosing.search import Group, Kept
 
-GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
-WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
+GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
+_WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
 _PRESETS = {
     "nothing_saveable": "recompute everything",
     "dots_saveable": "keep matrix products",
@@ -34,14 +41,31 @@ class Place:
     """Where a step is given a policy.
 
     Attributes:
-      kind: `gradient`, `scan` or `checkpoint`; see `xlapipe.compile.lowering.chosen_policy`.
-      sites: the calls.
+      kind: `gradient`, `scan`, `checkpoint` or `block`; see
+        `xlapipe.compile.lowering.chosen_policy`.
+      sites: the calls; empty for blocks.
       values: those that the policy decides about.
+      functions: the blocks; empty for other kinds.
+      numbers: of the blocks in the graph.
+      searched: whether more than recomputing everything is tried.
     """
 
     kind: str
     sites: tuple[Site, ...]
     values: tuple[ForwardValue, ...]
+    functions: tuple[RepeatedCall, ...] = ()
+    numbers: tuple[int, ...] = ()
+    searched: bool = True
+
+    @property
+    def where(self) -> str:
+        return _WHERE.get(self.kind) or f"each of {blocks_text(self.functions)}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """`file:line` of the calls or definitions."""
+        calls = (site.source for site in self.sites)
+        return (*calls, *(function.source for function in self.functions))
 
     @property
     def saved_bytes(self) -> int:
@@ -52,6 +76,8 @@ class Place:
 
         Under a `jax.checkpoint` of the step itself it may happen twice already.
         """
+        if self.kind == BLOCK:
+            return not set(self.numbers).isdisjoint(effect.calls)
         if self.kind == SCAN:
             return effect.loop in {site.source for site in self.sites}
         return self.kind == GRADIENT
@@ -63,6 +89,8 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
     A policy around a gradient does not help the values of a scan, which computes all iterations
     again before the first one is used; the scan's body is the place for them. Where the step calls
     `jax.checkpoint` already, its policy is the place, unless most of what is saved is outside.
+    Functions that are called repeatedly are a place outside of scans: of each, as little as its
+    arguments is kept. The parts of them follow, whose values are only recomputed.
     """
     own = tuple(value for value in graph.values if value.differentiated)
     looped = tuple(value for value in own if value.loop is not None)
@@ -80,15 +108,27 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
         places.append(place)
         own = tuple(value for value in own if value.key not in decided)
         looped = tuple(value for value in own if value.loop is not None)
+    blocks = blocks_of(graph, own)
+    first = next((own for own in blocks if not own.looped), None)
+    in_blocks = {value.number for value in first.values} if first is not None else set()
+    looped = tuple(value for value in looped if value.number not in in_blocks)
     lines = {value.loop for value in looped if value.needed}
     scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
-    outside = tuple(value for value in own if value.loop is None)
+    outside = tuple(v for v in own if v.loop is None and v.number not in in_blocks)
+    block_places = [
+        Place(BLOCK, (), own.values, own.functions, own.numbers, searched=own is first)
+        for own in blocks
+    ]
     places += [
         Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
         Place(GRADIENT, tuple(calls[GRADIENT]), outside),
+        *(place for place in block_places if place.searched),
     ]
-    kept = [p for p in places if p.sites and p.saved_bytes > _LEAST_SHARE * whole]
-    return tuple(sorted(kept, key=lambda place: -place.saved_bytes))
+    if any(place.searched and 2 * place.saved_bytes > whole for place in block_places):
+        places = [place for place in places if place.kind != GRADIENT]
+    kept = [p for p in places if p.lines and p.saved_bytes > _LEAST_SHARE * whole]
+    parts = [p for p in block_places if not p.searched and p.saved_bytes > _LEAST_SHARE * whole]
+    return (*sorted(kept, key=lambda place: -place.saved_bytes), *parts)
 
 
 def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeError:
@@ -133,14 +173,14 @@ def applicable(
             where = f" at {relative(effect.source)}" if effect.source is not None else ""
             messages.append(
                 f"{workload}: {effect.primitive}{where} would happen twice under a "
-                f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
+                f"policy for the {place.where}; fix: move it out of the differentiated "
                 "function, or leave --remat, --offload and --free out"
             )
         elif other is not None:
             messages.append(
                 f"{workload}: the function that {other.function} differentiates at "
                 f"{relative(other.source)} returns {other.other_output}, and under a policy for "
-                f"the {WHERE[place.kind]} it can return arrays alone; fix: return arrays alone in "
+                f"the {place.where} it can return arrays alone; fix: return arrays alone in "
                 "its auxiliary output, or write jax.checkpoint around its layers"
             )
         else:
@@ -153,6 +193,8 @@ def applicable(
 def presets(place: Place) -> Iterator[Change]:
     """jax's own policies, and one by all names of `checkpoint_name`."""
     for name, text in _PRESETS.items():
+        if not place.searched and name != "nothing_saveable":
+            return
         yield change(text, place, f"policy = jax.checkpoint_policies.{name}\n")
     if place.kind == CHECKPOINT:
         source = "policy = jax.checkpoint_policies.everything_saveable\n"
@@ -196,14 +238,19 @@ def _listed(verb: str, groups: Sequence[Group]) -> str:
 def change(text: str, place: Place, policy: str) -> Change:
     """A change of the step, whose printed code is what is compiled."""
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
+    named = {}
+    if place.kind == BLOCK:
+        code = blocks_code(place.functions, policy)
+        named = {"decorators": decorators_of(place.functions)}
     return Change(
-        f"{text} ({WHERE[place.kind]})",
+        f"{text} ({place.where})",
         code,
         {
             "rematerialise": {
                 "place": place.kind,
                 "source": code,
-                "lines": tuple(site.source for site in place.sites),
+                "lines": place.lines,
+                **named,
             }
         },
     )
@@ -358,8 +405,3 @@ def _short(group: Group) -> str:
     shape = ",".join(map(str, value.shape))
     line = f" at {relative(value.source)}" if value.source is not None else ""
     return f"{key.primitive} {value.dtype}[{shape}]{line}"
-
-
-def relative(source: str) -> str:
-    """A source line, relative to the current folder."""
-    return source.removeprefix(f"{Path.cwd()}/")

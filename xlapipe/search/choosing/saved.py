@@ -20,6 +20,7 @@ from xlapipe.plans.program import KeptIn, Program
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.at_peak import held_at_peak
+from xlapipe.search.choosing.blocks import relative
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.compiles import Compiles
 from xlapipe.search.choosing.policies import (
@@ -28,7 +29,6 @@ from xlapipe.search.choosing.policies import (
     chosen_values,
     no_place_error,
     places_of,
-    relative,
 )
 from xlapipe.search.choosing.search import keep_within, seconds_of
 from xlapipe.search.planned_memory import PlannedMemory

@@ -1,0 +1,137 @@
+"""Blocks of unrolled models: what is found, and the code that is printed for them."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.steps import block_steps
+from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.search.candidate import Change
+from xlapipe.search.choosing.blocks import blocks_text
+from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.policies import BLOCK, Place, chosen_values, places_of, presets
+from xlapipe.search.choosing.search import keep_within
+
+SOURCE = Path(block_steps.__file__).read_text(encoding="utf-8")
+CHOSEN, OTHERS = (4, 8), ((2, 16), (6, 4), (3, 32))
+# On the CPU they let the additions of a sum depend on what is around it.
+REORDERING_PASSES = "fusion,dot-library-rewriter,algsimp"
+FOUND = {
+    "plain transformer": "4 × block, 4 × attention, 4 × mlp",
+    "plain encoder and decoder": "3 × encoder_block, 9 × attention, 6 × mlp, 3 × decoder_block",
+    "plain mixture of experts": "3 × expert_block, 6 × mlp",
+    "plain state space": "3 × state_block, 3 × advance, 3 × mlp",
+    "nnx transformer": "4 × NnxBlock",
+    "nnx U-Net": "5 × NnxBlock",
+    "linen ViT": "4 × LinenBlock",
+    "linen ResNet": "3 × ResidualBlock",
+}
+
+
+@pytest.fixture(autouse=True)
+def undo() -> Iterator[None]:
+    yield
+    stop()
+
+
+def loaded(folder: Path, source: str = SOURCE) -> ModuleType:
+    """A module of the steps, imported again."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "own_steps.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("own_steps", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lowered(module: ModuleType, name: str, size: tuple[int, int] = CHOSEN) -> Any:
+    step, arguments = module.STEPS[name](*size)
+    jax.clear_caches()
+    return jax.jit(step).lower(*arguments)
+
+
+def places(folder: Path, name: str) -> tuple[Place, ...]:
+    record = folder / "graph.json"
+    rematerialise_as_chosen(record=str(record))
+    lowered(loaded(folder), name)
+    stop()
+    graph = forward_graph_at(record)
+    assert blocks_text(graph.repeated) == FOUND[name]
+    return places_of(graph)
+
+
+def pasted(change: Change) -> str:
+    """The source with the printed code, and the printed decorators on the lines before others."""
+    lines = SOURCE.splitlines(keepends=True)
+    for text in reversed(change.code.splitlines()):
+        if text.startswith("# ") and ": write @" in text:
+            number = int(text.partition(":")[2].partition(":")[0])
+            name = text.partition("write @")[2].partition(" ")[0]
+            indent = lines[number - 1][: -len(lines[number - 1].lstrip())]
+            lines[number - 1] = f"{indent}@{name}\n{lines[number - 1]}"
+    first = next(number for number, line in enumerate(lines) if line.startswith("WIDTH"))
+    return "".join((*lines[:first], change.code, *lines[first:]))
+
+
+def outputs(module: ModuleType, name: str) -> list[np.ndarray[Any, Any]]:
+    _, arguments = module.STEPS[name](*CHOSEN)
+    compiler_options = {"xla_disable_hlo_passes": REORDERING_PASSES}
+    compiled = lowered(module, name).compile(compiler_options=compiler_options)
+    results = compiled(*block_steps.filled(arguments))
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(results)]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
+    name: str, tmp_path: Path
+) -> None:
+    first, *parts = places(tmp_path, name)
+    assert first.kind == BLOCK
+    changes = [*presets(first), *(change for part in parts for change in presets(part))]
+    written = lowered(loaded(tmp_path), name).as_text()
+    for number, change in enumerate(changes):
+        by_hand = lowered(loaded(tmp_path / f"{number}", pasted(change)), name).as_text()
+        rematerialise_as_chosen(**change.arguments["rematerialise"])
+        assert lowered(loaded(tmp_path), name).as_text() == by_hand != written, change.text
+        stop()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_recomputed_blocks_give_the_same_bits(name: str, tmp_path: Path) -> None:
+    change = next(presets(places(tmp_path, name)[0]))
+    written = outputs(loaded(tmp_path / "written"), name)
+    for ours, theirs in zip(
+        written, outputs(loaded(tmp_path / "changed", pasted(change)), name), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert max(np.abs(leaf).max() for leaf in written) > 0
+
+
+@pytest.mark.parametrize("name", ["plain transformer", "nnx transformer", "linen ViT"])
+def test_a_searched_policy_keeps_the_same_values_of_blocks_at_other_sizes(
+    name: str, tmp_path: Path
+) -> None:
+    place = places(tmp_path, name)[0]
+    kept = keep_within(place.values, place.saved_bytes // 2, target_device("h200"))
+    assert kept is not None and kept.groups
+    module = loaded(tmp_path / "changed", pasted(chosen_values(kept, place)))
+
+    def kept_at(size: tuple[int, int]) -> Counter[tuple[str, str | None]]:
+        step, arguments = module.STEPS[name](*size)
+        graph = forward_graph(jax.jit(step).trace(*arguments).jaxpr)
+        own = (value for value in graph.values if value.needed and value.key is not None)
+        return Counter((value.key.primitive, value.source) for value in own if value.key)
+
+    assert len(kept_at(CHOSEN)) > 1
+    for size in OTHERS:
+        assert kept_at(size) == kept_at(CHOSEN), size
