@@ -1,7 +1,7 @@
 """Work of fusions: XLA's emitter, the operations of the body, and the reads of the threads."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, log2, prod
 
 from xlapipe.plans import opcodes
@@ -27,6 +27,7 @@ from xlapipe.time.predict.gpu import (
 from xlapipe.time.predict.reductions import (
     ACCESSES_OF_WRITTEN,
     CHAIN_OF_WRITTEN,
+    Reduced,
     column_tile,
     reduced,
     writes_elements,
@@ -68,156 +69,298 @@ _HEROES = (
 )
 
 
-def fusion_work(
-    inner: Instruction,
-    body: Computation,
-    scope: Computation,
-    module: HloModule,
-    cost: KernelCost,
-    flops: Mapping[str, int],
-    threads: int,
-    per_block: int,
-    gpu: Gpu,
-) -> KernelWork:
-    once = "triton" in cost.kind
-    heroes = _heroes(body, module, once=once)
-    hero = next((name for name in _HEROES if name in heroes), "")
-    if not hero:
-        hero = next((name for name in _HEROES if f"inner {name}" in heroes), "")
-        heroes = {name.removeprefix("inner "): item for name, item in heroes.items()}
-    emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
-    if not emitter:
-        emitter = "triton" if "triton" in cost.kind else "custom"
-    element, _, result = first_array(inner.shape)
-    scattered = 0.0
-    in_place = hero == "dynamic-update-slice" and bool(updated_in_place(body))
-    if in_place:
-        result = first_array(body.by_name[heroes[hero].operands[1]].shape)[2]
-    if emitter in ("loop", "input"):
-        unrolled = _ELEMENTS_OF_A_THREAD if emitter == "loop" else 1
-        if threads and emitter == "loop":
-            unrolled = max(1, min(_ELEMENTS_OF_A_THREAD, round(result / threads)))
-        elif emitter == "input" and hero == "transpose" and element in _SHORT_TYPES:
-            unrolled = _SHORT_ELEMENTS
-        # numpy takes longer to start than most commands that predict no time.
-        from xlapipe.time.predict.followed_threads import followed
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A fusion that a kernel computes, and how it is launched.
 
-        of_row = 1.0
-        if emitter == "input" and hero == "reduce" and threads:
-            along, length, _, count = reduced(heroes[hero], body)
-            of_row = length * count / threads if along == "row" else 1.0
-        work = followed(
-            *(inner, body, scope, module),
-            tiled=emitter == "input" and hero != "scatter",
-            elements_of_a_thread=unrolled,
-            elements_of_a_row=of_row,
-            gpu=gpu,
-        )
-        if emitter == "loop" and not in_place:
-            scattered = _parts_of_a_sector(inner.shape, unrolled, threads, gpu)
-    else:
-        work = _of_tiles(body, module)
-    operations, largest = work.operations + flops.get(VECTOR, 0), work.elements
-    if not threads:
-        threads = int(largest) // _ELEMENTS_OF_A_THREAD
-        if in_place:
-            threads = cost.written_bytes // 4
+    Attributes:
+      inner: the instruction, in `scope`; `body` is what it computes.
+      cost: of one launch; `flops` its operations by type, without zeros.
+      threads, per_block: of the launch, and of a block; 0 if unknown.
+      gpu: that runs it.
+    """
+
+    inner: Instruction
+    body: Computation
+    scope: Computation
+    module: HloModule
+    cost: KernelCost
+    flops: Mapping[str, int]
+    threads: int
+    per_block: int
+    gpu: Gpu
+
+    @property
+    def by_triton(self) -> bool:
+        """Whether Triton computes it, each instruction's tile once."""
+        return "triton" in self.cost.kind
+
+    @property
+    def emitter(self) -> str:
+        """What writes its code."""
+        emitter = {"kLoop": "loop", "kInput": "input"}.get(self.inner.fusion_kind or "", "")
+        return emitter or ("triton" if self.by_triton else "custom")
+
+    @property
+    def by_xla(self) -> bool:
+        """Whether one of XLA's emitters writes it, whose threads are followed."""
+        return self.emitter in ("loop", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hero:
+    """The instruction by which XLA emits a fusion.
+
+    Attributes:
+      opcode: empty if all instructions are element-wise; `instruction` is then None.
+      in_place: whether it updates an array in place.
+      elements: that the fusion's threads compute: of the result, or of an update in place.
+    """
+
+    opcode: str
+    instruction: Instruction | None
+    in_place: bool
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """What the hero makes of a fusion.
+
+    Attributes:
+      name: the part of the kind after the emitter.
+      operations: in place of those of the threads; None if it has no other.
+      sums, updates: of a reduction, and of a scatter.
+    """
+
+    name: str
+    point: list[float]
+    what: str = ""
+    operations: float | None = None
+    sums: Reduced | None = None
+    updates: Updates | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Dependent operations and accesses of each thread, and writes of parts of a sector.
+
+    Attributes:
+      scattered: partial writes per sector of the results.
+      point: further coordinates.
+    """
+
+    chain: float
+    serial: float = 0.0
+    scattered: float | None = None
+    point: tuple[float, ...] = ()
+
+
+def fusion_work(fusion: Fusion) -> KernelWork:
+    """The work of a fusion without matrix products by libraries or Triton."""
+    hero = _hero_of(fusion)
+    work = _of_threads(fusion, hero) if fusion.by_xla else _of_tiles(fusion.body, fusion.module)
+    operations = work.operations + fusion.flops.get(VECTOR, 0)
+    threads = fusion.threads or _assumed_threads(fusion, hero, work)
+    cost = fusion.cost
     touched = cost.read_bytes + cost.written_bytes
     point = [
         log(touched),
         log(threads),
         3 * share_of(cost.written_bytes, touched),
         log(operations / max(touched, 1) * 8),
-        log(largest / max(threads, 1)),
+        log(work.elements / max(threads, 1)),
     ]
-    what = ""
-    updates: Updates | None = None
-    if hero == "reduce":
-        sums = reduced(heroes["reduce"], body)
-        along, length, kept, _ = sums
-        hero = f"{along} reduction"
-        point += [0.7 * log(length), 0.5 * log(kept), 0.5 * log(per_block)]
-        what = f"{along} reduction of {length:,} elements each"
-        if once:
-            tile = fusion_tile(inner, body, length)
-            if along == "row":
-                held = (tile.separate, tile.operations_of_a_thread, tile.unaligned_rows)
-                point += [log(number) for number in held]
-                pieces, rows = tile.pieces, tile.rows_of_a_piece
-                what += f", {pieces:,} separate pieces of {rows:,} rows in a tile"
-            point += [4 * log(tile.sums), float(tile.misalignment)]
-            what += f", {tile.sums:,} of them one after another" if tile.sums > 1 else ""
-    elif hero in opcodes.INDEXED:
-        from xlapipe.time.predict.scatter_work import rows_of, updates_of
-
-        row, table, moved = rows_of(heroes[hero], body)
-        place = [log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
-        if hero == "scatter":
-            scatter = heroes[hero]
-            count = first_array(body.by_name[scatter.operands[-1]].shape)[2]
-            updates = updates_of(scatter, inner, body, scope, module, threads, gpu)
-            hero = TRIED_SCATTER if updates.tried else hero
-            point = [log(count), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
-        point += place
-        what = f"rows of {row:,} elements in an array of {table:,} B"
-        if updates is not None and updates.most_seconds < inf:
-            what += ", at indices that follow from positions"
-    elif hero == "sort":
-        point, operations = sort_steps(heroes["sort"], inner.shape)
-        what = f"{len(inner.shape.arrays)} arrays of {first_array(inner.shape)[2]:,} elements"
-    elif hero == "transpose" and once:
-        tile = fusion_tile(inner, body, 1)
-        point += [float(tile.misalignment), log(tile.operations_of_a_thread)]
-    elif in_place:
-        hero = "update"
-    elif hero in opcodes.JOINS or hero == "dynamic-update-slice":
-        hero = "joining"
-    elif hero in ("dynamic-slice", "reverse"):
-        hero = ""
-    kind = f"{emitter} {hero}".strip()
-    serial = 0.0
-    chain = work.longest_operations if emitter == "loop" else operations / max(threads, 1)
-    if kind == "input column reduction":
-        columns = column_tile(sums, threads, per_block)
-        each = max(largest / max(threads, 1), columns.elements)
-        serial = each * columns.accesses(len(inner.shape.arrays), len(inner.operands))
-        chain *= columns.elements / columns.elements_of_all
-        scattered = columns.parts_of_a_sector(inner, body, sums, threads, per_block)
-        point += [float(columns.whole), 0.5 * log(columns.vector)]
-    elif kind == "input row reduction" and writes_elements(inner, sums):
-        serial = largest / max(threads, 1) * ACCESSES_OF_WRITTEN
-        chain *= CHAIN_OF_WRITTEN
-    elif kind in ("loop row reduction", "loop column reduction"):
-        not_unrolled = chain + work.longest_reads > _NOT_UNROLLED
-        if not_unrolled and sums.length >= _LEAST_TERMS:
-            serial = sums.length * _ACCESSES_OF_A_TERM + work.longest_reads * _ACCESSES_OF_A_READ
+    features = _features_of(fusion, hero, point, threads)
+    if features.operations is not None:
+        operations = features.operations
+    waits = _waits_of(fusion, features, work, operations, threads)
+    scattered, loop = waits.scattered, fusion.emitter == "loop"
+    if scattered is None:
+        scattered = _parts_of_sectors(fusion, hero)
     missing = 0
-    if emitter != "triton" and per_block:
-        missing = max(0, LEAST_THREADS - per_block) * (threads // per_block)
+    if fusion.emitter != "triton" and fusion.per_block:
+        missing = max(0, LEAST_THREADS - fusion.per_block) * (threads // fusion.per_block)
+    apart = _apart_seconds(work.reads_apart, threads, fusion.gpu) if loop else 0.0
     fused = KernelWork(
-        kind,
-        tuple(point),
+        f"{fusion.emitter} {features.name}".strip(),
+        (*features.point, *waits.point),
         cost.read_bytes,
         cost.written_bytes,
         operations,
-        flops,
+        fusion.flops,
         threads,
-        what,
-        serial_accesses=serial,
+        features.what,
+        serial_accesses=waits.serial,
         sector_bytes=int(work.sector_bytes),
         far_sector_bytes=int(work.far_sector_bytes),
         lines=work.lines,
-        updates=updates,
+        updates=features.updates,
         missing_threads=missing,
-        chain_operations=chain,
-        chain_reads=work.longest_reads + (_terms_alone(body) if emitter == "loop" else 0.0),
+        chain_operations=waits.chain,
+        chain_reads=work.longest_reads + (_terms_alone(fusion.body) if loop else 0.0),
         scattered_bytes=int(cost.written_bytes * scattered),
-        apart_seconds=_apart_seconds(work.reads_apart, threads, gpu) if emitter == "loop" else 0.0,
-        gpu=gpu,
+        apart_seconds=apart,
+        gpu=fusion.gpu,
     )
-    if emitter not in ("loop", "input"):
-        return fused
-    return replace(fused, point=(*point, fused.beside_memory))
+    return replace(fused, point=(*fused.point, fused.beside_memory)) if fusion.by_xla else fused
+
+
+def _hero_of(fusion: Fusion) -> _Hero:
+    body = fusion.body
+    heroes = _heroes(body, fusion.module, once=fusion.by_triton)
+    opcode = next((name for name in _HEROES if name in heroes), "")
+    if not opcode:
+        opcode = next((name for name in _HEROES if f"inner {name}" in heroes), "")
+        heroes = {name.removeprefix("inner "): item for name, item in heroes.items()}
+    instruction = heroes.get(opcode)
+    in_place = opcode == "dynamic-update-slice" and bool(updated_in_place(body))
+    elements = first_array(fusion.inner.shape)[2]
+    if in_place and instruction is not None:
+        elements = first_array(body.by_name[instruction.operands[1]].shape)[2]
+    return _Hero(opcode, instruction, in_place, elements)
+
+
+def _elements_of_a_thread(fusion: Fusion, hero: _Hero) -> int:
+    if fusion.emitter == "loop":
+        if not fusion.threads:
+            return _ELEMENTS_OF_A_THREAD
+        return max(1, min(_ELEMENTS_OF_A_THREAD, round(hero.elements / fusion.threads)))
+    short = first_array(fusion.inner.shape)[0] in _SHORT_TYPES
+    return _SHORT_ELEMENTS if hero.opcode == "transpose" and short else 1
+
+
+def _of_threads(fusion: Fusion, hero: _Hero) -> ThreadWork:
+    """The work of the threads of XLA's emitters."""
+    # numpy takes longer to start than most commands that predict no time.
+    from xlapipe.time.predict.followed_threads import followed
+
+    of_row, by_input = 1.0, fusion.emitter == "input"
+    if by_input and hero.opcode == "reduce" and hero.instruction is not None and fusion.threads:
+        sums = reduced(hero.instruction, fusion.body)
+        of_row = sums.length * sums.sums / fusion.threads if sums.along == "row" else 1.0
+    return followed(
+        *(fusion.inner, fusion.body, fusion.scope, fusion.module),
+        tiled=by_input and hero.opcode != "scatter",
+        elements_of_a_thread=_elements_of_a_thread(fusion, hero),
+        elements_of_a_row=of_row,
+        gpu=fusion.gpu,
+    )
+
+
+def _assumed_threads(fusion: Fusion, hero: _Hero, work: ThreadWork) -> int:
+    """Threads of a launch whose number is unknown."""
+    if hero.in_place:
+        return fusion.cost.written_bytes // 4
+    return int(work.elements) // _ELEMENTS_OF_A_THREAD
+
+
+def _parts_of_sectors(fusion: Fusion, hero: _Hero) -> float:
+    if fusion.emitter != "loop" or hero.in_place:
+        return 0.0
+    unrolled = _elements_of_a_thread(fusion, hero)
+    return _parts_of_a_sector(fusion.inner.shape, unrolled, fusion.threads, fusion.gpu)
+
+
+def _features_of(fusion: Fusion, hero: _Hero, point: list[float], threads: int) -> _Features:
+    """The features of a fusion, by its hero.
+
+    Args:
+      point: coordinates that every fusion has.
+      threads: of its launch, also if they are assumed.
+    """
+    opcode, instruction = hero.opcode, hero.instruction
+    if instruction is not None and opcode == "reduce":
+        return _of_sums(fusion, instruction, point)
+    if instruction is not None and opcode in opcodes.INDEXED:
+        return _of_rows(fusion, instruction, point, threads)
+    if instruction is not None and opcode == "sort":
+        point, operations = sort_steps(instruction, fusion.inner.shape)
+        arrays, elements = fusion.inner.shape.arrays, first_array(fusion.inner.shape)[2]
+        return _Features(
+            "sort", point, f"{len(arrays)} arrays of {elements:,} elements", operations
+        )
+    if opcode == "transpose" and fusion.by_triton:
+        tile = fusion_tile(fusion.inner, fusion.body, 1)
+        held = [float(tile.misalignment), log(tile.operations_of_a_thread)]
+        return _Features("transpose", [*point, *held])
+    if hero.in_place:
+        return _Features("update", point)
+    if opcode in opcodes.JOINS or opcode == "dynamic-update-slice":
+        return _Features("joining", point)
+    return _Features("" if opcode in ("dynamic-slice", "reverse") else opcode, point)
+
+
+def _of_sums(fusion: Fusion, reduce: Instruction, point: list[float]) -> _Features:
+    sums = reduced(reduce, fusion.body)
+    along, length = sums.along, sums.length
+    point = [*point, 0.7 * log(length), 0.5 * log(sums.kept), 0.5 * log(fusion.per_block)]
+    what = f"{along} reduction of {length:,} elements each"
+    if fusion.by_triton:
+        tile = fusion_tile(fusion.inner, fusion.body, length)
+        if along == "row":
+            held = (tile.separate, tile.operations_of_a_thread, tile.unaligned_rows)
+            point += [log(number) for number in held]
+            pieces, rows = tile.pieces, tile.rows_of_a_piece
+            what += f", {pieces:,} separate pieces of {rows:,} rows in a tile"
+        point += [4 * log(tile.sums), float(tile.misalignment)]
+        what += f", {tile.sums:,} of them one after another" if tile.sums > 1 else ""
+    return _Features(f"{along} reduction", point, what, sums=sums)
+
+
+def _of_rows(fusion: Fusion, indexed: Instruction, point: list[float], threads: int) -> _Features:
+    """The features of a gather or scatter."""
+    from xlapipe.time.predict.scatter_work import rows_of, updates_of
+
+    body, name = fusion.body, indexed.opcode
+    row, table, moved = rows_of(indexed, body)
+    place = [log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
+    what = f"rows of {row:,} elements in an array of {table:,} B"
+    updates: Updates | None = None
+    if name == "scatter":
+        count = first_array(body.by_name[indexed.operands[-1]].shape)[2]
+        within = (fusion.inner, body, fusion.scope, fusion.module)
+        updates = updates_of(indexed, *within, threads, fusion.gpu)
+        name = TRIED_SCATTER if updates.tried else name
+        cost = fusion.cost
+        touched = cost.read_bytes + cost.written_bytes
+        point = [log(count), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
+        if updates.most_seconds < inf:
+            what += ", at indices that follow from positions"
+    return _Features(name, [*point, *place], what, updates=updates)
+
+
+def _waits_of(
+    fusion: Fusion, features: _Features, work: ThreadWork, operations: float, threads: int
+) -> _Waits:
+    """What each thread does in dependent succession.
+
+    Args:
+      threads: of its launch, also if they are assumed.
+    """
+    inner, sums, each = fusion.inner, features.sums, work.elements / max(threads, 1)
+    if fusion.emitter == "loop":
+        chain = work.longest_operations
+        not_unrolled = chain + work.longest_reads > _NOT_UNROLLED
+        if sums is None or not not_unrolled or sums.length < _LEAST_TERMS:
+            return _Waits(chain)
+        accesses = sums.length * _ACCESSES_OF_A_TERM + work.longest_reads * _ACCESSES_OF_A_READ
+        return _Waits(chain, accesses)
+    chain = operations / max(threads, 1)
+    if fusion.emitter != "input" or sums is None:
+        return _Waits(chain)
+    if sums.along == "row":
+        if not writes_elements(inner, sums):
+            return _Waits(chain)
+        return _Waits(chain * CHAIN_OF_WRITTEN, each * ACCESSES_OF_WRITTEN)
+    columns = column_tile(sums, threads, fusion.per_block)
+    accesses = columns.accesses(len(inner.shape.arrays), len(inner.operands))
+    return _Waits(
+        chain * (columns.elements / columns.elements_of_all),
+        max(each, columns.elements) * accesses,
+        columns.parts_of_a_sector(inner, fusion.body, sums, threads, fusion.per_block),
+        (float(columns.whole), 0.5 * log(columns.vector)),
+    )
 
 
 def _apart_seconds(reads: float, threads: int, gpu: Gpu) -> float:

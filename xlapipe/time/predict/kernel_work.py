@@ -17,7 +17,7 @@ from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
-from xlapipe.time.predict.fusion_work import fusion_work
+from xlapipe.time.predict.fusion_work import Fusion, fusion_work
 from xlapipe.time.predict.gpu import HOPPER, Gpu
 from xlapipe.time.predict.library_work import call_of, features_of_call
 from xlapipe.time.predict.pallas_work import UNCOUNTED, counted_work, uncounted_work
@@ -93,7 +93,8 @@ def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> Kern
             target = called.custom_call_target or cost.kind
             cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
             return _other(called, body, cost, threads, thunk, gpu)
-        return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block, gpu)
+        within = (inner, body, site.scope, module)
+        return fusion_work(Fusion(*within, cost, flops, threads, per_block, gpu))
     if flops and inner.kernel_name is None:
         return library_product(inner, site.scope, cost, flops, gpu)
     return _other(inner, site.scope, cost, threads, thunk, gpu)
