@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -62,7 +62,8 @@ class TracedCall:
         fixed = stated_in_shardings(self.lowering.traced)
         unplaced = self._unplaced()
         trees = tuple(self._tree_changes(carry)) if self._has_users_trees else ()
-        settles, refused = self._next_call(carry, trace) if self._has_users_trees else (None, "")
+        changes = self._has_users_trees and (trees or self._types_change(carry))
+        settles, refused = self._next_call(carry, trace) if changes else (None, "")
         return CallFacts(
             carried=carry,
             trees=trees,
@@ -182,6 +183,16 @@ class TracedCall:
                 two = _node_at(returned, "out", output)
                 yield from _changes(argument, one, output, two)
 
+    def _types_change(self, carry: Mapping[str, str]) -> bool:
+        """Whether a leaf that comes back has another type."""
+        for argument, output in carry.items():
+            outputs = leaves_below(output, self._outputs)
+            for rest, leaf in leaves_below(argument, self._inputs).items():
+                other = outputs.get(rest)
+                if other is not None and replace(other, path=leaf.path) != leaf:
+                    return True
+        return False
+
     def _next_call(
         self, carry: Mapping[str, str], trace: Callable[[Any, Any], RecordedLowering]
     ) -> tuple[bool | None, str]:
@@ -272,6 +283,8 @@ def _is_default(layout: Any) -> bool:
 
 def _node_at(tree: Any, root: str, prefix: str) -> Any:
     """The part of a tree at a path; raises LookupError without it."""
+    if prefix == root:
+        return tree
     for path, _ in tree_flatten_with_path(tree, is_leaf=lambda node: node is None)[0]:
         for length in range(len(path) + 1):
             if f"{root}{keystr(path[:length])}" == prefix:
@@ -281,6 +294,9 @@ def _node_at(tree: Any, root: str, prefix: str) -> Any:
 
 def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeChange]:
     """Leaves that only one of two trees has, or else the first node that differs."""
+    trees: tuple[Any, Any] = jax.tree.structure(one), jax.tree.structure(two)
+    if trees[0] == trees[1]:
+        return
     was, becomes = _leaves(one), _leaves(two)
     differing = [rest for rest in {**was, **becomes} if was.get(rest) != becomes.get(rest)]
     if not was.keys() & becomes.keys():
@@ -288,8 +304,7 @@ def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeCha
     for rest in differing:
         texts = (leaves.get(rest, "nothing") for leaves in (was, becomes))
         yield TreeChange(f"{argument}{rest}", f"{output}{rest}", *texts)
-    trees: tuple[Any, Any] = jax.tree.structure(one), jax.tree.structure(two)
-    if not differing and trees[0] != trees[1]:
+    if not differing:
         yield TreeChange(argument, output, *_first_difference(*trees))
 
 

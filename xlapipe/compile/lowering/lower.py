@@ -227,6 +227,8 @@ def _lower(
     )
     call = TracedCall(workload, step, arguments, lowering, len(client.devices()) > 1)
     facts = call.facts(lambda args, kwargs: trace(args, kwargs)[0])
+    if not workload.calls:
+        return replace(program, dropped_updates=dropped, call=facts)
     calls = [
         signature_of(given, abstract(given), several=call.several)
         for given in (workload, *(replace(workload, args=args) for args in workload.calls))
