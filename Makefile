@@ -1,7 +1,7 @@
 # `make help` lists the targets. Everything runs in .venv, which is made when it is needed.
 #
 #   make test PYTHON=python3.13     another Python, from 3.12 on
-#   make test JAX=0.12.0.1          another jax of those in requirements/
+#   make test JAX=0.11.2            another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'
 #   make dump WORKLOADS=qwen3-step  only these, for every GPU that they were tuned on
@@ -50,9 +50,9 @@ help: ## this list
 setup: ## make .venv with the pinned requirements (the others do it as needed)
 	@$(setup)
 
-dump: setup ## compile Qwen, and a workload of each other family, for the H200 into hlo_dumps/
+dump: setup ## compile Qwen, and a workload of each other family, into hlo_dumps/
 	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(families)) --gemm cublas --gemm triton
-	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(tuned)) --locked $(if $(WORKLOADS),,--target h200)
+	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(tuned)) --locked
 
 dump-all: WORKLOADS := --all
 dump-all: dump ## compile every workload, for every GPU that it was tuned on

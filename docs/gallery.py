@@ -19,27 +19,27 @@ from xlapipe.report.sections.two_dumps import compare_dumps
 _REPORTS = (
     (
         "qwen3-decode",
-        ("qwen3-decode/h200-auto-tuned-jax0.11.2",),
+        ("qwen3-decode/h100_sxm-auto-tuned-jax0.12.0.1",),
         "one token of Qwen3 for a batch of sequences; the caches are updated in place",
     ),
     (
         "qwen3-train",
-        ("qwen3-train/h200-1x8-cublas-jax0.11.2",),
+        ("qwen3-train/h200-1x8-cublas-jax0.12.0.1",),
         "a training step over eight GPUs: loops, collectives, optimizer state in place",
     ),
     (
         "fsdp-mlp",
-        ("fsdp-mlp/h200-1x2-auto-tuned-jax0.11.2",),
+        ("fsdp-mlp/h100_sxm-1x2-auto-tuned-jax0.12.0.1",),
         "fully sharded training on two GPUs; weights are gathered while products run",
     ),
     (
         "float8-linear-step",
-        ("float8-linear-step/h200-auto-tuned-jax0.11.2",),
+        ("float8-linear-step/h100_sxm-auto-tuned-jax0.12.0.1",),
         "a float8 linear layer with delayed scaling",
     ),
     (
         "donation",
-        ("qwen3-step/h200-cublas-jax0.11.2", "qwen3-step-donated/h200-cublas-jax0.11.2"),
+        ("qwen3-step/h200-cublas-jax0.12.0.1", "qwen3-step-donated/h200-cublas-jax0.12.0.1"),
         "a comparison: the same step without and with a donated cache",
     ),
 )

@@ -34,9 +34,8 @@ TORCH_TWINS = frozenset({"torch-block", "torch-mlp", "torch-resnet18"})
 # One compile of theirs takes about 90 s of CPU.
 RESNETS = frozenset({"resnet50-backward", "resnet50-forward", "resnet50-train"})
 
-# No golden of a device as they are registered: qwen3-train takes eight GPUs, and was tuned on four;
-# qwen3-generate-persistent has nothing to tune, since kernels compute every product.
-NEVER_TUNED = TORCH_TWINS | {"qwen3-train"}
+# Has no golden of a device as it is registered: it takes eight GPUs, and was tuned on four.
+NEVER_TUNED = {"qwen3-train"}
 
 Compile = Callable[[str, str], WrittenDump]
 
@@ -96,9 +95,9 @@ def seeds() -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile:
-    """Compiles a workload for the H200 under a GEMM policy, once per test process.
+    """Compiles a workload under a GEMM policy, once per test process: for the H200.
 
-    The policy `tuned` is `auto` with the autotune lock that lies beside the device's golden.
+    The policy `tuned` is `auto` with the autotune lock beside the device's golden, for the H100.
     """
     out = tmp_path_factory.mktemp("dumps")
     made: dict[tuple[str, str], WrittenDump] = {}
@@ -120,18 +119,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile
 
 
 def device_lock(goldens: Path, workload: str) -> AutotuneLock:
-    """The lock beside the golden that the H200 wrote; skips where none can be expected."""
+    """The lock beside the golden that a device wrote; skips where none can be expected."""
     jaxlib = version("jaxlib")
     folder = goldens / workload
-    found = sorted(folder.glob(f"h200-*auto-tuned-jax{jaxlib}/{LOCK}"))
+    found = sorted(folder.glob(f"h100_sxm-*auto-tuned-jax{jaxlib}/{LOCK}"))
     if not found and jaxlib != GOLDEN_JAXLIB:
         pytest.skip(
-            f"the H200's goldens were written with jaxlib {GOLDEN_JAXLIB}, this is {jaxlib}: "
+            f"devices' goldens were written with jaxlib {GOLDEN_JAXLIB}, this is {jaxlib}: "
             "plans of this version are checked against the expectations alone"
         )
-    if not found and any(folder.glob("h200-[0-9]*x[0-9]*-*")):
-        pytest.skip(
-            "no golden of this workload is of a device: "
-            "tuning it takes the number of H200s of its mesh"
-        )
-    return read_lock(found[0] if found else folder / f"h200-auto-tuned-jax{jaxlib}" / LOCK)
+    assert found, f"{folder}: no lock of an H100 for jaxlib {jaxlib}"
+    return read_lock(found[0])

@@ -23,7 +23,8 @@ def _rows() -> Iterator[tuple[str, ...]]:
     yield "version", "what is tried with it", "autotune results for predicted locks"
     yield "---", "---", "---"
     for version in pinned():
-        use = "goldens, all tests" if version == GOLDEN_JAXLIB else "expectations, contract tests"
+        is_golden = version == GOLDEN_JAXLIB
+        use = "goldens, all tests" if is_golden else f"`.ci/contract {version}` in CI"
         yield f"jax {version}", use, _results(version)
         libtpu = ROOT / f"requirements/jax-{version}-tpu.txt"
         if libtpu.exists():

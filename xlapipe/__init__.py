@@ -4,7 +4,7 @@ Programs and notebooks use the names below, and `xlapipe.expect`, the vocabulary
 everything else may change without notice. Importing this package imports no jax.
 
     plan = xlapipe.plan(step, *args, donate="cache", target="h200")  # compiles a step
-    plan = xlapipe.read("hlo_dumps/step/h200-auto-jax0.11.2")        # reads a plan that was dumped
+    plan = xlapipe.read("hlo_dumps/step/h200-auto-jax0.12.0.1")  # reads a plan that was dumped
     xlapipe.build(workload, out="built")                             # makes an executable
     outputs = xlapipe.load("built")(*args)                           # runs it on the GPU
     xlapipe.largest("step:workload", "batch", target="h200")         # chooses a size that fits

@@ -22,7 +22,7 @@ from xlapipe.dump.time_record import read_time_record
 
 ROOT = Path(__file__).parents[2]
 PREFILL = f"qwen3-prefill/h200-cublas-jax{GOLDEN_JAXLIB}"
-TIMED = f"qwen3-prefill/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+TIMED = f"qwen3-prefill/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -170,7 +170,7 @@ def test_a_click_selects_in_the_map_and_in_the_table(opened: Open, goldens: Path
 
 
 def test_the_passes_of_a_training_step_are_marked(opened: Open, goldens: Path) -> None:
-    driver = opened(goldens / f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+    driver = opened(goldens / f"qwen3-train/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     phases, drawn = in_page(
         driver,
         """

@@ -191,7 +191,7 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
         ),
         (
             ["--tuning", "{golden}", "--target", "b200"],
-            "expected target 'b200', found 'h200'",
+            "expected target 'b200', found 'h100_sxm'",
         ),
         (
             ["--tuning", "{golden}", "--gemm", "cublas"],
@@ -202,7 +202,7 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_locks_are_refused_before_compiling(
     options: list[str], expected: str, goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock = goldens / "qwen3-step" / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}" / "autotune_lock.json"
+    lock = goldens / "qwen3-step" / f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}" / "autotune_lock.json"
     refused(["dump", "qwen3-step", *(o.format(golden=lock) for o in options)], capsys, expected)
 
 
@@ -232,7 +232,7 @@ def test_a_lock_of_another_workload_is_refused(
 def test_a_lock_of_another_jaxlib_is_refused(
     goldens: Path, golden_jaxlib: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = goldens / "qwen3-step" / f"h200-auto-tuned-jax{golden_jaxlib}" / "autotune_lock.json"
+    path = goldens / "qwen3-step" / f"h100_sxm-auto-tuned-jax{golden_jaxlib}" / "autotune_lock.json"
     other = tmp_path / "lock.json"
     other.write_text(path.read_text().replace(f'"jaxlib": "{golden_jaxlib}"', '"jaxlib": "0.9"'))
     refused(["dump", "qwen3-step", "--tuning", str(other)], capsys, "found '0.9'")

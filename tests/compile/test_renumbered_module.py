@@ -18,7 +18,7 @@ from xlapipe.registry import find_workload
 
 pytestmark = pytest.mark.jax
 
-OTHER = f"float8-linear-forward/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+OTHER = f"float8-linear-forward/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 
 
 @pytest.mark.exhaustive

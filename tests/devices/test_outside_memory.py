@@ -49,9 +49,13 @@ RUNS = Path(__file__).resolve().parents[1] / "gpu/h200_many_runs.json"
 @pytest.mark.parametrize(
     ("run", "dump", "devices"),
     [
-        ("fsdp-mlp 1x2", f"fsdp-mlp/h200-1x2-auto-tuned-jax{GOLDEN_JAXLIB}", 2),
-        ("fsdp-mlp 1x4", f"fsdp-mlp/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}", 4),
-        ("fsdp-mlp-reference 1x2", f"fsdp-mlp-reference/h200-1x2-auto-tuned-jax{GOLDEN_JAXLIB}", 2),
+        ("fsdp-mlp 1x2", f"fsdp-mlp/h100_sxm-1x2-auto-tuned-jax{GOLDEN_JAXLIB}", 2),
+        ("fsdp-mlp 1x4", f"fsdp-mlp/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}", 4),
+        (
+            "fsdp-mlp-reference 1x2",
+            f"fsdp-mlp-reference/h100_sxm-1x2-auto-tuned-jax{GOLDEN_JAXLIB}",
+            2,
+        ),
     ],
 )
 def test_what_runs_on_several_gpus_took_is_what_is_stated(

@@ -136,7 +136,7 @@ def test_options_of_gpus_are_refused(options: dict[str, object], message: str) -
 
 
 def test_an_autotune_lock_is_refused() -> None:
-    (lock,) = (ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_lock.json")
+    (lock,) = (ROOT / "hlo_dumps/qwen3-decode").glob("h100_sxm-auto-tuned-*/autotune_lock.json")
     with pytest.raises(XlapipeError, match="TPU, whose plans need no autotune results; fix: leave"):
         jobs_of([REFERENCE], CompileSettings(target="v6e", tuning=lock))
 
@@ -187,7 +187,7 @@ def test_libtpu_gets_the_number_of_slices() -> None:
     }
 
 
-LOCK = next((ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_lock.json"))
+LOCK = next((ROOT / "hlo_dumps/qwen3-decode").glob("h100_sxm-auto-tuned-*/autotune_lock.json"))
 
 
 @pytest.mark.parametrize(

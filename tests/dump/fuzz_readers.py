@@ -108,7 +108,7 @@ def call(function: Callable[[Path], Any]) -> Callable[[Path, Path], int]:
     return run
 
 
-SPECTRAL = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+SPECTRAL = ROOT / f"hlo_dumps/spectral-diffusion/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 STEP = DATA / "jaxlib-0.12.0.1/step"
 CALIBRATION = min((ROOT / "xlapipe/time/predict/calibrations").iterdir())
 PYPROJECT = '[tool.xlapipe.workloads]\nstep = "module:function"\nother = "a.b:c(layers=3)"\n'

@@ -14,7 +14,7 @@ from tests.dump.fuzz_readers import renew_digests
 from tests.shared.dumps import ROOT
 from xlapipe.cli import main
 
-DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 Change = Callable[[dict[str, Any]], object]
 
 

@@ -17,7 +17,7 @@ from xlapipe.cli import main
 from xlapipe.errors import XlapipeError
 from xlapipe.time.predict.calibration import parse_calibration
 
-DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+DUMP = ROOT / f"hlo_dumps/spectral-diffusion/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 CALIBRATIONS = ROOT / "xlapipe/time/predict/calibrations"
 FILES = ("manifest.json", "time_record.json")
 COMMANDS = (("show", "--time"), ("show", "--json"), ("check",), ("report", "--text"))

@@ -26,7 +26,7 @@ from xlapipe.report.timed_kernels import timed_kernels
 
 # Of jax 0.11.2 on an H200: two products, a convolution, and a row times a matrix.
 LOGS = DATA / "tuning" / "tuning_logs.textproto.gz"
-GOLDEN = Path(__file__).parents[2] / f"hlo_dumps/qwen3-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+GOLDEN = Path(__file__).parents[2] / f"hlo_dumps/qwen3-step/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 TRITON = """
         triton {
           block_m: 128
@@ -160,7 +160,7 @@ def test_times_of_the_tuner_predict_kernels_without_a_record(tmp_path: Path) -> 
     (folder / TUNING_TIMES).write_bytes(tuning_times_to_bytes(tuple(kept)))
 
     def predicted() -> dict[str, tuple[float, str]]:
-        times = timed_kernels(folder, "NVIDIA H200")
+        times = timed_kernels(folder, "NVIDIA H100 80GB HBM3")
         prediction = replace(open_path(folder), timed=times).prediction
         assert prediction is not None
         return {item.name: (item.seconds, item.launch.basis) for item in prediction.kernels}

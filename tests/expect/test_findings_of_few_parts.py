@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB
 from tests.expect.findings_program import (
     ALIVE,
     MEMORY,
@@ -182,9 +183,9 @@ def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
 
 
 def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
-    program = open_path(goldens / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
+    program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
     finding = StepTimeAtMost(0.0).check(program)
-    assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H200", finding.measured)
+    assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H100 80GB HBM3", finding.measured)
     (violation,) = finding.violations
     assert violation.expected == "at most 0.0 µs"
     assert re.fullmatch(r"most in [\w.]+, \d+\.\d µs", violation.where)

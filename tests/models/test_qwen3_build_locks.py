@@ -22,7 +22,7 @@ PROGRAMS = {
 
 def lock_of(workload: str, folder: Path) -> Path:
     """A lock for `workload`; its results are another workload's and are not used."""
-    (golden,) = (GOLDENS / "qwen3-decode").glob(f"h200-auto-tuned-*/{LOCK}")
+    (golden,) = (GOLDENS / "qwen3-decode").glob(f"h100_sxm-auto-tuned-*/{LOCK}")
     path = folder / f"{workload}.json"
     path.write_bytes(replace(read_lock(golden), workload=workload).to_bytes())
     return path

@@ -67,7 +67,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
 # One device and several, tuned and not, donated and not; and XLA's own files of an old version.
 DUMPS = (
-    GOLDENS / f"float8-linear-step/h200-auto-tuned-jax{GOLDEN_JAXLIB}",
+    GOLDENS / f"float8-linear-step/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}",
     GOLDENS / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}",
     GOLDENS / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
     ROOT / "tests/data/host_memory",

@@ -18,7 +18,7 @@ GOLDENS = ROOT / "hlo_dumps"
 @pytest.fixture(
     scope="module",
     params=[
-        f"qwen3-train/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
+        f"qwen3-train/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
         f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}",
     ],
 )

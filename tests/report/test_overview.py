@@ -21,7 +21,7 @@ from xlapipe.report.overview.source_text import SourceTexts
 
 GOLDENS = ROOT / "hlo_dumps"
 DUMPS = [
-    GOLDENS / "qwen3-train" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
+    GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
     GOLDENS / "resnet50-train" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
     GOLDENS / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
     GOLDENS / "fsdp-mlp" / f"h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
@@ -96,7 +96,7 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
 
 def test_a_lower_bound_is_no_time_of_a_step() -> None:
     """Collectives among four GPUs whose links are unknown."""
-    path = GOLDENS / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
+    path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
     opened = replace(open_path(path), target="a6000")
     lines = [line.plain for line in overview_lines(Overview(opened), "DIR", width=80)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
@@ -104,7 +104,7 @@ def test_a_lower_bound_is_no_time_of_a_step() -> None:
 
 
 def test_the_network_is_stated_with_the_time() -> None:
-    path = GOLDENS / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
+    path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
     lines = [line.plain for line in overview_lines(Overview(open_path(path)), "DIR", width=200)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert time.endswith("network hgx-400g (assumed)")
@@ -124,7 +124,7 @@ def test_the_workspace_of_a_call_with_fused_slices_is_one() -> None:
 
 def test_a_copy_is_for_what_its_operand_is_for() -> None:
     overview = Overview(
-        open_path(GOLDENS / "qwen3-train" / f"h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+        open_path(GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     )
     rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:66")]
     assert Purpose.SAVED in {row.purpose for row in rows}

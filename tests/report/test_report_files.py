@@ -145,8 +145,8 @@ def test_xprof_folder(goldens: Path, tmp_path: Path) -> None:
     assert main(["report", *paths, "--xprof", str(tmp_path)]) == 0
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert found == {
-        "plugins/profile/qwen3-decode-h200-cublas-jax0_11_2/jit_decode.hlo_proto.pb",
-        "plugins/profile/qwen3-decode-h200-cublas-jax0_11_2/xlapipe.xplane.pb",
+        "plugins/profile/qwen3-decode-h200-cublas-jax0_12_0_1/jit_decode.hlo_proto.pb",
+        "plugins/profile/qwen3-decode-h200-cublas-jax0_12_0_1/xlapipe.xplane.pb",
         "plugins/profile/step/jit_step.hlo_proto.pb",
         "plugins/profile/step/xlapipe.xplane.pb",
     }

@@ -47,7 +47,7 @@ def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
 @pytest.mark.parametrize(
     "pattern",
     [
-        "[!r]*/h200-*tuned-jax*",  # without the ResNets, whose pages are large
+        "[!r]*/h100_sxm-*tuned-jax*",  # without the ResNets, whose pages are large
         pytest.param("*/*", marks=pytest.mark.exhaustive),
     ],
 )
@@ -84,7 +84,7 @@ def test_the_displayed_figures_are_exact(goldens: Path) -> None:
         assert f"{totals[name]:,} B" in page.text, name
 
 
-TRAINING = "resnet50-train/h200-auto-tuned-jax0.11.2"
+TRAINING = f"resnet50-train/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 
 
 def test_the_head_has_the_figures_of_show(

@@ -17,7 +17,7 @@ from xlapipe.time.profiles.measured import Measured, MeasuredKernel
 
 GOLDEN = (
     Path(__file__).resolve().parents[2]
-    / f"hlo_dumps/spectral-diffusion/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    / f"hlo_dumps/spectral-diffusion/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 )
 KERNELS = ("gemm_fusion_dot", "loop_convert_fusion", "gemm_fusion_dot_general.3")
 
@@ -42,7 +42,7 @@ def record(*names: str) -> TimeRecord:
             busy_seconds=12e-6,
             steps=10,
         ),
-        provenance={"device": "NVIDIA H200"},
+        provenance={"device": "NVIDIA H100 80GB HBM3"},
     )
 
 
@@ -73,7 +73,7 @@ def test_measured_times_are_shown_beside_the_floor(
     write_time_record(dump, record(*KERNELS))
     assert main(["show", str(dump), "--time"]) == 0
     text = capsys.readouterr().out
-    assert "measured 12.0 µs in kernels, 30.0 µs per call on NVIDIA H200" in text
+    assert "measured 12.0 µs in kernels, 30.0 µs per call on NVIDIA H100 80GB HBM3" in text
     assert "33.3%" in text
 
 
@@ -112,14 +112,14 @@ def test_text_states_how_much_of_the_floor_assumes_that_kernels_read_operands_wh
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = GOLDEN.parent.parent / "qwen3-prompts-hopper"
-    (hopper,) = folder.glob("h200-auto-tuned-*")
+    (hopper,) = folder.glob("h100_sxm-auto-tuned-*")
     assert main(["show", str(hopper), "--time"]) == 0
     text = capsys.readouterr().out
     assert "of the floor assume that" in text
     assert "whose code is unknown read their operands whole" in text
     # The code of a kernel through Triton says what it reads.
     persistent = GOLDEN.parent.parent / "qwen3-generate-persistent"
-    for dump in (GOLDEN, *persistent.glob("h200-auto-tuned-*")):
+    for dump in (GOLDEN, *persistent.glob("h100_sxm-auto-tuned-*")):
         assert main(["show", str(dump), "--time"]) == 0
         assert "of the floor assume" not in capsys.readouterr().out
 

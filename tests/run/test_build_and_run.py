@@ -267,7 +267,7 @@ def test_a_run_is_compared_with_a_record(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    golden = goldens / f"qwen3-decode/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+    golden = goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     before = read_time_record(golden)
     assert before is not None
     kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.measured.kernels)

@@ -9,7 +9,9 @@ from xlapipe.dump.readers import read_path
 from xlapipe.plans.kept_values import kept_values
 from xlapipe.search.choosing.at_peak import held_at_peak
 
-DUMP = Path(__file__).parents[2] / f"hlo_dumps/resnet50-train/h200-auto-tuned-jax{GOLDEN_JAXLIB}"
+DUMP = (
+    Path(__file__).parents[2] / f"hlo_dumps/resnet50-train/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
+)
 
 
 def test_what_no_value_of_the_forward_pass_accounts_for_is_in_another_form() -> None:

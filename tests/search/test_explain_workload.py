@@ -136,7 +136,17 @@ def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "name"), [("joined_fills", "copy_fusion"), ("joined_siblings", "multi_output_fusion")]
+    ("step", "name"),
+    [
+        pytest.param(
+            *("joined_fills", "copy_fusion"),
+            marks=pytest.mark.skipif(
+                jax.__version_info__ >= (0, 12),
+                reason="XLA makes each before its loop from 0.12 on",
+            ),
+        ),
+        ("joined_siblings", "multi_output_fusion"),
+    ],
 )
 def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
     step: str, name: str, monkeypatch: pytest.MonkeyPatch

@@ -70,14 +70,6 @@ def test_other_types_and_unaligned_rows_are_not_of_the_table(product: Product) -
     assert product_seconds(product, device) is None
 
 
-def test_int8_of_an_a100_says_nothing_about_a_b200() -> None:
-    product = Product(1, 1024, 4096, 4096, "s8")
-    for target, known in (("a100_pcie_80", True), ("t4", True), ("b200", False), ("b300", False)):
-        device = device_of_target(target)
-        assert device is not None
-        assert (product_seconds(product, device) is not None) == known
-
-
 def predicted(target: str, m: int, n: int, k: int, element: str = "bf16") -> Prediction:
     text = (
         "HloModule step, is_scheduled=true\n"

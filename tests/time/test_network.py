@@ -219,7 +219,7 @@ def test_a_network_with_other_links_replaces_those_of_the_gpu() -> None:
 
 
 def test_a_finding_about_time_states_the_network() -> None:
-    opened = open_path(ROOT / f"hlo_dumps/fsdp-mlp/h200-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+    opened = open_path(ROOT / f"hlo_dumps/fsdp-mlp/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     finding = StepTimeAtMost(seconds=1.0).check(opened.program)
     assert finding.holds
     assert finding.measured.endswith("network hgx-400g (assumed)")

@@ -60,7 +60,7 @@ def predicted(job: Job) -> CompiledDump:
 def test_the_plan_of_a_program_whose_lock_is_left_out_has_the_devices_bytes(
     predicted: CompiledDump, goldens: Path
 ) -> None:
-    golden = open_dump(goldens / WORKLOAD / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    golden = open_dump(goldens / WORKLOAD / f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     assert predicted.dump.plan.totals == golden.plan.totals
     backends = [gemm.backend for gemm in golden.plan.gemms]
     assert [gemm.backend for gemm in predicted.dump.plan.gemms] == backends

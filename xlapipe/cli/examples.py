@@ -65,7 +65,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
         ("xlapipe show DIR --time --calibration gpu.json", "predict with it"),
     ),
     "show": (
-        ("xlapipe show hlo_dumps/step/h200-auto-jax0.11.2", "one screen"),
+        ("xlapipe show hlo_dumps/step/h200-auto-jax0.12.0.1", "one screen"),
         ("xlapipe show DIR gpt.py:63 fusion.12", "all about a line and a value"),
     ),
     "explain": (

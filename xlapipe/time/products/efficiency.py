@@ -30,8 +30,6 @@ _ALIGNED_BYTES = 16
 # Added to the deviation for another GPU's curve. H100 and H200, and B200 and GB200, have nine of
 # ten products of each other within 19 %; of other generations within 20 to 70 %.
 _GENERATION_SPREAD, _OTHER_SPREAD = 0.1, 0.25
-# Farther compute capabilities have other tensor cores: int8 was measured on A100 alone.
-_FARTHEST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def product_of(gemm: Gemm, flops: int) -> Product | None:
 
 
 def product_seconds(product: Product, device: Device) -> ProductSeconds | None:
-    """The time of a product on a GPU; None if no near GPU's products of its type were measured.
+    """The time of a product on a GPU; None if no GPU's products of its type were measured.
 
     Rows that do not start at multiples of 16 bytes were not measured either.
     """
@@ -181,8 +179,6 @@ def product_seconds(product: Product, device: Device) -> ProductSeconds | None:
     if product.k * bits % (8 * _ALIGNED_BYTES):
         return None
     gpu = _reference(device, measured)
-    if abs(_capability(gpu) - _capability(device.row)) > _FARTHEST:
-        return None
     rows, columns = product.m, product.n
     if columns < 2 ** table.n[0] <= rows:
         rows, columns = columns, rows  # of the transposed product
