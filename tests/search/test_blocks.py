@@ -20,7 +20,7 @@ from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import BLOCK, Place, chosen_values, places_of, presets
 from xlapipe.search.choosing.search import keep_within
 
-SOURCE = Path(block_steps.__file__).read_text(encoding="utf-8")
+STEPS = Path(block_steps.__file__).parent
 CHOSEN, OTHERS = (4, 8), ((2, 16), (6, 4), (3, 32))
 # On the CPU they let the additions of a sum depend on what is around it.
 REORDERING_PASSES = "fusion,dot-library-rewriter,algsimp"
@@ -33,6 +33,7 @@ FOUND = {
     "nnx U-Net": "5 × NnxBlock",
     "linen ViT": "4 × LinenBlock",
     "linen ResNet": "3 × ResidualBlock",
+    "equinox transformer": "4 × Block",
 }
 
 
@@ -42,7 +43,14 @@ def undo() -> Iterator[None]:
     stop()
 
 
-def loaded(folder: Path, source: str = SOURCE) -> ModuleType:
+def source_of(name: str) -> str:
+    if name.startswith("equinox"):
+        pytest.importorskip("equinox", reason="equinox is not installed")
+        return (STEPS / "equinox_block_steps.py").read_text(encoding="utf-8")
+    return (STEPS / "block_steps.py").read_text(encoding="utf-8")
+
+
+def loaded(folder: Path, source: str) -> ModuleType:
     """A module of the steps, imported again."""
     folder.mkdir(exist_ok=True)
     path = folder / "own_steps.py"
@@ -63,16 +71,16 @@ def lowered(module: ModuleType, name: str, size: tuple[int, int] = CHOSEN) -> An
 def places(folder: Path, name: str) -> tuple[Place, ...]:
     record = folder / "graph.json"
     rematerialise_as_chosen(record=str(record))
-    lowered(loaded(folder), name)
+    lowered(loaded(folder, source_of(name)), name)
     stop()
     graph = forward_graph_at(record)
     assert blocks_text(graph.repeated) == FOUND[name]
     return places_of(graph)
 
 
-def pasted(change: Change) -> str:
+def pasted(source: str, change: Change) -> str:
     """The source with the printed code, and the printed decorators on the lines before others."""
-    lines = SOURCE.splitlines(keepends=True)
+    lines = source.splitlines(keepends=True)
     for text in reversed(change.code.splitlines()):
         if text.startswith("# ") and ": write @" in text:
             number = int(text.partition(":")[2].partition(":")[0])
@@ -95,23 +103,25 @@ def outputs(module: ModuleType, name: str) -> list[np.ndarray[Any, Any]]:
 def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
     name: str, tmp_path: Path
 ) -> None:
+    source = source_of(name)
     first, *parts = places(tmp_path, name)
     assert first.kind == BLOCK
     changes = [*presets(first), *(change for part in parts for change in presets(part))]
-    written = lowered(loaded(tmp_path), name).as_text()
+    written = lowered(loaded(tmp_path, source), name).as_text()
     for number, change in enumerate(changes):
-        by_hand = lowered(loaded(tmp_path / f"{number}", pasted(change)), name).as_text()
+        by_hand = lowered(loaded(tmp_path / f"{number}", pasted(source, change)), name).as_text()
         rematerialise_as_chosen(**change.arguments["rematerialise"])
-        assert lowered(loaded(tmp_path), name).as_text() == by_hand != written, change.text
+        assert lowered(loaded(tmp_path, source), name).as_text() == by_hand != written, change.text
         stop()
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_recomputed_blocks_give_the_same_bits(name: str, tmp_path: Path) -> None:
     change = next(presets(places(tmp_path, name)[0]))
-    written = outputs(loaded(tmp_path / "written"), name)
+    source = source_of(name)
+    written = outputs(loaded(tmp_path / "written", source), name)
     for ours, theirs in zip(
-        written, outputs(loaded(tmp_path / "changed", pasted(change)), name), strict=True
+        written, outputs(loaded(tmp_path / "changed", pasted(source, change)), name), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert max(np.abs(leaf).max() for leaf in written) > 0
@@ -124,7 +134,7 @@ def test_a_searched_policy_keeps_the_same_values_of_blocks_at_other_sizes(
     place = places(tmp_path, name)[0]
     kept = keep_within(place.values, place.saved_bytes // 2, target_device("h200"))
     assert kept is not None and kept.groups
-    module = loaded(tmp_path / "changed", pasted(chosen_values(kept, place)))
+    module = loaded(tmp_path / "changed", pasted(source_of(name), chosen_values(kept, place)))
 
     def kept_at(size: tuple[int, int]) -> Counter[tuple[str, str | None]]:
         step, arguments = module.STEPS[name](*size)

@@ -10,7 +10,7 @@ import linecache
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import CodeType, FrameType
@@ -86,10 +86,9 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
             return _monitoring.DISABLE
         if not running:
             running = True
-            try:
+            with suppress(Exception):  # modules whose __init__ runs cannot be flattened
                 _record(calls, code, sys._getframe(1), counted())
-            finally:
-                running = False
+            running = False
         return None
 
     def end(code: CodeType, _: int, value: object) -> object:
@@ -97,9 +96,10 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
             return _monitoring.DISABLE
         own = calls.get(code)
         if own is not None and own.other_output is None:
-            others = (leaf for leaf in jax.tree.leaves(value) if not valid_jaxtype(leaf))
-            other = next(others, None)
-            own.other_output = None if other is None else f"{other!r:.60}"
+            with suppress(Exception):
+                others = (leaf for leaf in _leaves(value) if not valid_jaxtype(leaf))
+                other = next((leaf for leaf in others if not _is_module(leaf)), None)
+                own.other_output = None if other is None else f"{other!r:.60}"
         return None
 
     tool = next(number for number in (4, 3) if _monitoring.get_tool(number) is None)
@@ -119,7 +119,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
 def _record(calls: dict[CodeType, Calls], code: CodeType, frame: FrameType, counted: bool) -> None:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
     values = [frame.f_locals.get(name) for name in names]
-    leaves = [jax.tree.leaves(value, is_leaf=_is_module) for value in values]
+    leaves = [_leaves(value) for value in values]
     if not any(isinstance(leaf, jax.core.Tracer) for own in leaves for leaf in _inner(own)):
         return
     own_calls = calls.setdefault(code, Calls())
@@ -130,6 +130,14 @@ def _record(calls: dict[CodeType, Calls], code: CodeType, frame: FrameType, coun
         others = [leaf for leaf in own if not _is_array_or_module(leaf)]
         if others:
             own_calls.static[position].add(_passed(frame, position, own_calls.form, others))
+
+
+def _leaves(value: object) -> list[Any]:
+    """Arrays, modules and what else is in a value; jax warns of iterators that it flattens."""
+    leaves: list[Any] = jax.tree.leaves(
+        value, is_leaf=lambda own: _is_module(own) or isinstance(own, Iterator)
+    )
+    return leaves
 
 
 def _variadic(code: CodeType) -> int:
