@@ -354,6 +354,9 @@ def test_a_gpu_has_its_own_kernels_and_those_that_the_other_lends(target: str, o
     borrowed = [_hashable(kernel) for kernel in shipped.kernels if kernel.device]
     assert len(borrowed) == len(shipped.borrowed) > 100
     assert set(borrowed) <= own
+    lent = ['"lent": true' in line for line in lends.lines]
+    assert lent == sorted(lent)  # they are read without the others
+    assert sum(lent) == len(borrowed)
 
 
 def _hashable(kernel: TimedKernel) -> TimedKernel:

@@ -442,12 +442,19 @@ def _constants_of(target: str) -> Constants:
 def _shipped_lines(target: str) -> Sequence[str]:
     """Header, constants and timed kernels."""
     # A test checks each line, which takes longer than most predictions.
+    return _shipped_bytes(target).decode().splitlines()
+
+
+@cache
+def _shipped_bytes(target: str) -> bytes:
     file = resources.files("xlapipe.time.predict").joinpath("calibrations", _SHIPPED[target])
-    return file.read_text(encoding="utf-8").splitlines()
+    return file.read_bytes()
 
 
 def _lent_by(target: str) -> Iterator[str]:
-    """The kernels that a GPU lends to others, with its name."""
-    header, _, *lines = _shipped_lines(target)
-    device = f', "device": {json.dumps(json.loads(header)["device"])}}}'
-    return (line.removesuffix(_LENT) + device for line in lines if line.endswith(_LENT))
+    """The kernels that a GPU lends to others, the last ones of its file, with its name."""
+    content = _shipped_bytes(target)
+    name = json.loads(content[: content.index(b"\n")])["device"]
+    start = content.rindex(b"\n", 0, content.index(_LENT.encode())) + 1
+    device = f', "device": {json.dumps(name)}}}'
+    return (line.removesuffix(_LENT) + device for line in content[start:].decode().splitlines())
