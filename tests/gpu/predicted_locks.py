@@ -2,12 +2,10 @@
 
 No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
 
-  python -m tests.gpu.predicted_locks tables ZOOS
-      Writes `xlapipe/time/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity
-      and of the time zoo.
   python -m tests.gpu.predicted_locks goldens
-      Writes `TARGET-jaxVERSION.jsonl` there for the installed jaxlib, from goldens. What is there
-      of a calibration's probes stays: products of int8, which no golden has.
+      Writes `xlapipe/time/predicted_locks/tables/TARGET-jaxVERSION.jsonl` for the installed jaxlib,
+      from goldens. What is there of a calibration's probes stays: products of int8, which no golden
+      has. `TARGET.jsonl` is of jax 0.11.2, whose goldens are in git no longer.
   python -m tests.gpu.predicted_locks zoo ZOOS
       Writes what the table of the H200 has from the time zoo alone.
   python -m tests.gpu.predicted_locks evaluate [REGEX [ZOOS]]
@@ -19,7 +17,6 @@ ZOOS is the folder with the programs of the time zoo; `time_zoo/records/README.m
 is. Without it, `evaluate` compiles the goldens alone.
 """
 
-import gzip
 import json
 import re
 import sys
@@ -33,7 +30,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.fidelity.record import references
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.known_locks import about_lock, known_results
@@ -41,8 +37,7 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.module_text import fingerprint_text
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target import Target
-from xlapipe.devices.targets.target_config import target_attached
-from xlapipe.dump.autotune_lock import ANY_WORKLOAD, LOCK, AutotuneLock, read_lock
+from xlapipe.dump.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_packed
@@ -139,17 +134,6 @@ def make_tables_of_goldens() -> None:
         path.write_text(known.with_results(probes).lines, encoding="utf-8")
 
 
-def make_tables(zoos: Path) -> None:
-    tables = _tables_of_goldens()
-    for target, record in (("h200", "h200"), ("h100_sxm", "h100")):
-        for name, (results_text, instructions) in _of_fidelity(record):
-            _, results = results_of_lock(results_text, program=f"fidelity/{name}")
-            tables[target] = tables[target].with_results(_with_forms(results, instructions))
-    tables["h200"] = tables["h200"].with_results(_of_zoo(zoos))
-    for target, known in tables.items():
-        (TABLES / f"{target}.jsonl").write_text(known.lines, encoding="utf-8")
-
-
 def renew_zoo(zoos: Path) -> None:
     path = TABLES / "h200.jsonl"
     known = KnownResults.read(path)
@@ -190,38 +174,6 @@ def _with_forms(
     for row in results:
         if row.fingerprint in forms:
             yield replace(row, form=forms[row.fingerprint])
-
-
-def _of_fidelity(record: str) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-    """Autotune results, and tuned instructions, of the programs of a record of fidelity."""
-    path = ROOT / f"tests/gpu/fidelity/{record}.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
-    known, target = references(), target_attached(data["target_config"])
-
-    def one(item: tuple[str, Mapping[str, Any]]) -> tuple[str, tuple[str, tuple[str, ...]]] | None:
-        name, program = item
-        content = path.with_name(f"{path.stem}_results_{program['results']}.pbtxt.gz").read_bytes()
-        lock = AutotuneLock(
-            workload=ANY_WORKLOAD,
-            gemm_policy="auto",
-            target=target.name,
-            device=target.description,
-            compute_capability=target.compute_capability,
-            device_memory_bytes=target.device_memory_bytes,
-            versions=data["versions"],
-            target_config=data["target_config"],
-            results=gzip.decompress(content).decode(),
-            workspaces=program.get("workspaces", {}),
-        )
-        job = Job(reference=known[name], target=target, lock=lock, plan_only=True)
-        try:
-            return name, (lock.results, tuned_by_xla(job))
-        except XlapipeError as error:
-            print(f"{name}: {error}", flush=True)
-            return None
-
-    with ThreadPoolExecutor(2) as pool:
-        yield from filter(None, pool.map(one, data["programs"].items()))
 
 
 def zoo_plans(records: str) -> Iterator[tuple[str, Plan, str]]:
@@ -468,7 +420,7 @@ def main(command: str = "evaluate", *arguments: str) -> None:
         make_tables_of_goldens()
     else:
         (zoos,) = arguments
-        {"tables": make_tables, "zoo": renew_zoo}[command](Path(zoos).absolute())
+        {"zoo": renew_zoo}[command](Path(zoos).absolute())
 
 
 if __name__ == "__main__":
