@@ -34,10 +34,12 @@ def loss(blocks: list[Block], x: jax.Array) -> jax.Array:
 def transformer(*size: int) -> tuple[Any, tuple[Any, ...]]:
     keys = [*jax.random.split(jax.random.key(0), 4)]
     blocks = eqx.filter_eval_shape(lambda: [Block(key) for key in keys])
-    return eqx.filter_value_and_grad(loss), (
-        blocks,
-        jax.ShapeDtypeStruct((*size, WIDTH), jnp.float32),
-    )
+    x = jax.ShapeDtypeStruct((*size, WIDTH), jnp.float32)
+
+    def step(blocks: list[Block], x: jax.Array) -> Any:
+        return eqx.filter_value_and_grad(loss)(blocks, x)
+
+    return step, (blocks, x)
 
 
 STEPS: dict[str, Any] = {"equinox transformer": transformer}
