@@ -16,6 +16,7 @@ path. Either may be followed by keyword arguments for the function that makes th
 """
 
 import ast
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -127,7 +128,7 @@ def find_workload(name: str) -> WorkloadReference:
                 f"{module.removesuffix('.py')}:{attribute}"
             )
         return WorkloadReference(name, base, arguments, Path.cwd())
-    if Path(name).is_file():
+    if os.path.isfile(name):  # a long name is none, where Path.is_file raises
         return WorkloadReference(name, _OF_A_FILE, {"path": str(Path(name).absolute())})
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:

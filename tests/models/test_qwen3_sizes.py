@@ -1,7 +1,6 @@
 """The kernels of each size of Qwen3: the record of a GPU, and what is compiled without one."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,34 +105,6 @@ def test_tokens_of_the_record_differ_only_where_logits_nearly_tie(name: str, lau
             assert case["bit_equal_launches"] == launches, size
             assert case["gap_over_errors"] < 1, size
             assert case["relative_error_of_kernels"] < case["relative_error_of_xla"], size
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_documented_times_are_those_of_the_record(size: str) -> None:
-    text = (ROOT / "docs" / "qwen3.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"\| {size.upper()}, one sequence.*", text)
-    for variant in ("persistent", "plain"):
-        first, last = (_milliseconds(size, slots, variant) for slots in ENDS)
-        assert f"| {first:.3f} to {last:.3f} |" in row, variant
-
-
-def test_the_documented_times_of_batches_and_prompts_are_those_of_the_record() -> None:
-    text = (ROOT / "docs" / "qwen3.md").read_text(encoding="utf-8")
-    rows = re.findall(r"\| (4B|8B), (32 sequences|prompt)[^|]*\| ([\d.]+) \| ([^|]+) \|", text)
-    documented = {
-        (size, work, side): milliseconds
-        for size, work, *both in rows
-        for side, milliseconds in zip(("kernels", "torch"), both, strict=True)
-    }
-    timed = {
-        (
-            timing["case"][:2].upper(),
-            "32 sequences" if "batch 32" in timing["case"] else "prompt",
-            "torch" if timing["variant"].startswith("plain") else "kernels",
-        ): f"{timing['median_seconds'] * 1e3:.3f}"
-        for timing in _record("qwen3_batch_sizes.json")["timings"]
-    }
-    assert documented == timed
 
 
 def test_the_peak_of_a_large_checkpoint_is_the_planned_one() -> None:

@@ -236,7 +236,7 @@ class _Walk:
                 self._needed.update(_numbers(equation.invars, maker))
                 self._loops_of_both_passes.update(loop for loop, _ in place.loops)
             else:
-                traceback = equation.source_info.traceback
+                traceback = place.traceback
                 if place.differentiated and self._acts_outside(equation, maker):
                     effect = SideEffect(equation.primitive.name, place.line, place.loop)
                     self.effects[effect] = traceback
@@ -413,6 +413,7 @@ class _Place:
     Attributes:
       stack: name stacks of the calls around it, and its own.
       line: the user's line; that of the call around it if it has none.
+      traceback: jax's of the same equation.
       loop: line of the innermost scan that is differentiated.
       loops: number and iterations of each scan around it, the outermost first.
       devices: that compute it, each a separate value, inside of `shard_map`.
@@ -420,6 +421,7 @@ class _Place:
 
     stack: str = ""
     line: str | None = None
+    traceback: Any = None
     loop: str | None = None
     loops: tuple[tuple[int, int], ...] = ()
     devices: int = 1
@@ -445,7 +447,10 @@ class _Place:
     def inside(self, equation: Any) -> "_Place":
         """The place of an equation inside of the jaxpr that the equation at this place runs."""
         stack = f"{self.stack}/{equation.source_info.name_stack}"
-        return replace(self, stack=stack, line=user_line(equation) or self.line)
+        line = user_line(equation)
+        if line is None:
+            return replace(self, stack=stack)
+        return replace(self, stack=stack, line=line, traceback=equation.source_info.traceback)
 
 
 def _numbers(variables: Sequence[Any], maker: Mapping[Any, int]) -> Iterator[int]:

@@ -108,8 +108,9 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
         places.append(place)
         own = tuple(value for value in own if value.key not in decided)
         looped = tuple(value for value in own if value.loop is not None)
-    blocks = blocks_of(graph, own)
-    first = next((own for own in blocks if not own.looped), None)
+    # The body of a scan is a place already.
+    blocks = tuple(found for found in blocks_of(graph, own) if not found.looped)
+    first = blocks[0] if blocks else None
     in_blocks = {value.number for value in first.values} if first is not None else set()
     looped = tuple(value for value in looped if value.number not in in_blocks)
     lines = {value.loop for value in looped if value.needed}
