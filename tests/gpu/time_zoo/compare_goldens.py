@@ -49,7 +49,7 @@ def row(title: str, pairs: list[tuple[str, Opened, Opened]]) -> str:
 
 
 def main(*arguments: str) -> None:
-    h100, h200 = list(recorded("h100_sxm")), list(recorded("h200"))
+    h100 = list(recorded("h100_sxm"))
     own = shipped_calibration("h200")
     assert own is not None
     print("| programs | kernels, mean error | span, mean error |")
@@ -57,10 +57,9 @@ def main(*arguments: str) -> None:
     print(row("goldens on an H100, with its calibration", [(n, o, o) for n, o in h100]))
     scaled = [(n, replace(o, calibration=own), o) for n, o in h100]
     print(row("the same, scaled from the H200 by datasheet", scaled))
-    print(row("goldens on an H200", [(n, o, o) for n, o in h200]))
     if arguments:
         folders = {path.parent.name: path for path in Path(arguments[0]).glob("*/*")}
-        untuned = [(n, open_path(folders[n]), o) for n, o in h200 if n in folders]
+        untuned = [(n, open_path(folders[n]), o) for n, o in h100 if n in folders]
         print(row("of them untuned, compared with the tuned runs", untuned))
 
 

@@ -42,10 +42,8 @@ ZOO = {
     "batches of a perceptron, per row": ("products/mlp_", "1 4 64 2048"),
 }
 GOLDENS = (
-    ("h200", "qwen3-generate", "qwen3-generate-persistent"),
-    ("h200", "qwen3-prompts", "qwen3-prompts-hopper"),
+    ("h100_sxm", "qwen3-generate", "qwen3-generate-persistent"),
     ("h100_sxm", "qwen3-prompts", "qwen3-prompts-hopper"),
-    ("h200", "qwen3-step", "qwen3-step-donated"),
     ("h100_sxm", "qwen3-step", "qwen3-step-donated"),
 )
 
