@@ -24,7 +24,7 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.shapes import element_bits
 
-# Of every kernel of the tables, at least.
+# The least for any kernel of the tables.
 _START_SECONDS = 2e-6
 _ALIGNED_BYTES = 16
 # Added to the deviation for another GPU's curve. H100 and H200, and B200 and GB200, have nine of
