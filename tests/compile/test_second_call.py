@@ -64,7 +64,9 @@ def test_predictions_equal_what_jax_compiles(forms: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "argument", "why"),
     [
-        ("lbfgs", "state[2].info.num_linesearch_steps", Why.WEAK_TYPE),
+        pytest.param(
+            *("lbfgs", "state[2].info.num_linesearch_steps", Why.WEAK_TYPE), marks=pytest.mark.slow
+        ),
         ("mixed_adam", "state[0].mu['w']", Why.DTYPE),
         ("sgd_of_an_array", "params['w']", Why.DTYPE),
         ("train_state", "state.step", Why.PLACE),

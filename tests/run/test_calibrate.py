@@ -128,6 +128,7 @@ def calibrated(plans: dict[str, Plan]) -> Calibration:
     return parse_calibration(made.to_text(), where="made")
 
 
+@pytest.mark.slow
 def test_a_calibration_of_probes_predicts_what_they_took(tmp_path: Path) -> None:
     plans = compiled(tmp_path, "^launches/|^(elements|sums|turned|products|pallas_rows)/00$")
     made = calibrated(plans)
@@ -212,6 +213,7 @@ def test_one_program_of_a_record() -> None:
     assert kernel.name in profile.plan.module.entry_computation.by_name
 
 
+@pytest.mark.slow
 def test_a_record_has_each_equal_kernel_once(tmp_path: Path) -> None:
     plans = compiled(tmp_path, "^(chains|norms)/0[0-3]$")
     times = {name: profile(name, plan).times for name, plan in plans.items()}

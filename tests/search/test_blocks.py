@@ -115,6 +115,7 @@ def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
         stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_recomputed_blocks_give_the_same_bits(name: str, tmp_path: Path) -> None:
     change = next(presets(places(tmp_path, name)[0]))
