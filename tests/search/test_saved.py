@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from tests.folders import STEPS
@@ -64,6 +65,8 @@ def test_what_a_scan_keeps_and_a_name_that_no_value_has(scanned: Output) -> None
 
 # What the plan keeps of each layer by hand: XLA computes the rest again inside of kernels.
 WIDE, NARROW = ROWS * 4 * WIDTH * 4, ROWS * WIDTH * 4
+# XLA of jax 0.12 keeps one more number of four bytes where gradients are accumulated.
+KEPT_SINCE_0_12 = 4 if jax.__version_info__ >= (0, 12) else 0
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ WIDE, NARROW = ROWS * 4 * WIDTH * 4, ROWS * WIDTH * 4
         # Two layers of a quarter of the rows; the gradients are carried along, and not saved.
         (
             "choose_steps:named_workload(microbatches=4, offload=False)",
-            2 * (4 * WIDE + 2 * NARROW) // 4,
+            2 * (4 * WIDE + 2 * NARROW) // 4 + KEPT_SINCE_0_12,
         ),
     ],
 )
@@ -92,8 +95,7 @@ def test_show_and_saved_print_the_same_bytes(
     uses = Uses(Occupancy(program.plan), Labels(program.plan, program.arguments, program.outputs))
     peak = uses.occupancy.peak_position
     counted = [v for v in uses.occupancy.contents(peak) if uses.of(v).purpose is Purpose.SAVED]
-    assert sum(value.counted_bytes for value in counted) == saved_bytes
-    assert 0 <= saved_bytes - by_hand <= 4  # jax 0.12 keeps 4 B more
+    assert sum(value.counted_bytes for value in counted) == saved_bytes == by_hand
 
 
 def test_what_nested_scans_keep_is_alive_at_the_peak(capsys: pytest.CaptureFixture[str]) -> None:
