@@ -1,4 +1,4 @@
-"""Several processes: their numbers, how they meet, and how all end when one fails."""
+"""Several processes: their numbers, and how all end when one fails."""
 
 import json
 import os
@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
 from xlapipe.run.launch import LaunchSettings, launch
-from xlapipe.run.meet import meet
 from xlapipe.run.rendezvous import SEVERAL_GPUS, Member, member_from
 
 PYTHON = sys.executable
@@ -36,80 +35,8 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def member(process: int, count: int, port: int, wait: float = 10) -> Member:
-    address = f"127.0.0.1:{port}"
-    return Member(process=process, count=count, coordinator=address, wait_seconds=wait, token="t")
-
-
-def meet_all(members: list[Member], programs: list[str] | None = None) -> list[str | None]:
-    """The error of each process when all meet at once; None for those without one."""
-
-    def meet_one(number: int) -> str | None:
-        try:
-            meet(members[number], (programs or ["same"] * len(members))[number])
-        except TargetError as error:
-            return str(error)
-        return None
-
-    with ThreadPoolExecutor(len(members)) as pool:
-        return list(pool.map(meet_one, range(len(members))))
-
-
-def test_processes_meet_in_any_order_and_leave_the_port_free() -> None:
-    port = free_port()
-    members = [member(number, 3, port) for number in (2, 0, 1)]
-    assert meet_all(members) == [None, None, None]
-    with socket.create_server(("127.0.0.1", port)):
-        pass  # jax's coordinator listens there next
-
-
-def test_every_process_names_the_missing_one() -> None:
-    port = free_port()
-    first, second = meet_all([member(0, 3, port, 0.5), member(1, 3, port, 5)])
-    assert first is not None
-    assert second is not None
-    assert f"process 0 of 3: process 2 did not connect to 127.0.0.1:{port} within 0.5 s" in first
-    assert "process 2 is missing" in second
-
-
-def test_a_coordinator_that_does_not_listen() -> None:
-    started = time.monotonic()
-    (error,) = meet_all([member(1, 2, free_port(), 0.3)])
-    assert error is not None
-    assert "did not answer within 0.3 s" in error
-    assert "fix: check that process 0 is running" in error
-    assert time.monotonic() - started < 5
-
-
-def test_a_port_in_use() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        (error,) = meet_all([member(0, 2, port, 0.3)])
-    assert error is not None
-    assert "cannot listen" in error
-    assert "--coordinator" in error
-
-
-@pytest.mark.parametrize(
-    ("other", "program", "expected"),
-    [
-        (lambda port: member(1, 3, port, 3), "same", "process 1 expects 3"),
-        (lambda port: member(1, 2, port, 3), "another", "process 1 runs another"),
-    ],
-)
-def test_processes_with_different_counts_or_programs(
-    other: Callable[[int], Member], program: str, expected: str
-) -> None:
-    port = free_port()
-    for error in meet_all([member(0, 2, port, 3), other(port)], ["same", program]):
-        assert error is not None
-        assert expected in error
-
-
-def test_two_processes_with_the_same_number() -> None:
-    port = free_port()
-    errors = meet_all([member(0, 3, port, 3), member(1, 3, port, 3), member(1, 3, port, 3)])
-    assert "two processes have the number 1" in str(errors[0])
+def member(process: int, count: int, port: int) -> Member:
+    return Member(process=process, count=count, coordinator=f"127.0.0.1:{port}")
 
 
 def test_a_member_round_trips_through_the_environment() -> None:
@@ -119,7 +46,6 @@ def test_a_member_round_trips_through_the_environment() -> None:
         coordinator="[::1]:5000",
         local_devices=(3,),
         wait_seconds=7.5,
-        token="t",
     )
     assert member_from(original.environment()) == original
     assert original.address == ("::1", 5000)
@@ -131,7 +57,6 @@ def test_a_member_round_trips_through_the_environment() -> None:
     ("changed", "expected"),
     [
         ({"JAX_PROCESS_ID": ""}, "JAX_PROCESS_ID not set"),
-        ({"XLAPIPE_TOKEN": ""}, "XLAPIPE_TOKEN not set"),
         ({"JAX_COORDINATOR_ADDRESS": "host"}, "expected HOST:PORT"),
         ({"JAX_NUM_PROCESSES": "two"}, "expected HOST:PORT and numbers"),
         ({"JAX_PROCESS_ID": "2"}, "process 2 of 2"),
@@ -150,7 +75,6 @@ def test_an_invalid_environment(changed: dict[str, str], expected: str) -> None:
     [
         (["--host-index", "1"], "--host-index 1: expected 0 to 0"),
         (["--hosts", "2"], "fix: give the address of host 0 and a free port"),
-        (["--hosts", "2", "--coordinator", "host:1"], "fix: export XLAPIPE_TOKEN=TEXT"),
         (["--coordinator", "host"], "--coordinator host: expected HOST:PORT"),
         (["--coordinator", "host:0"], "--coordinator host:0: expected HOST:PORT"),
         (["--wait", "0"], "--wait 0: expected seconds above 0"),
@@ -171,15 +95,13 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
     assert captured.out == ""
 
 
-def test_processes_are_numbered_over_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLAPIPE_TOKEN", "known to both hosts")
+def test_processes_are_numbered_over_all_hosts() -> None:
     second_host = LaunchSettings(
         command=("true",), processes=4, hosts=2, host_index=1, coordinator="first:5000"
     )
     members = second_host.members()
     assert [member.process for member in members] == [4, 5, 6, 7]
     assert {member.count for member in members} == {8}
-    assert {member.token for member in members} == {"known to both hosts"}
     assert [member.local_devices for member in members] == [(0,), (1,), (2,), (3,)]
 
 
@@ -260,6 +182,13 @@ def test_a_failed_process_ends_the_others(ending: str, expected: str, tmp_path: 
     log = Path(str(error.value).partition("its log is ")[2].partition(";")[0])
     assert log.name == "process-1.log"
     assert log.exists()
+
+
+def test_a_process_that_jax_aborts_for_another_host(tmp_path: Path) -> None:
+    alone = launch_of(tmp_path, "os.abort()", processes=1)
+    of_two = replace(alone, hosts=2, coordinator="127.0.0.1:5000")
+    with pytest.raises(TargetError, match=r"process 0 of 2 .* on each of the 2 hosts"):
+        launch(of_two)
 
 
 def test_the_first_process_prints_its_own_error(

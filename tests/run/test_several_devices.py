@@ -7,6 +7,7 @@ devices, and attached GPUs are simulated.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.folders import STEPS
+from tests.run.test_launch import free_port
 from xlapipe.cli import main
 from xlapipe.compile.doctor import Check
 from xlapipe.dump.dump import open_dump, read_manifest
@@ -107,6 +109,37 @@ def test_the_launcher_reports_a_failed_process_and_ends_the_other(
     assert "process 1 of 2 ended with exit code 2" in errors[0]
     assert expected in errors[0]
     assert Path(errors[0].partition("its log is ")[2].partition(";")[0]).exists()
+
+
+def test_processes_that_run_different_programs(built: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+
+    def start(process: int) -> subprocess.Popen[str]:
+        member = Member(process=process, count=2, coordinator=address)
+        return subprocess.Popen(
+            [*ON_CPUS, "run", str(built), "--inputs", f"random:{process}"],
+            env={**os.environ, **member.environment()},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    started = [start(process) for process in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [2, 2]
+    for error in errors:
+        assert "with random:0, process 1 runs" in error
+        assert "fix: give every host the same command" in error
+
+
+def test_a_port_in_use(built: Path) -> None:
+    """jax's own service would end with a segmentation fault."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        member = Member(process=0, count=2, coordinator=address)
+        done = run_command([*ON_CPUS, "run", str(built)], **member.environment())
+    assert done.returncode == 2
+    assert f"cannot listen at {address}: Address already in use" in done.stderr
+    assert "fix: give --coordinator" in done.stderr
 
 
 HANGING_CALL = """

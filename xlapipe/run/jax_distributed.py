@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,6 @@ import jax
 
 from xlapipe.errors import TargetError
 from xlapipe.jax_private import distributed_state
-from xlapipe.run.meet import meet
 from xlapipe.run.rendezvous import Member
 
 # jax ends every process if one has sent no heartbeat for this long.
@@ -32,15 +32,16 @@ def joined(member: Member | None, program: str = "") -> Iterator[None]:
       program: identifies what will be run; must be the same in every process.
 
     Raises:
-      TargetError: a process is missing, or the coordinator cannot be reached, within
-        `member.wait_seconds`; or jax has started already.
+      TargetError: the coordinator's port is in use, jax has started already, or another process
+        runs another program. If a process is missing for `member.wait_seconds`, jax aborts the
+        others.
     """
     if member is None:
         yield
         return
-    meet(member, program)
     _initialize(member)
     try:
+        _check_programs(member, exchange(member, "program", program))
         yield
     except BaseException:
         _abandon()
@@ -50,7 +51,10 @@ def joined(member: Member | None, program: str = "") -> Iterator[None]:
 
 def _initialize(member: Member) -> None:
     host, port = member.address
-    bind = f"{host}:{port}" if host in ("127.0.0.1", "localhost") else f"[::]:{port}"
+    local = host in ("127.0.0.1", "localhost")
+    bind = f"{host}:{port}" if local else f"[::]:{port}"
+    if member.process == 0:
+        _check_port(member, host if local else "")
     # jax's service delays the end of a process on SIGTERM; the launcher needs it at once.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -67,6 +71,27 @@ def _initialize(member: Member) -> None:
         )
     except RuntimeError as error:
         raise TargetError(f"{member.name}: jax.distributed did not start: {error}") from None
+
+
+def _check_port(member: Member, host: str) -> None:
+    """jax's service ends with a segmentation fault if its port is in use."""
+    try:
+        socket.create_server((host, member.address[1])).close()
+    except OSError as error:
+        raise TargetError(
+            f"{member.name}: cannot listen at {member.coordinator}: {error.strerror or error}; "
+            "fix: give --coordinator an address of this host and a free port"
+        ) from None
+
+
+def _check_programs(member: Member, programs: list[str]) -> None:
+    others = [process for process, program in enumerate(programs) if program != programs[0]]
+    if others:
+        raise TargetError(
+            f"{member.name}, at {member.coordinator}: process 0 runs {programs[0]}, process "
+            f"{others[0]} runs {programs[others[0]]}; fix: give every host the same command, "
+            "except --host-index"
+        )
 
 
 def _abandon() -> None:

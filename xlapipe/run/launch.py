@@ -6,7 +6,6 @@ hosts.
 """
 
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -21,7 +20,7 @@ from typing import IO
 from xlapipe.devices.environment.process_end import die_with_parent, signals_interrupt
 from xlapipe.devices.environment.scratch import Scratch
 from xlapipe.errors import TargetError
-from xlapipe.run.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, TOKEN, Member
+from xlapipe.run.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, Member
 
 _ERROR = "xlapipe: error: "
 _POLL_SECONDS = 0.02
@@ -67,12 +66,6 @@ class LaunchSettings:
                 f"--hosts {self.hosts}: expected --coordinator HOST:PORT, found none; fix: give "
                 "the address of host 0 and a free port there, the same on every host"
             )
-        if self.hosts > 1 and not os.environ.get(TOKEN):
-            raise TargetError(
-                f"--hosts {self.hosts}: expected a token that only these hosts know in {TOKEN}, "
-                f"found none; fix: export {TOKEN}=TEXT, the same on every host, such as the output "
-                "of `openssl rand -hex 16`"
-            )
         if self.coordinator is not None:
             _, _, port = self.coordinator.rpartition(":")
             if not port.isdecimal() or not 0 < int(port) < 65536:
@@ -86,7 +79,6 @@ class LaunchSettings:
     def members(self) -> list[Member]:
         """The processes of this host."""
         coordinator = self.coordinator or f"127.0.0.1:{_free_port()}"
-        token = os.environ.get(TOKEN) or secrets.token_hex(16)
         return [
             Member(
                 process=self.host_index * self.processes + local,
@@ -94,7 +86,6 @@ class LaunchSettings:
                 coordinator=coordinator,
                 local_devices=(local,),
                 wait_seconds=self.wait_seconds,
-                token=token,
             )
             for local in range(self.processes)
         ]
@@ -217,6 +208,13 @@ def _failure(member: Member, code: int, settings: LaunchSettings, logs: Path) ->
         text += (
             f": its first call did not end within {settings.wait_seconds:g} s; a GPU or a link "
             "between GPUs may hang; fix: set NCCL_DEBUG=INFO for details, or allow more with --wait"
+        )
+    elif code == -signal.SIGABRT and settings.hosts > 1:
+        text += (
+            f": jax aborts a process if others did not connect to {member.coordinator} within "
+            f"{settings.wait_seconds:g} s, or ended; fix: give the same command on each of the "
+            f"{settings.hosts} hosts, with its own --host-index, and check that they can reach "
+            "this address"
         )
     if log.exists():
         text += f"{_last_error(log)}; its log is {log}"

@@ -1,8 +1,8 @@
-"""The processes that run one program together: which one this is. `meet` is how they meet."""
+"""The processes that run one program together: which one this is."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xlapipe.errors import TargetError
 
@@ -10,7 +10,7 @@ DEFAULT_WAIT_SECONDS = 60.0
 _LONGEST_WAIT_SECONDS = 7 * 24 * 3600.0
 COUNT, PROCESS = "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 COORDINATOR, DEVICES = "JAX_COORDINATOR_ADDRESS", "JAX_LOCAL_DEVICE_IDS"
-WAIT, TOKEN = "XLAPIPE_WAIT_SECONDS", "XLAPIPE_TOKEN"
+WAIT = "XLAPIPE_WAIT_SECONDS"
 # Environment of processes that use several GPUs; the user's own settings take precedence. With one
 # hardware queue, kernels begin in the order in which they were launched, so that a collective that
 # was launched before a gemm gets multiprocessors before the gemm occupies all of them. With more
@@ -28,7 +28,6 @@ class Member:
       coordinator: `HOST:PORT` of process 0.
       local_devices: indices of the GPUs that this process uses; None for all visible ones.
       wait_seconds: how long it waits for the others at each point where they meet.
-      token: a secret that all members have, by which they know each other.
     """
 
     process: int
@@ -36,7 +35,6 @@ class Member:
     coordinator: str
     local_devices: tuple[int, ...] | None = None
     wait_seconds: float = DEFAULT_WAIT_SECONDS
-    token: str = field(default="", repr=False)
 
     @property
     def name(self) -> str:
@@ -56,7 +54,6 @@ class Member:
             COUNT: str(self.count),
             PROCESS: str(self.process),
             WAIT: f"{self.wait_seconds:g}",
-            TOKEN: self.token,
         }
         if self.local_devices is not None:
             variables[DEVICES] = ",".join(map(str, self.local_devices))
@@ -71,7 +68,7 @@ def member_from(environ: Mapping[str, str]) -> Member | None:
     """
     if COUNT not in environ and PROCESS not in environ:
         return None
-    missing = [name for name in (COORDINATOR, COUNT, PROCESS, TOKEN) if not environ.get(name)]
+    missing = [name for name in (COORDINATOR, COUNT, PROCESS) if not environ.get(name)]
     if missing:
         raise TargetError(
             f"{', '.join(missing)} not set, but {COUNT} or {PROCESS} is; fix: start with `xlapipe "
@@ -85,7 +82,6 @@ def member_from(environ: Mapping[str, str]) -> Member | None:
             coordinator=environ[COORDINATOR],
             local_devices=tuple(map(int, devices.split(","))) if devices else None,
             wait_seconds=float(environ.get(WAIT, DEFAULT_WAIT_SECONDS)),
-            token=environ[TOKEN],
         )
         port = member.address[1]
     except ValueError as error:
