@@ -111,6 +111,13 @@ def test_what_a_loop_needs_beside_its_carry_is_counted_once() -> None:
     assert share.held_bytes == 0
 
 
+def test_memory_of_a_carry_that_a_loop_reuses_is_counted_once() -> None:
+    memory = {**LOOP_MEMORY, "inner": (1, 48)}
+    share = order_share(plan_of(LOOP, memory, BODY, kinds={0: PARAMETER, 2: LIVE}))
+    assert share is not None
+    assert share.planned_bytes == 2 * 32 + 16
+
+
 def test_memory_outside_temp_keeps_the_sequence_of_its_values() -> None:
     """b is written over a's bytes in the output's memory, so a's reader comes first."""
     entry = f"""

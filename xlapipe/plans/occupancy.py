@@ -180,9 +180,9 @@ class Occupancy:
         values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
         for value in values:
             begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
-            counted_before = _covered(counted)
+            counted_before = covered_bytes(counted)
             counted.append((begin, end))
-            added_bytes = _covered(counted) - counted_before
+            added_bytes = covered_bytes(counted) - counted_before
             yield CountedValue(allocation, value, self.role(allocation, value), added_bytes)
 
     def _start(self, value: LogicalBuffer) -> int:
@@ -220,10 +220,10 @@ def _ranked(values: Iterable[CountedValue]) -> tuple[CountedValue, ...]:
     )
 
 
-def _covered(intervals: Iterable[tuple[int, int]]) -> int:
+def covered_bytes(intervals: Iterable[tuple[int, int]]) -> int:
     """Bytes in the union of (begin, end) intervals."""
-    covered_bytes, covered_to = 0, 0
+    total_bytes, covered_to = 0, 0
     for begin, end in sorted(intervals):
-        covered_bytes += max(0, end - max(begin, covered_to))
+        total_bytes += max(0, end - max(begin, covered_to))
         covered_to = max(covered_to, end)
-    return covered_bytes
+    return total_bytes

@@ -122,7 +122,7 @@ class _Comparison:
         bounds: dict[int, int] = {}
         for number, instruction in enumerate(computation.instructions):
             if instruction.opcode in RUNS_COMPUTATIONS:
-                values = self._graphs.results_of(instruction)
+                values = callers_values | self._graphs.results_of(instruction)
                 called = [self.of(inner, values) for inner in instruction.called_computations]
                 planned[number] = reduce(_Peaks.at_least, (c[0] for c in called), _Peaks())
                 least[number] = reduce(_Peaks.at_least, (c[1] for c in called), _Peaks())

@@ -14,6 +14,7 @@ from itertools import combinations
 
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.occupancy import covered_bytes
 from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.temp_order.value_structure import ValueStructure
@@ -254,23 +255,25 @@ class _Builder:
         sizes: Counter[str] = Counter()
         nodes: dict[str, set[int]] = {}
         for name in self._writers:
-            value = self._graphs.value(name)
-            if value is None or not value.size_bytes or not self._is_counted(name, value):
+            size_bytes = self._own_bytes(name)
+            if not size_bytes:
                 continue
             first = self._first(name)
-            sizes[first] = max(sizes[first], value.size_bytes)
+            sizes[first] = max(sizes[first], size_bytes)
             nodes.setdefault(first, set()).update(self._nodes(name))
         for first, size_bytes in sizes.items():
             color = self._graphs.allocation(first).color
             yield TempBuffer(first, size_bytes, color, tuple(sorted(nodes[first])))
 
-    def _is_counted(self, name: str, value: LogicalBuffer) -> bool:
-        allocation = self._graphs.allocation(name)
+    def _own_bytes(self, name: str) -> int:
+        """Bytes of a temporary value that no value of the callers is in."""
+        value, allocation = self._graphs.value(name), self._graphs.allocation(name)
+        if value is None or not _is_temp(allocation):
+            return 0
         begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
-        return _is_temp(allocation) and not any(
-            begin < callers_end and callers_begin < end
-            for callers_begin, callers_end in self._callers.get(allocation.index, ())
-        )
+        callers = self._callers.get(allocation.index, ())
+        shared = ((max(begin, first), min(end, last)) for first, last in callers)
+        return value.size_bytes - covered_bytes(shared)
 
 
 def _overlap(a: LogicalBuffer, b: LogicalBuffer) -> bool:
