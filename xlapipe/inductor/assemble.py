@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.inductor.derive import derive
-from xlapipe.inductor.fx_graphs import FxGraph
 from xlapipe.inductor.gemms_and_collectives import (
     ir_collectives,
     ir_gemms,
@@ -27,11 +26,10 @@ from xlapipe.inductor.inductor_plan import (
 from xlapipe.inductor.ir.facts import ir_facts
 from xlapipe.inductor.ir.findings import ir_findings
 from xlapipe.inductor.ir.graph import IrGraph
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.layouts import Layout, sum_if_known
 from xlapipe.inductor.wrapper.findings import wrapper_findings
 from xlapipe.inductor.wrapper.replayed import Replayed
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
-from xlapipe.plans.hlo import SourceLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +51,18 @@ def plan_of_wrapper(
     replayed: Replayed,
     *,
     ir: IrGraph | None = None,
-    fx: FxGraph | None = None,
-    mapping: Mapping[str, tuple[str, ...]] | None = None,
     saved: int | None = None,
     notes: Sequence[str] = (),
 ) -> InductorPlan:
     """The plan of wrapper code that was replayed.
 
     Args:
-      mapping: FX nodes by the names of nodes in the wrapper's comments.
       saved: how many of the last outputs are kept for the backward graph; None if not known.
       notes: what was assumed.
     """
-    sources = dict(_sources(replayed, fx, mapping or {})) if fx is not None else {}
-    kernels = tuple(
-        replace(kernel, source=sources.get(kernel.position)) for kernel in replayed.replay.kernels
-    )
     returned = {tensor.storage for _, tensor in replayed.returned if tensor is not None}
-    collectives = tuple(wrapper_collectives(replayed.launches, kernels, returned, sources))
-    findings = (*wrapper_findings(replayed, sources), *_unused(collectives, kernels))
+    collectives = tuple(wrapper_collectives(replayed.launches, returned))
+    findings = (*wrapper_findings(replayed), *_unused(collectives, replayed.replay.kernels))
     only = ir_facts(ir) if ir is not None else InductorOnly()
     resized = tuple(
         ResizedStorage(buffer, "", size, line) for buffer, size, line in replayed.resized
@@ -80,12 +71,11 @@ def plan_of_wrapper(
         name,
         replayed,
         exact=True,
-        kernels=kernels,
         saved=saved,
         findings=findings,
         notes=(*notes, *replayed.notes),
         rest={
-            "gemms": tuple(wrapper_gemms(replayed.launches, kernels, sources)),
+            "gemms": tuple(wrapper_gemms(replayed.launches)),
             "collectives": collectives,
             "only": replace(only, resized_storages=resized or only.resized_storages),
         },
@@ -102,13 +92,12 @@ def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -
       DumpError: a loop's body is not Python.
     """
     replayed = derive(graph, layouts)
-    kernels = tuple(replayed.replay.kernels)
+    kernels = replayed.replay.kernels
     collectives = tuple(ir_collectives(graph, kernels))
     return _plan(
         name,
         replayed,
         exact=False,
-        kernels=kernels,
         saved=None,
         findings=(*ir_findings(graph), *_unused(collectives, kernels)),
         notes=(
@@ -129,7 +118,6 @@ def _plan(
     replayed: Replayed,
     *,
     exact: bool,
-    kernels: tuple[Kernel, ...],
     saved: int | None,
     findings: tuple[InductorFinding, ...],
     notes: tuple[str, ...],
@@ -151,7 +139,7 @@ def _plan(
         reuses=tuple(replay.reuses()),
         arguments=arguments,
         outputs=outputs,
-        kernels=kernels,
+        kernels=tuple(replay.kernels),
         aliases=tuple(_aliases(arguments, outputs, allocations)),
         unknown=tuple(replayed.unknown),
         findings=findings,
@@ -227,7 +215,7 @@ def _totals(
     constants = [a for a in allocations if a.is_a(AllocationKind.CONSTANT)]
     return InductorTotals(
         own_peak_bytes=replayed.replay.peak_bytes,
-        argument_bytes=_sum(sizes),
+        argument_bytes=sum_if_known(sizes),
         peak_with_arguments_bytes=None if None in sizes else replayed.replay.all_peak_bytes,
         output_bytes=size(output.allocation for output in computed),
         unknown_allocations=len(replayed.unknown),
@@ -238,11 +226,6 @@ def _totals(
         aliased_bytes=sum(allocation.size_bytes for allocation in aliased),
         constant_bytes=sum(allocation.size_bytes for allocation in constants),
     )
-
-
-def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
 
 
 def _aliases(
@@ -276,21 +259,3 @@ def _unused(
                 kernels[collective.start].line,
                 collective.source,
             )
-
-
-def _sources(
-    replayed: Replayed, fx: FxGraph, mapping: Mapping[str, tuple[str, ...]]
-) -> Iterator[tuple[int, SourceLine]]:
-    """Lines of the program by position of the kernel."""
-    for launch, kernel in zip(replayed.launches, replayed.replay.kernels, strict=True):
-        names: list[str] = []
-        if launch.definition is not None:
-            names += reversed(launch.definition.fragment)
-        names += (node for name in reversed(launch.source_nodes) for node in mapping.get(name, ()))
-        names += reversed(launch.source_nodes)
-        source = next((fx.sources[name] for name in names if name in fx.sources), None)
-        if source is None:
-            lines = (fx.source_of_operator(operator) for operator in reversed(kernel.origins))
-            source = next((line for line in lines if line is not None), None)
-        if source is not None:
-            yield launch.position, source

@@ -18,7 +18,7 @@ Dimension = int | str
 """A size or stride: a number, or the text of an expression whose symbols have no value."""
 
 
-def evaluate(text: str, symbols: Mapping[str, int]) -> int | None:
+def evaluate(text: str, symbols: Mapping[str, object]) -> int | None:
     """The value of an integer expression.
 
     Args:
@@ -44,13 +44,14 @@ def parse_expression(text: str) -> ast.expr | None:
         return None
 
 
-def evaluate_tree(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
+def evaluate_tree(tree: ast.expr, symbols: Mapping[str, object]) -> int | None:
     """As `evaluate`, for a syntax tree."""
     match tree:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return _bounded(number)
         case ast.Name(id=name):
-            return symbols.get(name)
+            value = symbols.get(name)
+            return value if isinstance(value, int) else None
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = evaluate_tree(operand, symbols)
             return None if value is None else -value
@@ -66,7 +67,7 @@ def evaluate_tree(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
     return None
 
 
-def dimensions(texts: Sequence[str], symbols: Mapping[str, int]) -> tuple[Dimension, ...]:
+def dimensions(texts: Sequence[str], symbols: Mapping[str, object]) -> tuple[Dimension, ...]:
     """Each size as a number if its symbols have values, else as its text."""
     values = ((text, evaluate(text, symbols)) for text in texts)
     return tuple(text if value is None else value for text, value in values)

@@ -4,7 +4,7 @@ They name what IR and wrapper code do not: the lines of the program, and the dty
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,14 +56,21 @@ class FxGraph:
         """Lines of the program by node."""
         return {node.name: node.source for node in self.nodes if node.source is not None}
 
-    def source_of_operator(self, operator: str) -> SourceLine | None:
-        """The line of all calls of an operator, e.g. `aten.mm`, if they have one line."""
-        lines = {
-            node.source
-            for node in self.nodes
-            if operator in node.target and node.source is not None
-        }
-        return next(iter(lines)) if len(lines) == 1 else None
+    def source_of(self, names: Iterable[str], operators: Iterable[str]) -> SourceLine | None:
+        """The line of the first of some nodes that has one; else that of an operator.
+
+        Args:
+          operators: e.g. `aten.mm`; one whose calls are in several lines has none.
+        """
+        for name in names:
+            if name in self.sources:
+                return self.sources[name]
+        for operator in operators:
+            calls = [node.source for node in self.nodes if operator in node.target]
+            lines = {source for source in calls if source is not None}
+            if len(lines) == 1:
+                return lines.pop()
+        return None
 
 
 def read_fx_graph(text: TextLines) -> FxGraph | None:

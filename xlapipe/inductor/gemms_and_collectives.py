@@ -1,21 +1,20 @@
 """Matrix products, convolutions and collectives among the launches of a wrapper or of IR."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from xlapipe.inductor.inductor_plan import InductorCollective, Kernel, KernelKind
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.nodes import OUTPUT, IrNode
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.layouts import sum_if_known
 from xlapipe.inductor.operators import (
     base_name,
     collective_kind,
     gemm_backend,
     is_template_gemm,
 )
-from xlapipe.inductor.wrapper.launches import Launch, Operand
+from xlapipe.inductor.wrapper.launches import Launch, group_size
 from xlapipe.plans.gemms import Gemm, GemmBackend
-from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.shapes import shape_of
 
 # Nodes that copy, view or wait for a collective's result without computing with it.
@@ -25,28 +24,26 @@ _COMPUTES_NOTHING = re.compile(
 _WORKING = (KernelKind.WAIT, KernelKind.RESIZE, KernelKind.COLLECTIVE, KernelKind.OTHER)
 
 
-def wrapper_gemms(
-    launches: Sequence[Launch], kernels: Sequence[Kernel], sources: Mapping[int, SourceLine]
-) -> Iterator[Gemm]:
+def wrapper_gemms(launches: Sequence[Launch]) -> Iterator[Gemm]:
     """Gemms in the order of their launches."""
-    for launch, kernel in zip(launches, kernels, strict=True):
+    for launch in launches:
+        kernel = launch.kernel
         layouts = [operand.tensor.layout for operand in launch.operands]
         device = next((layout.device for layout in layouts if layout is not None), "cuda")
-        backend = gemm_backend(launch.operator, device)
-        if kernel.kind == KernelKind.TEMPLATE and is_template_gemm(launch.operator):
+        backend = gemm_backend(kernel.name, device)
+        if kernel.kind == KernelKind.TEMPLATE and is_template_gemm(kernel.name):
             triton = launch.definition is not None
             backend = GemmBackend.TRITON if triton else GemmBackend.OTHER
         if backend is None:
             continue
         yield Gemm(
-            instruction=next((operand.name for operand in launch.written), launch.operator),
+            instruction=next((operand.name for operand in launch.written), kernel.name),
             backend=backend,
             shapes=tuple(map(shape_of, _shapes(launch))),
             op_name=next(
-                (name for name in kernel.origins if base_name(name) in launch.operator), None
-            )
-            or launch.operator,
-            source=sources.get(launch.position),
+                (name for name in kernel.origins if base_name(name) in kernel.name), kernel.name
+            ),
+            source=kernel.source,
             fast_accumulation=_fast_accumulation(launch, backend),
         )
 
@@ -56,7 +53,7 @@ def _shapes(launch: Launch) -> Iterator[str]:
     written = {operand.tensor.storage for operand in launch.written}
     operands = [o for o in launch.operands if o.tensor.storage not in written]
     for operand in (*operands, *launch.written[:1]):
-        yield operand.tensor.layout.type_text if operand.tensor.layout is not None else "?"
+        yield operand.type_text
 
 
 def _fast_accumulation(launch: Launch, backend: GemmBackend) -> bool | None:
@@ -99,10 +96,7 @@ def _device(graph: IrGraph, leaf: IrNode) -> str:
 
 
 def wrapper_collectives(
-    launches: Sequence[Launch],
-    kernels: Sequence[Kernel],
-    returned: Set[int],
-    sources: Mapping[int, SourceLine],
+    launches: Sequence[Launch], returned: Set[int]
 ) -> Iterator[InductorCollective]:
     """Collectives in the order of their launches.
 
@@ -110,36 +104,33 @@ def wrapper_collectives(
       returned: storages that the call returns.
     """
     for at, launch in enumerate(launches):
-        kind = collective_kind(launch.operator)
+        kind = collective_kind(launch.kernel.name)
         if kind is None:
             continue
         results = launch.outputs or launch.operands[:1]
         storages = {operand.tensor.storage for operand in results}
         end = _waited(launches, at, storages)
-        last = len(kernels) if end is None else end
         yield InductorCollective(
-            instruction=next((operand.name for operand in results), launch.operator),
+            instruction=next((operand.name for operand in results), launch.kernel.name),
             kind=kind,
             operands=tuple(operand.name for operand in launch.operands),
-            results=tuple(_type_text(operand) for operand in results),
-            operand_bytes=_sum(operand.tensor.layout for operand in launch.operands),
-            output_bytes=_sum(operand.tensor.layout for operand in results),
-            group_size=_group_size(launch),
-            start=launch.position,
+            results=tuple(operand.type_text for operand in results),
+            operand_bytes=sum_if_known(operand.size_bytes for operand in launch.operands),
+            output_bytes=sum_if_known(operand.size_bytes for operand in results),
+            group_size=group_size(launch.scalars),
+            start=launch.kernel.position,
             end=end,
-            overlapped_by=tuple(
-                kernel.name for kernel in kernels[at + 1 : last] if kernel.kind not in _WORKING
-            ),
+            overlapped_by=_overlapping([launch.kernel for launch in launches], at, end),
             used=_used(launches, at, storages) or bool(storages & returned),
-            source=sources.get(launch.position),
+            source=launch.kernel.source,
         )
 
 
 def _waited(launches: Sequence[Launch], at: int, storages: set[int]) -> int | None:
     for later in launches[at + 1 :]:
-        waits = base_name(later.operator) == "wait_tensor"
+        waits = base_name(later.kernel.name) == "wait_tensor"
         if waits and any(operand.tensor.storage in storages for operand in later.operands):
-            return later.position
+            return later.kernel.position
     return None
 
 
@@ -149,32 +140,16 @@ def _used(launches: Sequence[Launch], at: int, storages: set[int]) -> bool:
     for later in launches[at + 1 :]:
         if not any(operand.tensor.storage in holding for operand in later.read):
             continue
-        if _COMPUTES_NOTHING.search(base_name(later.operator)) is None:
+        if _COMPUTES_NOTHING.search(base_name(later.kernel.name)) is None:
             return True
         holding.update(operand.tensor.storage for operand in later.written)
     return False
 
 
-def _group_size(launch: Launch) -> int | None:
-    for scalar in launch.scalars:
-        number = scalar.partition("=")[2]
-        if number.isdecimal() and int(number) > 0:
-            return int(number)
-    return None
-
-
-def _type_text(operand: Operand) -> str:
-    return operand.tensor.layout.type_text if operand.tensor.layout is not None else "?"
-
-
-def _sum(layouts: Iterable[Layout | None]) -> int | None:
-    total = 0
-    for layout in layouts:
-        size = layout.element_bytes if layout is not None else None
-        if size is None:
-            return None
-        total += size
-    return total
+def _overlapping(kernels: Sequence[Kernel], start: int, end: int | None) -> tuple[str, ...]:
+    """Kernels that compute between a collective and its wait."""
+    between = kernels[start + 1 : len(kernels) if end is None else end]
+    return tuple(kernel.name for kernel in between if kernel.kind not in _WORKING)
 
 
 def ir_collectives(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[InductorCollective]:
@@ -186,8 +161,10 @@ def ir_collectives(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[Induct
             continue
         operands, results = _ir_operands(graph, node, kind)
         start, end = positions[node.name], _ir_wait(graph, node, positions)
-        last = len(kernels) if end is None else end
-        taken, made = (_sum(graph.layouts.get(n) for n in names) for names in (operands, results))
+        taken, made = (
+            sum_if_known(graph.element_bytes(name) for name in names)
+            for names in (operands, results)
+        )
         yield InductorCollective(
             instruction=node.outputs[0].name if node.outputs else node.name,
             kind=kind,
@@ -198,9 +175,7 @@ def ir_collectives(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[Induct
             group_size=_ratio(kind, taken, made),
             start=start,
             end=end,
-            overlapped_by=tuple(
-                kernel.name for kernel in kernels[start + 1 : last] if kernel.kind not in _WORKING
-            ),
+            overlapped_by=_overlapping(kernels, start, end),
             used=_ir_used(graph, node),
             source=None,
         )

@@ -1,6 +1,6 @@
 """Tensors as torch describes them: element type, sizes, strides, device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.inductor.expressions import Dimension, dimensions
@@ -104,7 +104,7 @@ class Layout:
             last += (size - 1) * stride
         return last + 1
 
-    def resolved(self, symbols: Mapping[str, int]) -> "Layout":
+    def resolved(self, symbols: Mapping[str, object]) -> "Layout":
         """With values for its symbols."""
         if all(isinstance(size, int) for size in (*self.shape, *self.strides)):
             return self
@@ -123,6 +123,16 @@ class Layout:
         """Element type and sizes: `bf16[256, 1024]`."""
         dtype = "?" if self.dtype is None else _SHORT_NAMES.get(self.dtype, self.dtype)
         return f"{dtype}[{_joined(self.shape)}]"
+
+
+def sum_if_known(sizes: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the sizes is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 def contiguous_strides(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:

@@ -93,7 +93,7 @@ def argument_layouts(code: WrapperCode) -> Mapping[str, Layout]:
         name: example for name, example in code.examples.items() if isinstance(example, Layout)
     }
     for name, asserted in gather(code, {}).asserted.items():
-        shape, strides = literal_sizes(asserted.shape), literal_sizes(asserted.strides)
+        shape, strides = map(literal_sizes, asserted.args[1:3])
         if name not in layouts and shape is not None and strides is not None:
             layouts[name] = Layout(None, shape, strides)
     return layouts

@@ -179,7 +179,7 @@ class _Graph:
 
     def replay(self, known: Known) -> Replayed:
         assert self.code is not None
-        return replay_wrapper(self.code, replace(known, layouts=self.layouts))
+        return replay_wrapper(self.code, replace(known, layouts=self.layouts, fx=self.fx))
 
     @cached_property
     def replayed(self) -> Replayed:
@@ -231,8 +231,6 @@ def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPl
         graph.name,
         replayed,
         ir=graph.ir,
-        fx=graph.fx,
-        mapping=graph.code.node_mapping,
         saved=saved,
         notes=notes,
     )

@@ -92,7 +92,7 @@ class _Finder:
                 continue
             copied = any(store.copies == name for store in body.stores)
             what = "copies" if copied else "reads"
-            size = self._bytes_of(memory)
+            size = self._graph.element_bytes(memory)
             detail = f"{what} {name}, which no kernel has written"
             yield _finding(FindingKind.UNINITIALISED, leaf, size, detail)
 
@@ -132,14 +132,10 @@ class _Finder:
             before = self._reduced.setdefault(reduction.value, node)
             if before is node:
                 continue
-            sizes = [self._bytes_of(load.buffer) for load in body.loads]
+            sizes = [self._graph.element_bytes(load.buffer) for load in body.loads]
             known = [size for size in sizes if size is not None]
             detail = f"computes the {reduction.kind} that {before.name} computed before"
             yield _finding(FindingKind.RECOMPUTED_REDUCTION, leaf, max(known, default=None), detail)
-
-    def _bytes_of(self, name: str) -> int | None:
-        layout = self._graph.layouts.get(name)
-        return layout.element_bytes if layout is not None else None
 
 
 def _innermost(leaf: IrNode, body: LoopBody) -> list[str]:

@@ -63,6 +63,11 @@ class IrGraph:
                 layouts[buffer.name] = buffer.layout
         return layouts
 
+    def element_bytes(self, name: str) -> int | None:
+        """Bytes of the elements of a buffer or an argument; None if unknown."""
+        layout = self.layouts.get(name)
+        return layout.element_bytes if layout is not None else None
+
     @cached_property
     def arguments(self) -> tuple[str, ...]:
         """Names that nodes read and no node defines: by their number, else by their first use."""

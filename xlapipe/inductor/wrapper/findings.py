@@ -1,30 +1,22 @@
 """Findings in wrapper code: work and memory that a call does not need."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from xlapipe.inductor.allocations import Storage
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.findings import SECTOR_BYTES
-from xlapipe.inductor.wrapper.launches import Launch, Operand
+from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.inductor.wrapper.replayed import Replayed
-from xlapipe.plans.hlo import SourceLine
 
 
-def wrapper_findings(
-    replayed: Replayed, sources: Mapping[int, SourceLine]
-) -> tuple[InductorFinding, ...]:
-    """Findings, in the order of the launches.
-
-    Args:
-      sources: lines of the program by position.
-    """
-    return tuple(_Finder(replayed, sources).find())
+def wrapper_findings(replayed: Replayed) -> tuple[InductorFinding, ...]:
+    """Findings, in the order of the launches."""
+    return tuple(_Finder(replayed).find())
 
 
 class _Finder:
-    def __init__(self, replayed: Replayed, sources: Mapping[int, SourceLine]) -> None:
+    def __init__(self, replayed: Replayed) -> None:
         self._replayed = replayed
-        self._sources = sources
         self._storages = replayed.replay.storages
         self._written: set[int] = set()
         # What a storage holds: equal numbers are equal values.
@@ -63,7 +55,7 @@ class _Finder:
             )
             for operand in launch.read
         )
-        return (launch.operator, read, launch.scalars)
+        return (launch.kernel.name, read, launch.scalars)
 
     def _number(self, *value: object) -> int:
         return self._numbers.setdefault(value, len(self._numbers))
@@ -80,7 +72,7 @@ class _Finder:
             one, other = by_parameter.get(pointer), by_parameter.get(first)
             if one is not None and other is not None:
                 detail = f"{one.name} gets the same values as {other.name}"
-                yield self._finding(FindingKind.DUPLICATE_STORE, launch, _bytes(one), detail)
+                yield self._finding(FindingKind.DUPLICATE_STORE, launch, one.size_bytes, detail)
 
     def _strided(self, launch: Launch) -> Iterator[InductorFinding]:
         assert launch.definition is not None
@@ -94,7 +86,7 @@ class _Finder:
             detail = (
                 f"reads {operand.name} at {load.index}: neighbours are {load.stride} elements apart"
             )
-            yield self._finding(FindingKind.STRIDED_READ, launch, _bytes(operand), detail)
+            yield self._finding(FindingKind.STRIDED_READ, launch, operand.size_bytes, detail)
 
     def _float64(self, launch: Launch) -> Iterator[InductorFinding]:
         assert launch.definition is not None
@@ -110,8 +102,8 @@ class _Finder:
         before = self._reduced.setdefault(self._key(launch), launch)
         if before is launch:
             return
-        sizes = [size for operand in launch.read if (size := _bytes(operand)) is not None]
-        detail = f"computes what the same kernel computed at position {before.position}"
+        sizes = [size for operand in launch.read if (size := operand.size_bytes) is not None]
+        detail = f"computes what the same kernel computed at position {before.kernel.position}"
         yield self._finding(
             FindingKind.RECOMPUTED_REDUCTION, launch, max(sizes, default=None), detail
         )
@@ -128,7 +120,7 @@ class _Finder:
                 operand.parameter not in definition.written
             ):
                 detail = f"reads {operand.name}, which no kernel has written"
-                yield self._finding(FindingKind.UNINITIALISED, launch, _bytes(operand), detail)
+                yield self._finding(FindingKind.UNINITIALISED, launch, operand.size_bytes, detail)
 
     def _never_read(self, read: set[int]) -> Iterator[InductorFinding]:
         for number, storage in enumerate(self._storages):
@@ -145,18 +137,13 @@ class _Finder:
     def _finding(
         self, kind: FindingKind, launch: Launch, size: int | None, detail: str
     ) -> InductorFinding:
-        source = self._sources.get(launch.position)
-        return InductorFinding(kind, launch.operator, size, detail, launch.line, source)
-
-
-def _bytes(operand: Operand) -> int | None:
-    layout = operand.tensor.layout
-    return layout.element_bytes if layout is not None else None
+        kernel = launch.kernel
+        return InductorFinding(kind, kernel.name, size, detail, kernel.line, kernel.source)
 
 
 def _maker(replayed: Replayed, number: int, storage: Storage) -> str:
     """The kernel that writes a storage, or the storage's name."""
     for launch in replayed.launches:
         if any(operand.tensor.storage == number for operand in launch.written):
-            return launch.operator
+            return launch.kernel.name
     return storage.name

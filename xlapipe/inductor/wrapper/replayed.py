@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.fx_graphs import FxGraph
 from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper.launches import Launch
@@ -29,12 +30,14 @@ class Known:
     Attributes:
       layouts: layouts of buffers and arguments, from IR or FX graphs.
       given: by argument name; empty if no forward graph was found.
+      fx: the graph from which it was made.
       gives_by_name: whether arguments that are not named as parameters, inputs or tangents are
         given away, as assumed for a backward graph alone.
     """
 
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     given: Mapping[str, GivenArgument] = field(default_factory=dict)
+    fx: FxGraph | None = None
     gives_by_name: bool = False
 
 

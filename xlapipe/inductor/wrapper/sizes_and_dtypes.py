@@ -30,23 +30,16 @@ _ONE_DTYPE = frozenset(
 
 
 @dataclass(frozen=True)
-class Asserted:
-    """Size and stride expressions of one `assert_size_stride`."""
-
-    shape: ast.expr
-    strides: ast.expr
-
-
-@dataclass(frozen=True)
 class Gathered:
     """What the whole module states about its names.
 
     Attributes:
+      asserted: calls of `assert_size_stride(name, sizes, strides)` by name.
       elements: names of the results of a call that returns several, by their place.
       renamed: the name that a name is bound to next, by that name: `buf2 = buf1`.
     """
 
-    asserted: Mapping[str, Asserted]
+    asserted: Mapping[str, ast.Call]
     dtypes: Mapping[str, str]
     elements: Mapping[str, Mapping[int, str]]
     renamed: Mapping[str, str]
@@ -72,7 +65,7 @@ def gather(code: WrapperCode, layouts: Mapping[str, Layout]) -> Gathered:
 class _Gatherer:
     def __init__(self, code: WrapperCode) -> None:
         self._code = code
-        self.asserted: dict[str, Asserted] = {}
+        self.asserted: dict[str, ast.Call] = {}
         self.dtypes: dict[str, str] = {}
         self.elements: dict[str, dict[int, str]] = {}
         self.renamed: dict[str, str] = {}
@@ -86,9 +79,9 @@ class _Gatherer:
                 self._assigned(name, value)
             case ast.Call(
                 func=ast.Name(id="assert_size_stride"),
-                args=[ast.Name(id=name), shape, strides, *_],
+                args=[ast.Name(id=name), _, _, *_],
             ):
-                self.asserted.setdefault(name, Asserted(shape, strides))
+                self.asserted.setdefault(name, node)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=kernel), attr="run")):
                 self._launched(kernel, node)
             case ast.Call():
