@@ -8,26 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from xlapipe.inductor.inductor_plan import Kernel, Lifetime
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.inductor_plan import Kernel, Lifetime, ResizedStorage, UnknownAllocation
+from xlapipe.inductor.layouts import Layout, Tensor
+from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.shapes import shape_of
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor that a name is bound to: a layout at an offset in a storage.
-
-    Attributes:
-      storage: number of the storage in the replay.
-      layout: None if unknown.
-      offset_bytes: None if it is not a number.
-    """
-
-    storage: int
-    layout: Layout | None
-    offset_bytes: int | None = 0
 
 
 @dataclass(slots=True)
@@ -65,32 +51,49 @@ class Storage:
     values: list[tuple[str, Tensor, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedArgument:
+    """An argument of the call; `tensor` is None for a number."""
+
+    name: str
+    layout: Layout | None
+    tensor: Tensor | None
+    given: bool
+
+
 class Replay:
-    """The state of memory while a call runs.
+    """The state of memory while a call runs, and what was found so far.
 
     Args:
       on_host: whether the graph runs on the CPU alone, so that its memory is what counts.
 
     Attributes:
       kernels: what was launched so far; their number is the position of the next.
+      launches: operands of the kernels of wrapper code.
       own_bytes: held now beyond the arguments, freed arguments subtracted.
       peak_bytes, peak_position, peak_line: where that was largest.
       all_bytes: held now by the call and as arguments that the call has not deleted.
       all_peak_bytes: where that was largest.
-      argument_numbers: the number of the argument that a storage came with.
+      returned: each entry of the returned tuple, with its name.
+      unknown: calls that allocate bytes which nothing counts.
     """
 
     def __init__(self, *, on_host: bool = False) -> None:
         self._on_host = on_host
         self.storages: list[Storage] = []
         self.kernels: list[Kernel] = []
+        self.launches: list[Launch] = []
+        self.arguments: list[ReplayedArgument] = []
+        self.returned: list[tuple[str, Tensor | None]] = []
+        self.unknown: list[UnknownAllocation] = []
+        self.resized: list[ResizedStorage] = []
+        self.notes: list[str] = []
         self.own_bytes = 0
         self.peak_bytes = 0
         self.peak_position: int | None = None
         self.peak_line: int | None = None
         self.all_bytes = 0
         self.all_peak_bytes = 0
-        self.argument_numbers: dict[int, int] = {}
         self._events = 0
         self._peak_event = 0
         self._names: dict[str, int] = {}
@@ -109,12 +112,8 @@ class Replay:
         argument: bool = False,
         held: bool = False,
         layout: Layout | None = None,
-    ) -> int:
-        """A new storage without references; returns its number.
-
-        Args:
-          layout: layout of the tensor that it is made for, which states its device.
-        """
+    ) -> Tensor:
+        """A tensor of a layout in a new storage without references."""
         self._events += 1
         counted = size_bytes is not None and self.counts(layout)
         began = 0 if argument else self._events
@@ -126,7 +125,18 @@ class Replay:
             self._change(size_bytes or 0, line)
         elif counted:
             self._change_all(size_bytes or 0)
-        return len(self.storages) - 1
+        return Tensor(len(self.storages) - 1, layout)
+
+    def return_(self, name: str, tensor: Tensor | None) -> None:
+        """Records what the call returns next; None for a number."""
+        self.returned.append((name, tensor))
+        if tensor is not None:
+            self.storages[tensor.storage].live_out = True
+
+    def note(self, text: str) -> None:
+        """Records an assumption, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def counts(self, layout: Layout | None) -> bool:
         """Whether a tensor's memory is counted: the accelerator's, or in a CPU graph the host's."""
@@ -179,10 +189,6 @@ class Replay:
         unique = name if count == 1 else f"{name}#{count}"
         values.append((unique, tensor, self.position))
 
-    def launch(self, kernel: Kernel) -> None:
-        """Records a kernel at the next position."""
-        self.kernels.append(kernel)
-
     def _change(self, difference: int, line: int) -> None:
         self._change_all(difference)
         self.own_bytes += difference
@@ -201,10 +207,15 @@ class Replay:
         """Allocations in the order in which they were made, and their index by storage."""
         index: dict[int, int] = {}
         made: list[BufferAllocation] = []
+        numbers = {
+            argument.tensor.storage: number
+            for number, argument in reversed(list(enumerate(self.arguments)))
+            if argument.tensor is not None
+        }
         for number, storage in enumerate(self.storages):
             if storage.counted:
                 index[number] = len(made)
-                made.append(self._allocation(storage, len(made), number))
+                made.append(_allocation(storage, len(made), numbers.get(number)))
         return tuple(made), index
 
     def lifetimes(self) -> tuple[Lifetime, ...]:
@@ -244,34 +255,32 @@ class Replay:
                 )
                 yield LiveRange(name, start, max(start, min(next(later, end), end)))
 
-    def _allocation(self, storage: Storage, index: int, number: int) -> BufferAllocation:
-        kinds = []
-        if storage.argument:
-            kinds.append(AllocationKind.PARAMETER)
-        if storage.constant:
-            kinds.append(AllocationKind.CONSTANT)
-        if storage.live_out or (storage.argument and storage.held and storage.mutated):
-            kinds.append(AllocationKind.MAYBE_LIVE_OUT)
-        values = (
-            LogicalBuffer(
-                name,
-                tensor.offset_bytes or 0,
-                _size_of(tensor, storage),
-                shape_of(str(tensor.layout) if tensor.layout is not None else "?"),
-            )
-            for name, tensor, _ in storage.values
+
+def _allocation(storage: Storage, index: int, parameter: int | None) -> BufferAllocation:
+    kinds = []
+    if storage.argument:
+        kinds.append(AllocationKind.PARAMETER)
+    if storage.constant:
+        kinds.append(AllocationKind.CONSTANT)
+    if storage.live_out or (storage.argument and storage.held and storage.mutated):
+        kinds.append(AllocationKind.MAYBE_LIVE_OUT)
+    values = (
+        LogicalBuffer(
+            name,
+            tensor.offset_bytes or 0,
+            _size_of(tensor, storage),
+            shape_of(str(tensor.layout) if tensor.layout is not None else "?"),
         )
-        ordered = sorted(
-            values, key=lambda value: (value.offset_bytes, value.size_bytes, value.name)
-        )
-        parameter = self.argument_numbers.get(number) if storage.argument else None
-        return BufferAllocation(
-            index,
-            storage.largest_bytes,
-            tuple(kinds),
-            parameter_number=parameter,
-            values=tuple(ordered),
-        )
+        for name, tensor, _ in storage.values
+    )
+    ordered = sorted(values, key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
+    return BufferAllocation(
+        index,
+        storage.largest_bytes,
+        tuple(kinds),
+        parameter_number=parameter,
+        values=tuple(ordered),
+    )
 
 
 def _size_of(tensor: Tensor, storage: Storage) -> int:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.derive import derive
 from xlapipe.inductor.gemms_and_collectives import (
     ir_collectives,
@@ -21,14 +23,12 @@ from xlapipe.inductor.inductor_plan import (
     InductorPlan,
     InductorTotals,
     Kernel,
-    ResizedStorage,
 )
 from xlapipe.inductor.ir.facts import ir_facts
 from xlapipe.inductor.ir.findings import ir_findings
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.layouts import Layout, sum_if_known
 from xlapipe.inductor.wrapper.findings import wrapper_findings
-from xlapipe.inductor.wrapper.replayed import Replayed
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 
 
@@ -48,37 +48,31 @@ class GraphName:
 
 def plan_of_wrapper(
     name: GraphName,
-    replayed: Replayed,
+    replay: Replay,
     *,
     ir: IrGraph | None = None,
     saved: int | None = None,
     notes: Sequence[str] = (),
 ) -> InductorPlan:
-    """The plan of wrapper code that was replayed.
+    """The plan of wrapper code after its replay.
 
     Args:
       saved: how many of the last outputs are kept for the backward graph; None if not known.
       notes: what was assumed.
     """
-    returned = {tensor.storage for _, tensor in replayed.returned if tensor is not None}
-    collectives = tuple(wrapper_collectives(replayed.launches, returned))
-    findings = (*wrapper_findings(replayed), *_unused(collectives, replayed.replay.kernels))
+    returned = {tensor.storage for _, tensor in replay.returned if tensor is not None}
     only = ir_facts(ir) if ir is not None else InductorOnly()
-    resized = tuple(
-        ResizedStorage(buffer, "", size, line) for buffer, size, line in replayed.resized
-    )
+    resized = tuple(replay.resized) or only.resized_storages
     return _plan(
         name,
-        replayed,
+        replay,
+        saved,
         exact=True,
-        saved=saved,
-        findings=findings,
-        notes=(*notes, *replayed.notes),
-        rest={
-            "gemms": tuple(wrapper_gemms(replayed.launches)),
-            "collectives": collectives,
-            "only": replace(only, resized_storages=resized or only.resized_storages),
-        },
+        collectives=tuple(wrapper_collectives(replay.launches, returned)),
+        findings=wrapper_findings(replay),
+        notes=(*notes, *replay.notes),
+        gemms=tuple(wrapper_gemms(replay.launches)),
+        only=replace(only, resized_storages=resized),
     )
 
 
@@ -91,48 +85,41 @@ def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -
     Raises:
       DumpError: a loop's body is not Python.
     """
-    replayed = derive(graph, layouts)
-    kernels = replayed.replay.kernels
-    collectives = tuple(ir_collectives(graph, kernels))
+    replay = derive(graph, layouts)
     return _plan(
         name,
-        replayed,
+        replay,
+        None,
         exact=False,
-        saved=None,
-        findings=(*ir_findings(graph), *_unused(collectives, kernels)),
+        collectives=tuple(ir_collectives(graph, replay.kernels)),
+        findings=ir_findings(graph),
         notes=(
             "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
             "keeps longer, and arguments that the caller gives away, are not in it",
-            *replayed.notes,
+            *replay.notes,
         ),
-        rest={
-            "gemms": tuple(ir_gemms(graph)),
-            "collectives": collectives,
-            "only": ir_facts(graph),
-        },
+        gemms=tuple(ir_gemms(graph)),
+        only=ir_facts(graph),
     )
 
 
 def _plan(
     name: GraphName,
-    replayed: Replayed,
-    *,
-    exact: bool,
+    replay: Replay,
     saved: int | None,
+    *,
+    collectives: tuple[InductorCollective, ...],
     findings: tuple[InductorFinding, ...],
-    notes: tuple[str, ...],
-    rest: Mapping[str, object],
+    **stated: Any,
 ) -> InductorPlan:
-    replay = replayed.replay
     allocations, index = replay.allocations()
-    arguments = tuple(_arguments(replayed, index))
-    outputs = tuple(_outputs(replayed, index, saved))
+    arguments = tuple(_arguments(replay, index))
+    outputs = tuple(_outputs(replay, index, saved))
     return InductorPlan(
         where=name.where,
         graph=name.graph,
         kind=name.kind,
-        exact=exact,
-        totals=_totals(replayed, allocations, arguments, outputs, saved),
+        totals=_totals(replay, allocations, arguments, outputs, saved),
         allocations=allocations,
         lifetimes=replay.lifetimes(),
         live_ranges=tuple(replay.live_ranges()),
@@ -141,21 +128,21 @@ def _plan(
         outputs=outputs,
         kernels=tuple(replay.kernels),
         aliases=tuple(_aliases(arguments, outputs, allocations)),
-        unknown=tuple(replayed.unknown),
-        findings=findings,
+        unknown=tuple(replay.unknown),
+        collectives=collectives,
+        findings=(*findings, *_unused(collectives, replay.kernels)),
         peak_position=replay.peak_position,
         peak_line=replay.peak_line,
-        notes=notes,
-        **rest,  # type: ignore[arg-type]
+        **stated,
     )
 
 
-def _arguments(replayed: Replayed, index: Mapping[int, int]) -> Iterator[InductorArgument]:
-    for number, argument in enumerate(replayed.arguments):
+def _arguments(replay: Replay, index: Mapping[int, int]) -> Iterator[InductorArgument]:
+    for number, argument in enumerate(replay.arguments):
         tensor, layout = argument.tensor, argument.layout
         if tensor is None:
             continue
-        storage = replayed.replay.storages[tensor.storage]
+        storage = replay.storages[tensor.storage]
         yield InductorArgument(
             number=number,
             name=argument.name,
@@ -168,15 +155,15 @@ def _arguments(replayed: Replayed, index: Mapping[int, int]) -> Iterator[Inducto
 
 
 def _outputs(
-    replayed: Replayed, index: Mapping[int, int], saved: int | None
+    replay: Replay, index: Mapping[int, int], saved: int | None
 ) -> Iterator[InductorOutput]:
-    first_saved = len(replayed.returned) - (saved or 0)
+    first_saved = len(replay.returned) - (saved or 0)
     arguments = {
         argument.name: (number, argument.tensor)
-        for number, argument in enumerate(replayed.arguments)
+        for number, argument in enumerate(replay.arguments)
         if argument.tensor is not None
     }
-    for place, (name, tensor) in enumerate(replayed.returned):
+    for place, (name, tensor) in enumerate(replay.returned):
         if tensor is None:
             continue
         number, given = arguments.get(name, (None, None))
@@ -194,7 +181,7 @@ def _outputs(
 
 
 def _totals(
-    replayed: Replayed,
+    replay: Replay,
     allocations: Sequence[BufferAllocation],
     arguments: Sequence[InductorArgument],
     outputs: Sequence[InductorOutput],
@@ -206,22 +193,19 @@ def _totals(
     computed = [output for output in outputs if output.argument is None]
     returned = {output.allocation for output in computed if not output.saved}
     kept = (o.allocation for o in computed if o.saved and o.allocation not in returned)
-    sizes = [
-        argument.size_bytes if replayed.replay.counts(argument.layout) else 0
-        for argument in arguments
-    ]
+    sizes = [argument.size_bytes if replay.counts(argument.layout) else 0 for argument in arguments]
     live_out = [a for a in allocations if a.is_a(AllocationKind.MAYBE_LIVE_OUT)]
     aliased = [a for a in live_out if a.is_a(AllocationKind.PARAMETER)]
     constants = [a for a in allocations if a.is_a(AllocationKind.CONSTANT)]
     return InductorTotals(
-        own_peak_bytes=replayed.replay.peak_bytes,
+        own_peak_bytes=replay.peak_bytes,
         argument_bytes=sum_if_known(sizes),
-        peak_with_arguments_bytes=None if None in sizes else replayed.replay.all_peak_bytes,
+        peak_with_arguments_bytes=None if None in sizes else replay.all_peak_bytes,
         output_bytes=size(output.allocation for output in computed),
-        unknown_allocations=len(replayed.unknown),
+        unknown_allocations=len(replay.unknown),
         given_argument_bytes=size(a.allocation for a in arguments if a.given_away),
         saved_bytes=None if saved is None else size(kept),
-        end_bytes=replayed.replay.own_bytes,
+        end_bytes=replay.own_bytes,
         live_out_bytes=sum(allocation.size_bytes for allocation in live_out),
         aliased_bytes=sum(allocation.size_bytes for allocation in aliased),
         constant_bytes=sum(allocation.size_bytes for allocation in constants),

@@ -17,15 +17,14 @@ the arguments that the caller gives away are not in the IR, so that the result i
 import re
 from collections.abc import Iterator, Mapping
 
-from xlapipe.inductor.allocations import Replay, Tensor
-from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
+from xlapipe.inductor.allocations import Replay, ReplayedArgument
+from xlapipe.inductor.inductor_plan import Kernel, KernelKind, ResizedStorage, UnknownAllocation
 from xlapipe.inductor.ir.argument_sizes import sizes_from_products
 from xlapipe.inductor.ir.graph import IrGraph, read_names
 from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.layouts import Layout, Tensor, sum_if_known
 from xlapipe.inductor.operators import hides_bytes
 from xlapipe.inductor.wrapper.launches import operator_kind
-from xlapipe.inductor.wrapper.replayed import Replayed, ReplayedArgument
 
 _NOT_REUSED = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "CommBufferLayout")
 
@@ -34,7 +33,7 @@ _PREFIX = re.compile(r"(\w+?)_op\d+$")
 _CALLS_SUBGRAPH = frozenset({"WhileLoop", "Conditional", "InvokeSubgraph"})
 
 
-def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replayed:
+def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replay:
     """Allocations, launches and frees that the nodes of `graph` need.
 
     Args:
@@ -53,25 +52,21 @@ class _Deriver:
             layout.on_device for layout in layouts_of_buffers
         )
         self._replay = Replay(on_host=on_host)
-        self._replayed = Replayed(self._replay)
         self._tensors: dict[str, Tensor] = {}
         self._kept = frozenset(graph.outputs) | frozenset(_given_to_arguments(graph))
         self._results = _results_of_fallbacks(graph)
         self._done: set[str] = set()
         self._last = self._last_uses()
 
-    def run(self) -> Replayed:
+    def run(self) -> Replay:
         for name in dict.fromkeys((*self._graph.arguments, *self._graph.mutated_arguments)):
             self._argument(name)
         for at, node in enumerate(self._graph.nodes):
             self._run_node(at, node)
         self._note_subgraph()
         for name in self._graph.outputs:
-            tensor = self._tensors.get(name)
-            self._replayed.returned.append((name, tensor))
-            if tensor is not None:
-                self._replay.storages[tensor.storage].live_out = True
-        return self._replayed
+            self._replay.return_(name, self._tensors.get(name))
+        return self._replay
 
     def _last_uses(self) -> dict[str, int]:
         """The last node that reads or writes each memory."""
@@ -87,13 +82,21 @@ class _Deriver:
     def _argument(self, name: str) -> None:
         layout = self._layouts.get(name)
         size = layout.element_bytes if layout is not None else self._sizes.get(name)
-        storage = self._replay.allocate(name, size, 1, argument=True, held=True, layout=layout)
-        tensor = Tensor(storage, layout)
-        self._replay.argument_numbers[storage] = len(self._replayed.arguments)
-        self._replay.hold(storage)
+        tensor = self._replay.allocate(name, size, 1, argument=True, held=True, layout=layout)
+        self._hold(name, tensor)
+        self._replay.arguments.append(ReplayedArgument(name, layout, tensor, False))
+
+    def _hold(self, name: str, tensor: Tensor) -> None:
+        """Gives a name to a new tensor, which holds it."""
+        self._replay.hold(tensor.storage)
         self._replay.name_value(name, tensor)
         self._tensors[name] = tensor
-        self._replayed.arguments.append(ReplayedArgument(name, layout, tensor, False))
+
+    def _unknown(
+        self, position: int, name: str, line: int, reason: str, result_bytes: int | None = None
+    ) -> None:
+        unknown = UnknownAllocation(position, name, line, result_bytes, reason)
+        self._replay.unknown.append(unknown)
 
     def _run_node(self, at: int, node: IrNode) -> None:
         for leaf in node.leaves:
@@ -105,10 +108,13 @@ class _Deriver:
         for argument, source in _set_storages(node):
             self._set_storage(argument, source)
         if node.inner == "ResizeStorageBytes":
-            resized = ((name, None, node.line) for b in node.outputs for name in b.mutations)
-            self._replayed.resized.extend(resized)
+            self._replay.resized.extend(
+                ResizedStorage(name, "", None, node.line)
+                for buffer in node.outputs
+                for name in buffer.mutations
+            )
         if not node.is_nop and node.inner != "MultiOutput":
-            self._replay.launch(self._kernel(node))
+            self._replay.kernels.append(self._kernel(node))
             self._note_unknown(node)
         for name in self._dying(at, node):
             tensor = self._tensors.pop(name)
@@ -137,29 +143,18 @@ class _Deriver:
     def _allocate(self, buffer: IrBuffer, line: int) -> None:
         layout = buffer.layout
         size = layout.storage_bytes if layout is not None else None
-        storage = self._replay.allocate(buffer.name, size, line, layout=layout)
-        tensor = Tensor(storage, layout)
-        self._replay.hold(storage)
-        self._replay.name_value(buffer.name, tensor)
-        self._tensors[buffer.name] = tensor
+        self._hold(buffer.name, self._replay.allocate(buffer.name, size, line, layout=layout))
         if size is None:
             layout_text = "no layout" if layout is None else f"{layout}"
-            self._replayed.unknown.append(
-                UnknownAllocation(
-                    self._replay.position,
-                    buffer.name,
-                    line,
-                    None,
-                    f"the size of {buffer.name} is not in the dump: {layout_text}",
-                )
-            )
+            reason = f"the size of {buffer.name} is not in the dump: {layout_text}"
+            self._unknown(self._replay.position, buffer.name, line, reason)
 
     def _set_storage(self, argument: str, source: str) -> None:
         """`argument` gets the memory of `source`, and keeps it for the caller."""
         tensor = self._tensors.get(self._graph.memory_of(source))
         if tensor is not None:
             self._replay.storages[tensor.storage].live_out = True
-            self._replayed.notes.append(f"{argument} is given the memory of {source}")
+            self._replay.notes.append(f"{argument} is given the memory of {source}")
 
     def _written_over(self, at: int, leaf: IrNode, buffer: IrBuffer) -> str | None:
         """The buffer that `leaf` may write over; see the module's docstring."""
@@ -229,36 +224,25 @@ class _Deriver:
         """Notes that the IR is a subgraph's: torch keeps the last of a graph's subgraphs."""
         prefixes = {match[1] for leaf in self._graph.leaves if (match := _PREFIX.match(leaf.name))}
         if len(prefixes) == 1 and all(_PREFIX.match(leaf.name) for leaf in self._graph.leaves):
-            name = prefixes.pop()
-            self._replayed.unknown.append(
-                UnknownAllocation(
-                    0, name, self._graph.leaves[0].line, None, "the graph that calls it is missing"
-                )
-            )
+            line = self._graph.leaves[0].line
+            self._unknown(0, prefixes.pop(), line, "the graph that calls it is missing")
 
     def _note_unknown(self, node: IrNode) -> None:
+        position = self._replay.position - 1
         if node.inner in _CALLS_SUBGRAPH:
             reason = "the subgraph that it runs is not in the dump"
-            self._replayed.unknown.append(
-                UnknownAllocation(self._replay.position - 1, node.name, node.line, None, reason)
-            )
+            self._unknown(position, node.name, node.line, reason)
             return
         if node_kind(node) != KernelKind.FALLBACK or not hides_bytes(node.kernel or ""):
             return
         results = [
             tensor for buffer in node.outputs for tensor in self._results.get(buffer.name, ())
         ]
-        sizes = [tensor.layout.storage_bytes for tensor in results if tensor.layout is not None]
-        known = [size for size in sizes if size is not None]
-        self._replayed.unknown.append(
-            UnknownAllocation(
-                self._replay.position - 1,
-                node.kernel or node.name,
-                node.line,
-                sum(known) if len(known) == len(results) else None,
-                "what the operator allocates inside is not in the dump",
-            )
+        size = sum_if_known(
+            tensor.layout.storage_bytes if tensor.layout is not None else None for tensor in results
         )
+        reason = "what the operator allocates inside is not in the dump"
+        self._unknown(position, node.kernel or node.name, node.line, reason, size)
 
 
 def _set_storages(node: IrNode) -> Iterator[tuple[str, str]]:

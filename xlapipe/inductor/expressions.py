@@ -5,7 +5,8 @@ Python and sympy spell them: `256*c0 + c1`, `s0*s1`, `(s0 // 2)`, `Max(1, s0)`,
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 # torch keeps sizes, strides and offsets in int64.
@@ -13,6 +14,25 @@ _LIMIT = 2**63
 _MOST_CHARACTERS = 4_000
 # Alignment of torch._inductor.codegen.memory_planning.
 _ALIGN_BYTES = 64
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    **dict.fromkeys(("Max", "max"), lambda *numbers: max(numbers)),
+    **dict.fromkeys(("Min", "min"), lambda *numbers: min(numbers)),
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), operator.floordiv),
+    **dict.fromkeys(("CeilDiv", "CeilToInt"), lambda number, divisor: -(-number // divisor)),
+    **dict.fromkeys(("Mod", "PythonMod"), operator.mod),
+    "ModularIndexing": lambda number, divisor, modulus: number // divisor % modulus,
+    "align": lambda number: -(-number // _ALIGN_BYTES) * _ALIGN_BYTES,
+    **dict.fromkeys(("Identity", "int"), operator.index),
+}
 
 Dimension = int | str
 """A size or stride: a number, or the text of an expression whose symbols have no value."""
@@ -55,15 +75,16 @@ def evaluate_tree(tree: ast.expr, symbols: Mapping[str, object]) -> int | None:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = evaluate_tree(operand, symbols)
             return None if value is None else -value
-        case ast.BinOp(left=left, op=operator, right=right):
+        case ast.BinOp(left=left, op=operation, right=right):
             first, second = evaluate_tree(left, symbols), evaluate_tree(right, symbols)
             if first is None or second is None:
                 return None
-            return _combine(operator, first, second)
+            return _combine(operation, first, second)
         case ast.Call(func=ast.Name(id=function), args=arguments):
             values = [evaluate_tree(argument, symbols) for argument in arguments]
             known = [value for value in values if value is not None]
-            return _call(function, known) if len(known) == len(values) else None
+            if len(known) == len(values):
+                return _applied(_FUNCTIONS.get(function), *known)
     return None
 
 
@@ -73,44 +94,20 @@ def dimensions(texts: Sequence[str], symbols: Mapping[str, object]) -> tuple[Dim
     return tuple(text if value is None else value for text, value in values)
 
 
-def _combine(operator: ast.operator, first: int, second: int) -> int | None:
-    match operator:
-        case ast.Add():
-            return _bounded(first + second)
-        case ast.Sub():
-            return _bounded(first - second)
-        case ast.Mult():
-            return _bounded(first * second)
-        case ast.FloorDiv() | ast.Div() if second != 0 and isinstance(operator, ast.FloorDiv):
-            return first // second
-        case ast.Div() if second != 0 and first % second == 0:
-            return first // second
-        case ast.Mod() if second != 0:
-            return first % second
-        case ast.Pow() if 0 <= second <= 63 and abs(first) < 2**31:
-            return _bounded(first**second)
-    return None
+def _combine(operation: ast.operator, first: int, second: int) -> int | None:
+    if isinstance(operation, ast.Div):
+        return first // second if second and first % second == 0 else None
+    if isinstance(operation, ast.Pow) and not (0 <= second <= 63 and abs(first) < 2**31):
+        return None
+    return _applied(_OPERATORS.get(type(operation)), first, second)
 
 
-def _call(function: str, values: list[int]) -> int | None:
-    match function, values:
-        case (("Max" | "max"), [_, *_]):
-            return max(values)
-        case (("Min" | "min"), [_, *_]):
-            return min(values)
-        case (("FloorDiv" | "CleanDiv"), [number, divisor]) if divisor != 0:
-            return number // divisor
-        case (("CeilDiv" | "CeilToInt"), [number, divisor]) if divisor != 0:
-            return -(-number // divisor)
-        case (("Mod" | "PythonMod"), [number, divisor]) if divisor != 0:
-            return number % divisor
-        case "ModularIndexing", [number, divisor, modulus] if divisor != 0 and modulus != 0:
-            return number // divisor % modulus
-        case "align", [number]:
-            return -(-number // _ALIGN_BYTES) * _ALIGN_BYTES
-        case (("Identity" | "int"), [number]):
-            return number
-    return None
+def _applied(function: Callable[..., int] | None, *values: int) -> int | None:
+    """The value of a function; None if it is unknown, or has none for these arguments."""
+    try:
+        return _bounded(function(*values)) if function is not None else None
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
 
 
 def _bounded(number: int) -> int | None:

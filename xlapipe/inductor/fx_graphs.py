@@ -24,7 +24,7 @@ _NODE = re.compile(
 _TENSOR = re.compile(
     r"(?P<dtype>[a-z]\w*)\[(?P<shape>[^\[\]]*)\](?:\[(?P<strides>[^\[\]]*)\])?(?P<device>[a-z]*(?::\d+)?)"
 )
-_RETURN = re.compile(r"\s*return \(?(?P<values>.*?),?\)?\s*$")
+_RETURN = re.compile(r"\s*return ")
 _NO_SYMBOLS: Mapping[str, int] = {}
 
 
@@ -34,7 +34,6 @@ class FxNode:
 
     name: str
     target: str
-    layout: Layout | None
     source: SourceLine | None
 
 
@@ -43,13 +42,11 @@ class FxGraph:
     """One graph.
 
     Attributes:
-      placeholders: layouts of the arguments by name; None for numbers.
-      returned: names in the returned tuple.
+      placeholders: layouts of the arguments that are tensors, by name.
     """
 
-    placeholders: Mapping[str, Layout | None]
+    placeholders: Mapping[str, Layout]
     nodes: tuple[FxNode, ...]
-    returned: tuple[str, ...]
 
     @cached_property
     def sources(self) -> Mapping[str, SourceLine]:
@@ -79,9 +76,8 @@ def read_fx_graph(text: TextLines) -> FxGraph | None:
     Lines that are not of a known form are skipped: nothing is counted from a graph.
     """
     lines = iter(text.lines)
-    placeholders: dict[str, Layout | None] | None = None
+    placeholders: dict[str, Layout] | None = None
     nodes: list[FxNode] = []
-    returned: tuple[str, ...] = ()
     source: SourceLine | None = None
     for line in lines:
         if placeholders is None:
@@ -92,18 +88,14 @@ def read_fx_graph(text: TextLines) -> FxGraph | None:
             source = SourceLine(match["file"], int(match["line"]))
         elif _NO_FILE.match(line) is not None:
             source = None
-        elif (match := _RETURN.match(line)) is not None:
-            returned = tuple(split_list(match["values"]))
+        elif _RETURN.match(line) is not None:
             break
         elif (match := _NODE.match(line)) is not None:
-            layout = read_type(match["type"] or "")
-            nodes.append(FxNode(match["name"], match["target"], layout, source))
-    if placeholders is None:
-        return None
-    return FxGraph(placeholders, tuple(nodes), returned)
+            nodes.append(FxNode(match["name"], match["target"], source))
+    return None if placeholders is None else FxGraph(placeholders, tuple(nodes))
 
 
-def read_type(text: str) -> Layout | None:
+def _layout(text: str) -> Layout | None:
     """The layout of `bf16[2048, 4096][4096, 1]cuda:0`; None for `Sym(s0)` and the like."""
     match = _TENSOR.fullmatch(text.strip())
     if match is None:
@@ -117,6 +109,8 @@ def read_type(text: str) -> Layout | None:
     return Layout(dtype_name(match["dtype"]), shape, strides, match["device"] or "cuda")
 
 
-def _placeholders(text: str) -> Iterator[tuple[str, Layout | None]]:
+def _placeholders(text: str) -> Iterator[tuple[str, Layout]]:
     for match in _TYPED.finditer(text):
-        yield match["name"], read_type(match["type"])
+        layout = _layout(match["type"])
+        if layout is not None:
+            yield match["name"], layout

@@ -125,6 +125,21 @@ class Layout:
         return f"{dtype}[{_joined(self.shape)}]"
 
 
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a name is bound to: a layout at an offset in a storage.
+
+    Attributes:
+      storage: number of the storage in the replay.
+      layout: None if unknown.
+      offset_bytes: None if it is not a number.
+    """
+
+    storage: int
+    layout: Layout | None
+    offset_bytes: int | None = 0
+
+
 def sum_if_known(sizes: Iterable[int | None]) -> int | None:
     """The sum; None if one of the sizes is not known."""
     total = 0

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xlapipe.inductor.allocations import Tensor
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.allocations import Replay
+from xlapipe.inductor.layouts import Layout, Tensor
+from xlapipe.inductor.wrapper.known import GivenArgument
 from xlapipe.inductor.wrapper.output_code import WrapperCode, literal_sizes
-from xlapipe.inductor.wrapper.replayed import GivenArgument, Replayed
 from xlapipe.inductor.wrapper.sizes_and_dtypes import gather
 
 _TANGENT = re.compile(r"tangents_\d+")
@@ -32,7 +32,7 @@ class Link:
     given: Mapping[str, GivenArgument]
 
 
-def link(forward: Replayed, backward: WrapperCode) -> Link | None:
+def link(forward: Replay, backward: WrapperCode) -> Link | None:
     """Matches outputs and arguments; None where their numbers or sizes do not match."""
     names = argument_names(backward)
     saved_names = [name for name in names if _TANGENT.fullmatch(name) is None]
@@ -47,8 +47,8 @@ def link(forward: Replayed, backward: WrapperCode) -> Link | None:
     return Link(count, {name: _given(forward, tensor, users) for name, tensor in pairs.items()})
 
 
-def _given(forward: Replayed, tensor: Tensor, users: set[int]) -> GivenArgument:
-    storage = forward.replay.storages[tensor.storage]
+def _given(forward: Replay, tensor: Tensor, users: set[int]) -> GivenArgument:
+    storage = forward.storages[tensor.storage]
     if storage.argument or storage.constant or tensor.storage in users:
         return GivenArgument(None, None)
     return GivenArgument(tensor.storage, storage.size_bytes)

@@ -23,9 +23,15 @@ _LOGGING = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?P<name>[\w.]+):(
 _TAG = re.compile(r"\s*\[(?:\d+/\d+(?:_\d+)?|__\w+|[\d/_ ]*)\] ?")
 _OLD_NAME = re.compile(r"(?:torch[\w.]*: )?\[(?:DEBUG|INFO|WARNING)\] ?")
 _OUTPUT_CODE = re.compile(r"\s*Output code: ?(?P<first>.*)")
+_OUTPUT = re.compile(r"\s*Output code\b")
 _GRAPH = re.compile(r"\s*=====+ (?P<kind>\w+) graph (?P<id>\d+)")
 _CODE_START = re.compile(r"# AOT ID: \[|from ctypes import|import torch\b")
-_LAST_LINE = "compiled_module_main("
+_FUSION = re.compile(r"\s*(?P<title>BEFORE|AFTER) FUSION\s*")
+# The last line of a document, by its kind.
+_LAST = {
+    "wrapper": re.compile(r" .*compiled_module_main\("),
+    "graph": re.compile(r"\s*return "),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,74 +86,45 @@ def _plain(number: int, line: str) -> _Line:
 def _sections(where: str, lines: list[_Line]) -> Iterator[Section]:
     at = 0
     while at < len(lines):
-        line = lines[at].text
-        if (match := _OUTPUT_CODE.match(line)) is not None:
-            start = at if _CODE_START.match(match["first"]) else at + 1
-            end = _end_of_code(lines, start)
-            if end > start and any(
-                _CODE_START.match(code_line.text) for code_line in lines[start:end]
-            ):
-                yield Section("wrapper", "", _part(where, lines, start, end))
-                at = end
-                continue
-        elif (match := _GRAPH.match(line)) is not None:
-            end = _end_of_record(lines, at + 1)
-            title = f"{match['kind']} {match['id']}"
-            yield Section("graph", title, _part(where, lines, at, end))
-            at = end
-            continue
-        elif line.strip() in ("BEFORE FUSION", "AFTER FUSION") or is_ir_header(line.strip()):
-            end = _end_of_ir(lines, at + 1)
-            title = line.strip().partition(" ")[0] if "FUSION" in line else ""
-            yield Section("ir", title, _part(where, lines, at, end))
-            at = end
-            continue
-        at += 1
+        kind, title, start = _begun(lines, at)
+        end = _end(lines, start, kind) if kind is not None else at
+        part = lines[start:end]
+        if kind == "wrapper" and not any(_CODE_START.match(line.text) for line in part):
+            end = at
+        if end > at:
+            numbers = [line.number for line in part]
+            text = TextLines(where, [line.text for line in part], numbers)
+            yield Section(kind or "", title, text)
+        at = max(end, at + 1)
 
 
-def _end_of_code(lines: list[_Line], start: int) -> int:
-    """The end of a module: its last statement, or the next record of another kind."""
-    prefixed = lines[start].prefixed if start < len(lines) else False
-    for at in range(start, len(lines)):
+def _begun(lines: list[_Line], at: int) -> tuple[str | None, str, int]:
+    """Kind and title of the document that begins at a line, and the index of its first line."""
+    text = lines[at].text
+    if (match := _OUTPUT_CODE.match(text)) is not None:
+        return "wrapper", "", at if _CODE_START.match(match["first"]) else at + 1
+    if (match := _GRAPH.match(text)) is not None:
+        return "graph", f"{match['kind']} {match['id']}", at
+    if (match := _FUSION.fullmatch(text)) is not None:
+        return "ir", match["title"], at
+    return ("ir" if is_ir_header(text.strip()) else None), "", at
+
+
+def _end(lines: list[_Line], start: int, kind: str) -> int:
+    """The end of a document: its last line, or the first one of another record or document."""
+    first, last = start + (kind != "wrapper"), _LAST.get(kind)
+    prefixed = kind != "graph" and first < len(lines) and lines[first].prefixed
+    for at in range(first, len(lines)):
         line = lines[at]
-        if line.prefixed and line.text.startswith("Output code"):
+        other = line.begins and not line.prefixed and at > start
+        if other or (prefixed and not line.prefixed) or (at > start and _starts(line)):
             return at
-        if line.begins and not line.prefixed and at > start:
-            return at
-        if prefixed and not line.prefixed:
-            return at
-        if _LAST_LINE in line.text and line.text[:1] == " ":
+        if last is not None and last.match(line.text):
             return at + 1
     return len(lines)
 
 
-def _end_of_record(lines: list[_Line], start: int) -> int:
-    """The end of a graph: its `return`, or the next record."""
-    for at in range(start, len(lines)):
-        line = lines[at]
-        if line.begins and not line.prefixed:
-            return at
-        if line.text.lstrip().startswith("return "):
-            return at + 1
-        if _GRAPH.match(line.text) is not None or _OUTPUT_CODE.match(line.text) is not None:
-            return at
-    return len(lines)
-
-
-def _end_of_ir(lines: list[_Line], start: int) -> int:
-    prefixed = lines[start].prefixed if start < len(lines) else False
-    for at in range(start, len(lines)):
-        line = lines[at]
-        text = line.text.strip()
-        if text in ("BEFORE FUSION", "AFTER FUSION") or _GRAPH.match(line.text) is not None:
-            return at
-        if _OUTPUT_CODE.match(line.text) is not None:
-            return at
-        if (line.begins and not line.prefixed) or (prefixed and not line.prefixed):
-            return at
-    return len(lines)
-
-
-def _part(where: str, lines: list[_Line], start: int, end: int) -> TextLines:
-    part = lines[start:end]
-    return TextLines(where, [line.text for line in part], [line.number for line in part])
+def _starts(line: _Line) -> bool:
+    """Whether a document begins, other than IR without a title."""
+    # `Output code written to: …` follows the code.
+    return any(title.match(line.text) for title in (_OUTPUT, _GRAPH, _FUSION))

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from xlapipe.errors import DumpError
+from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.assemble import GraphName, plan_of_ir, plan_of_wrapper
 from xlapipe.inductor.fx_graphs import FxGraph, read_fx_graph
 from xlapipe.inductor.graph_files import GraphFiles, beside, graphs_of
@@ -16,9 +17,9 @@ from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.linking import Link, link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
+from xlapipe.inductor.wrapper.known import Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
 from xlapipe.inductor.wrapper.replay import replay_wrapper
-from xlapipe.inductor.wrapper.replayed import Known, Replayed
 
 _BY_NAME = (
     "no forward graph was found: arguments that are not named as parameters, inputs or tangents "
@@ -166,23 +167,15 @@ class _Graph:
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
         """What IR and the FX graph state about buffers and arguments."""
-        layouts: dict[str, Layout] = {}
-        if self.fx is not None:
-            layouts.update(
-                (name, layout)
-                for name, layout in self.fx.placeholders.items()
-                if layout is not None
-            )
-        if self.ir is not None:
-            layouts.update(self.ir.layouts)
-        return layouts
+        placeholders = self.fx.placeholders if self.fx is not None else {}
+        return {**placeholders, **(self.ir.layouts if self.ir is not None else {})}
 
-    def replay(self, known: Known) -> Replayed:
+    def replay(self, known: Known) -> Replay:
         assert self.code is not None
         return replay_wrapper(self.code, replace(known, layouts=self.layouts, fx=self.fx))
 
     @cached_property
-    def replayed(self) -> Replayed:
+    def replayed(self) -> Replay:
         """The replay of a graph whose arguments the caller keeps."""
         return self.replay(Known())
 

@@ -14,7 +14,7 @@ from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import TextLines
 
 _INDIRECT = re.compile(r"\bindirect\d+\b")
-_CONVERSIONS = ("to_dtype", "to_dtype_bitcast")
+_CONVERSIONS = ("to_dtype", "to_dtype_bitcast", "constant", "index_expr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ class BodyReduction:
 
     value: int
     kind: str
-    dtype: str
 
 
 @dataclass
@@ -55,14 +54,14 @@ class LoopBody:
 
     Attributes:
       ranges: sizes of the loop variables, as printed.
-      float64: operations that make a float64 value.
+      float64: whether an operation makes a float64 value.
     """
 
     ranges: Mapping[str, str]
     loads: list[BodyLoad] = field(default_factory=list)
     stores: list[BodyStore] = field(default_factory=list)
     reductions: list[BodyReduction] = field(default_factory=list)
-    float64: list[str] = field(default_factory=list)
+    float64: bool = False
 
 
 class ValueTable:
@@ -107,8 +106,8 @@ class _BodyReader:
         self._functions: dict[str, ast.FunctionDef] = {}
         self._body = LoopBody(_ranges(statements))
         self._values: dict[str, int] = {}
-        # The expression that names such as `get_index_2` are bound to.
-        self._texts: dict[str, str] = {}
+        # Index expressions by their numbers.
+        self._texts: dict[int, str] = {}
         # The buffer whose element a value is, unchanged.
         self._loaded: dict[int, str] = {}
         for statement in statements:
@@ -131,7 +130,6 @@ class _BodyReader:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     self._values[name] = self._value(value)
-                    self._texts[name] = self._index_text(value)
                 case ast.Expr(value=value):
                     self._value(value)
                 case ast.Return(value=ast.expr() as value):
@@ -161,19 +159,25 @@ class _BodyReader:
                 [ast.Constant(value=str(buffer)), index, value, *rest],
             ):
                 return self._store(name, buffer, index, value, rest)
-            case "reduction", [dtype, _, ast.Constant(value=str(kind)), _, *_]:
-                return self._reduction(node, ast.unparse(dtype), kind)
-        number = self._operation(node, name)
-        texts = [ast.unparse(argument) for argument in arguments[1:]]
-        if name in (*_CONVERSIONS, "constant", "index_expr") and "torch.float64" in texts:
-            self._body.float64.append(name)
-        return number
+            case "reduction", [_, _, ast.Constant(value=str(kind)), _, *_]:
+                number = self._table.number("reduction", self._ranges, self._operation(node, name))
+                self._body.reductions.append(BodyReduction(number, kind))
+                return number
+        if name in _CONVERSIONS:
+            texts = [ast.unparse(argument) for argument in arguments[1:]]
+            self._body.float64 |= "torch.float64" in texts
+        return self._operation(node, name)
 
     def _own(self, name: str, arguments: list[ast.expr]) -> int:
         """`self.get_index('index0')`, `self.masked_subblock1(mask, 0.0)` and the like."""
         match name, arguments:
             case "get_index", [ast.Constant(value=str(index))]:
-                return self._table.number("index", *self._place(index))
+                text = self._indices.get(index, index)
+                # With the values of its indirect variables.
+                indirect = (self._values.get(name, -1) for name in _INDIRECT.findall(text))
+                number = self._table.number("index", text, self._ranges, tuple(indirect))
+                self._texts[number] = text
+                return number
             case _ if name.startswith("set_indirect") and arguments:
                 number = self._value(arguments[0])
                 self._values[name.removeprefix("set_")] = number
@@ -183,26 +187,11 @@ class _BodyReader:
         inner = self._function(function) if function is not None and name != "body" else -1
         return self._table.number("block", inner, *values)
 
-    def _place(self, index: str) -> tuple[Hashable, ...]:
-        """An index over its ranges, and the values of its indirect variables."""
-        text = self._indices.get(index, index)
-        indirect = tuple(self._values.get(name, -1) for name in _INDIRECT.findall(text))
-        return (text, self._ranges, indirect)
-
-    def _index_text(self, node: ast.expr) -> str:
-        """The expression of `self.get_index('index0')`; `` for another value."""
-        match node:
-            case ast.Call(
-                func=ast.Attribute(attr="get_index"), args=[ast.Constant(value=str(name))]
-            ):
-                return self._indices.get(name, name)
-        return ""
-
     def _load(self, buffer: str, index: ast.expr) -> int:
         place = self._value(index)
         number = self._table.number("load", self._table.state(buffer), place)
         self._loaded[number] = buffer
-        self._body.loads.append(BodyLoad(buffer, self._text_of(index)))
+        self._body.loads.append(BodyLoad(buffer, self._texts.get(place, "")))
         return number
 
     def _store(
@@ -214,20 +203,10 @@ class _BodyReader:
         self._body.stores.append(BodyStore(buffer, place, number, copies))
         return self._table.number(name, buffer, place, number, mode)
 
-    def _reduction(self, node: ast.Call, dtype: str, kind: str) -> int:
-        number = self._table.number("reduction", self._ranges, self._operation(node, "reduction"))
-        self._body.reductions.append(BodyReduction(number, kind, dtype.removeprefix("torch.")))
-        return number
-
     def _operation(self, node: ast.Call, name: str) -> int:
         values = [self._value(argument) for argument in node.args]
         words = tuple((word.arg, self._value(word.value)) for word in node.keywords)
         return self._table.number("op", name, *values, words)
-
-    def _text_of(self, index: ast.expr) -> str:
-        if isinstance(index, ast.Name):
-            return self._texts.get(index.id, "")
-        return self._index_text(index)
 
 
 def _ranges(statements: list[ast.stmt]) -> dict[str, str]:

@@ -50,12 +50,12 @@ class IrBuffer:
 
     name: str
     kind: str
+    line: int
     layout_kind: str | None
     layout: Layout | None
-    aliases: tuple[str, ...]
-    mutations: tuple[str, ...]
-    users: tuple[User, ...]
-    line: int
+    aliases: tuple[str, ...] = ()
+    mutations: tuple[str, ...] = ()
+    users: tuple[User, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,6 @@ class IrNode:
       parts: the nodes of a fused one.
       layouts: layouts of buffers and arguments that it names.
       body: lines of the loop's body; None for a node without a loop.
-      triton: lines of the Triton kernel; None if the dump has none.
-      iteration: as printed, e.g. `(32768, 1)`.
       sizes: sizes of the loops and of the reduction loops, as printed, e.g. `([128, 256], [])`.
     """
 
@@ -85,12 +83,10 @@ class IrNode:
     outputs: tuple[IrBuffer, ...] = ()
     kernel: str | None = None
     device: str | None = None
-    iteration: str | None = None
     sizes: str | None = None
     parts: tuple["IrNode", ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     body: TextLines | None = None
-    triton: TextLines | None = None
 
     @property
     def leaves(self) -> tuple["IrNode", ...]:

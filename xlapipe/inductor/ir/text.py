@@ -14,13 +14,12 @@ A list may be in one line or in many. Attributes that xlapipe does not use are s
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from xlapipe.dump.readers.source_text import shown
-from xlapipe.inductor.ir.nodes import Dependency, IrBuffer, IrNode, User
+from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
 from xlapipe.inductor.ir.values import IrValues, names
-from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.text_lines import TextLines
 
 _HEADER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Z]\w*)\((?P<inner>[\w., ]*)\)")
@@ -31,6 +30,8 @@ _TRITON = re.compile(r"\w+ Triton code:")
 _BUFFER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Za-z_]\w*)")
 # What TORCH_LOGS writes before a dump.
 _TITLES = ("BEFORE FUSION", "AFTER FUSION")
+# The field that an attribute is read into, and what reads it from its text and line.
+_Reading = tuple[str, Callable[[str, int], Any]]
 _A_NODE = "the first line of a node, e.g. `op0: SchedulerNode(ComputedBuffer)`"
 
 
@@ -68,72 +69,6 @@ def _check_definitions(text: TextLines, nodes: Sequence[IrNode]) -> None:
                 lines[buffer.name] = buffer.line
 
 
-@dataclass
-class _Draft:
-    """A node while its lines are read; None for what has no line yet."""
-
-    name: str
-    kind: str
-    inner: str
-    line: int
-    writes: tuple[Dependency, ...] | None = None
-    unmet: tuple[Dependency, ...] = ()
-    met: tuple[Dependency, ...] = ()
-    outputs: tuple[IrBuffer, ...] | None = None
-    users: tuple[User, ...] | None = None
-    aliases: tuple[str, ...] = ()
-    mutations: tuple[str, ...] = ()
-    kernel: str | None = None
-    device: str | None = None
-    iteration: str | None = None
-    sizes: str | None = None
-    parts: list[IrNode] = field(default_factory=list)
-    part_names: tuple[str, ...] = ()
-    layouts: dict[str, Layout] = field(default_factory=dict)
-    body: TextLines | None = None
-    triton: TextLines | None = None
-
-    def buffers(self) -> tuple[IrBuffer, ...]:
-        """Its outputs; up to torch 2.4, the buffers that have the names of nodes."""
-        if self.outputs is not None:
-            return self.outputs
-        whole = self.kind.startswith(("Fused", "Foreach", "Grouped"))
-        return tuple(map(self._old_buffer, self.part_names if whole else (self.name,)))
-
-    def _old_buffer(self, name: str) -> IrBuffer:
-        layout = self.layouts.get(name)
-        return IrBuffer(
-            name=name,
-            kind=self.inner,
-            layout_kind="FixedLayout" if layout is not None else None,
-            layout=layout,
-            aliases=self.aliases,
-            mutations=self.mutations,
-            users=self.users or (),
-            line=self.line,
-        )
-
-    def finish(self, writes: tuple[Dependency, ...]) -> IrNode:
-        return IrNode(
-            name=self.name,
-            kind=self.kind,
-            inner=self.inner,
-            line=self.line,
-            writes=writes,
-            unmet=self.unmet,
-            met=self.met,
-            outputs=self.buffers(),
-            kernel=self.kernel,
-            device=self.device,
-            iteration=self.iteration,
-            sizes=self.sizes,
-            parts=tuple(self.parts),
-            layouts=self.layouts,
-            body=self.body,
-            triton=self.triton,
-        )
-
-
 class _Reader:
     """Reads a dump line by line; `_at` is the index of the next line."""
 
@@ -141,8 +76,25 @@ class _Reader:
         self._text = text
         # Without indentation, which only the extent of a loop's body depends on.
         self._lines = [line.strip() for line in text.lines]
-        self._values = IrValues(text)
+        self._values = values = IrValues(text)
         self._at = 0
+        both: dict[str, _Reading] = {
+            ".users": ("users", values.users),
+            ".aliases": ("aliases", names),
+            ".mutations": ("mutations", names),
+        }
+        self._buffer_readers = {**both, ".layout": ("layout", values.layout)}
+        self._node_readers = {
+            **both,
+            ".writes": ("writes", values.dependencies),
+            ".unmet_dependencies": ("unmet", values.dependencies),
+            ".met_dependencies": ("met", values.dependencies),
+            ".outputs": ("outputs", lambda text, at: ()),
+            ".snodes": ("part_names", names),
+            ".node.kernel": ("kernel", lambda text, at: None if text == "None" else text),
+            ".group.device": ("device", lambda text, at: text),
+            ".sizes": ("sizes", lambda text, at: text),
+        }
 
     def nodes(self) -> Iterator[IrNode]:
         """Every node outside fused nodes."""
@@ -159,80 +111,81 @@ class _Reader:
 
     def _node(self, header: re.Match[str]) -> IrNode:
         """The node whose header is the current line."""
-        start = self._at
-        draft = _Draft(header["name"], header["kind"], header["inner"], self._text.number(start))
+        start, name = self._at, header["name"]
+        line = self._text.number(start)
+        fields: dict[str, Any] = {}
         self._at += 1
-        while self._at < len(self._lines) and self._line_of(draft):
+        while self._at < len(self._lines) and self._line_of(name, fields):
             pass
-        if draft.writes is None:
-            self._text.fail(start, f"a line `{draft.name}.writes = …` in this node", "none")
-        return draft.finish(draft.writes)
+        if "writes" not in fields:
+            self._text.fail(start, f"a line `{name}.writes = …` in this node", "none")
+        # Up to torch 2.4, buffers have the names of nodes.
+        old = {key: fields.pop(key) for key in ("users", "aliases", "mutations") if key in fields}
+        names = fields.pop("part_names", ())
+        if "outputs" not in fields:
+            layouts = fields.get("layouts", {})
+            whole = header["kind"].startswith(("Fused", "Foreach", "Grouped"))
+            fields["outputs"] = tuple(
+                IrBuffer(
+                    buffer,
+                    header["inner"],
+                    line,
+                    "FixedLayout" if buffer in layouts else None,
+                    layouts.get(buffer),
+                    **old,
+                )
+                for buffer in (names if whole else (name,))
+            )
+        return IrNode(name, header["kind"], header["inner"], line, **fields)
 
-    def _line_of(self, draft: _Draft) -> bool:
+    def _line_of(self, name: str, fields: dict[str, Any]) -> bool:
         """Reads the current line, and those that belong to it; False at the node's end."""
-        line = self._lines[self._at]
+        line, at = self._lines[self._at], self._at
         if not line:
             return False
         if (match := _ATTRIBUTE.fullmatch(line)) is not None:
-            return self._attribute(draft, match)
+            return self._attribute(name, fields, match)
         if (match := _LAYOUT_LINE.fullmatch(line)) is not None:
-            at = self._at
             _, layout = self._values.layout(self._value(match["value"]), at)
             if layout is not None:
-                draft.layouts[match["name"]] = layout
+                fields.setdefault("layouts", {})[match["name"]] = layout
         elif _BODY.fullmatch(line) is not None:
-            draft.body = self._indented()
+            fields["body"] = self._indented()
         elif _TRITON.fullmatch(line) is not None:
-            draft.triton = self._indented()
+            self._indented()
         elif _HEADER.fullmatch(line) is not None:
             return False
-        elif self._at == len(self._lines) - 1:
-            self._text.fail_at(self._at, f"a line of node {draft.name}")
+        elif at == len(self._lines) - 1:
+            self._text.fail_at(at, f"a line of node {name}")
         else:
-            self._text.leave_out(self._at, f"a line of node {draft.name}", shown(line))
+            self._text.leave_out(at, f"a line of node {name}", shown(line))
             self._at += 1
         return True
 
-    def _attribute(self, draft: _Draft, match: re.Match[str]) -> bool:
-        at, key = self._at, match["key"]
-        if match["name"] != draft.name:
+    def _attribute(self, name: str, fields: dict[str, Any], match: re.Match[str]) -> bool:
+        key, value = match["key"], match["value"].strip()
+        if match["name"] != name:
             if key == ".snodes":
                 return False  # the next part of the fused node around this one
-            self._text.fail_at(at, f"a line of node {draft.name}")
-        if key == ".snodes" and not (match["value"].strip() or self._list_follows()):
-            draft.parts.append(self._part())
-            return True
-        if key == ".outputs" and match["value"].strip() == "[":
+            self._text.fail_at(self._at, f"a line of node {name}")
+        if key == ".snodes" and not (value or self._list_follows()):
+            fields["parts"] = (*fields.get("parts", ()), self._part())
+        elif key == ".outputs" and value == "[":
             self._at += 1
-            draft.outputs = tuple(self._outputs(draft.name))
-            return True
-        text, values = self._value(match["value"]), self._values
-        match key:
-            case ".writes":
-                draft.writes = values.dependencies(text, at)
-            case ".unmet_dependencies":
-                draft.unmet = values.dependencies(text, at)
-            case ".met_dependencies":
-                draft.met = values.dependencies(text, at)
-            case ".outputs":
-                draft.outputs = ()
-            case ".snodes":
-                draft.part_names = names(text)
-            case ".users":
-                draft.users = values.users(text, at)
-            case ".aliases":
-                draft.aliases = names(text)
-            case ".mutations":
-                draft.mutations = names(text)
-            case ".node.kernel":
-                draft.kernel = None if text == "None" else text
-            case ".group.device":
-                draft.device = text
-            case ".group.iteration":
-                draft.iteration = text
-            case ".sizes":
-                draft.sizes = text
+            fields["outputs"] = tuple(self._outputs(name))
+        else:
+            self._read(self._node_readers, fields, match)
         return True
+
+    def _read(
+        self, readers: Mapping[str, _Reading], fields: dict[str, Any], match: re.Match[str]
+    ) -> None:
+        """Puts the value of an attribute into the field that it is read into, if any."""
+        at = self._at
+        text = self._value(match["value"])
+        if match["key"] in readers:
+            field, read = readers[match["key"]]
+            fields[field] = read(text, at)
 
     def _list_follows(self) -> bool:
         """Whether the next line begins a list."""
@@ -261,28 +214,14 @@ class _Reader:
 
     def _buffer(self, header: re.Match[str]) -> IrBuffer:
         name, line = header["name"], self._text.number(self._at)
+        fields: dict[str, Any] = {}
         self._at += 1
-        kind: str | None = None
-        layout: Layout | None = None
-        aliases: tuple[str, ...] = ()
-        mutations: tuple[str, ...] = ()
-        users: tuple[User, ...] = ()
         while self._at < len(self._lines):
-            at = self._at
-            match = _ATTRIBUTE.fullmatch(self._lines[at])
+            match = _ATTRIBUTE.fullmatch(self._lines[self._at])
             if match is None or match["name"] != name:
                 break
-            text = self._value(match["value"])
-            match match["key"]:
-                case ".layout":
-                    kind, layout = self._values.layout(text, at)
-                case ".users":
-                    users = self._values.users(text, at)
-                case ".aliases":
-                    aliases = names(text)
-                case ".mutations":
-                    mutations = names(text)
-        return IrBuffer(name, header["kind"], kind, layout, aliases, mutations, users, line)
+            self._read(self._buffer_readers, fields, match)
+        return IrBuffer(name, header["kind"], line, *fields.pop("layout", (None, None)), **fields)
 
     def _value(self, first: str) -> str:
         """The value that begins in the current line, to the line that closes its brackets."""

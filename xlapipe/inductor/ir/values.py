@@ -10,17 +10,16 @@ from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
 
 _DEPENDENCY = re.compile(
-    r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"
-    # Up to torch 2.1.
-    r"|MemoryDep\(name='(?P<old>[^']*)', index=(?P<at>.*?), size=(?P<size>\([^()]*\))\)"
-    r"|StarDep\((?:name=)?'(?P<star>[^']*)'[^()]*\)"
-    r"|WeakDep\((?:name=)?'(?P<weak>[^']*)'[^()]*\)"
+    r"MemoryDep\((?:name=)?'(?P<memory>[^']*)', (?:index=)?(?P<index>[^{}]*?), "
+    # Up to torch 2.1, a size is in place of the ranges.
+    r"(?:\{(?P<ranges>[^{}]*)\}[^()]*|size=(?P<size>\([^()]*\)))\)"
+    r"|(?P<kind>StarDep|WeakDep)\((?:name=)?'(?P<name>[^']*)'[^()]*\)"
 )
 _USER = re.compile(
     r"NodeUser\(node=(?:\w+\((?:name=)?'?(?P<name>\w+)'?\)|OUTPUT), "
     r"can_inplace=(?P<inplace>True|False)(?:, is_weak=(?P<weak>True|False))?\)"
 )
-_SEPARATOR = re.compile(r"[\s,]*")
+_SEPARATORS = ", \t\n"
 _NAME = re.compile(r"'([^']*)'")
 _TENSOR_LAYOUT = re.compile(
     r"(?P<kind>\w*Layout\w*)\((?:device=)?'(?P<device>[^']*)', (?:dtype=)?torch\.(?P<dtype>\w+), "
@@ -45,7 +44,14 @@ class IrValues:
     def dependencies(self, text: str, at: int) -> tuple[Dependency, ...]:
         """`[StarDep(name='buf0', mode=None), …]`; `at` is the index of its first line."""
         expected = "a dependency, e.g. StarDep(name='buf0', mode=None)"
-        return tuple(_dependency(match) for match in self._items(_DEPENDENCY, text, at, expected))
+        return tuple(
+            Dependency(match["kind"], match["name"])
+            if match["kind"] is not None
+            else Dependency(
+                "MemoryDep", match["memory"], match["index"], match["ranges"] or match["size"]
+            )
+            for match in self._items(_DEPENDENCY, text, at, expected)
+        )
 
     def users(self, text: str, at: int) -> tuple[User, ...]:
         """`[NodeUser(node=SchedulerNode(name='op2'), can_inplace=True, is_weak=False), …]`."""
@@ -92,17 +98,17 @@ class IrValues:
         inner = text.removeprefix("OrderedSet(").removesuffix(")") if text[:1] == "O" else text
         if inner[:1] + inner[-1:] not in ("[]", "{}"):
             self._text.fail(at, f"a list of {expected}", shown(text))
-        position, end = 1, len(inner) - 1
-        while (position := _after_separator(inner, position, end)) < end:
-            match = pattern.match(inner, position, end)
+        rest = inner[1:-1].lstrip(_SEPARATORS)
+        while rest:
+            match = pattern.match(rest)
             if match is None:
-                self._text.fail(at, expected, shown(inner[position:end]))
+                self._text.fail(at, expected, shown(rest))
             yield match
-            position = match.end()
+            rest = rest[match.end() :].lstrip(_SEPARATORS)
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Names of `['buf2', 'buf3']`."""
+def names(text: str, at: int) -> tuple[str, ...]:
+    """Names of `['buf2', 'buf3']`; `at` is the index of its first line."""
     return tuple(_NAME.findall(text))
 
 
@@ -149,18 +155,3 @@ def split_list(text: str) -> list[str]:
             start = index + 1
     parts.append(text[start:].strip())
     return [part for part in parts if part]
-
-
-def _dependency(match: re.Match[str]) -> Dependency:
-    if match["memory"] is not None:
-        return Dependency("MemoryDep", match["memory"], match["index"], match["ranges"])
-    if match["old"] is not None:
-        return Dependency("MemoryDep", match["old"], match["at"], match["size"])
-    if match["star"] is not None:
-        return Dependency("StarDep", match["star"])
-    return Dependency("WeakDep", match["weak"])
-
-
-def _after_separator(text: str, position: int, end: int) -> int:
-    match = _SEPARATOR.match(text, position, end)
-    return match.end() if match is not None else position

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from xlapipe.dump.readers.source_text import shown
-from xlapipe.inductor.allocations import Tensor
-from xlapipe.inductor.inductor_plan import Kernel
-from xlapipe.inductor.layouts import ITEM_BYTES, Layout
+from xlapipe.inductor.allocations import ReplayedArgument
+from xlapipe.inductor.inductor_plan import Kernel, ResizedStorage
+from xlapipe.inductor.layouts import ITEM_BYTES, Layout, Tensor
 from xlapipe.inductor.operators import (
     ALLOCATORS,
     allocates_no_tensor,
@@ -27,7 +27,6 @@ from xlapipe.inductor.wrapper.launches import (
     kernel_kind,
     scalars_of,
 )
-from xlapipe.inductor.wrapper.replayed import ReplayedArgument
 from xlapipe.inductor.wrapper.sizes_and_dtypes import allocated_dtype, name_of
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 from xlapipe.plans.hlo import SourceLine
@@ -57,12 +56,12 @@ class Calls(Evaluator):
             example, layout = self.code.examples.get(name), self.layout_of(name, node)
             if isinstance(example, int) or (layout is None and asserted):
                 self.names[name] = example if isinstance(example, int) else OPAQUE
-                self.replayed.arguments.append(ReplayedArgument(name, None, None, False))
+                self.replay.arguments.append(ReplayedArgument(name, None, None, False))
                 continue
             tensor, given = self._argument(name, layout, node, groups)
             self.hold(tensor)
             self.bind(name, tensor, node)
-            self.replayed.arguments.append(ReplayedArgument(name, layout, tensor, given))
+            self.replay.arguments.append(ReplayedArgument(name, layout, tensor, given))
 
     def _argument(
         self, name: str, layout: Layout | None, node: ast.AST, groups: dict[int, int]
@@ -82,13 +81,12 @@ class Calls(Evaluator):
         if link is not None and link.group in groups:
             return Tensor(groups[link.group], layout), True
         line = self.code.number(node)
-        storage = self.replay.allocate(
+        tensor = self.replay.allocate(
             name, size, line, argument=True, held=not given, layout=layout
         )
         if link is not None and link.group is not None:
-            groups[link.group] = storage
-        self.replay.argument_numbers[storage] = len(self.replayed.arguments)
-        return Tensor(storage, layout), given
+            groups[link.group] = tensor.storage
+        return tensor, given
 
     def allocate(self, node: ast.Call, operator: str, names: Sequence[str]) -> Value:
         """`empty_strided_cuda(sizes, strides, dtype)` and the like."""
@@ -189,8 +187,8 @@ class Calls(Evaluator):
             for part in (launch.read, launch.written)
         )
         launch = replace(launch, kernel=replace(kernel, reads=reads, writes=writes))
-        self.replayed.launches.append(launch)
-        self.replay.launch(launch.kernel)
+        self.replay.launches.append(launch)
+        self.replay.kernels.append(launch.kernel)
         for operand in launch.written:
             self.replay.storages[operand.tensor.storage].mutated = True
 
@@ -263,7 +261,7 @@ class Calls(Evaluator):
     def _resize(self, node: ast.Call, name: str) -> None:
         size = self.evaluate(node.args[1]) if len(node.args) > 1 else None
         number, line = size if isinstance(size, int) else None, self.code.number(node)
-        self.replayed.resized.append((name, number, line))
+        self.replay.resized.append(ResizedStorage(name, "", number, line))
         tensor = self.evaluate(node.args[0])
         if isinstance(tensor, Tensor) and number is not None:
             self.replay.resize(tensor.storage, number, line)

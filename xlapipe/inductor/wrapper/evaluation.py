@@ -8,14 +8,14 @@ from enum import Enum, auto
 from typing import NoReturn
 
 from xlapipe.dump.readers.source_text import shown
-from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.expressions import Dimension, evaluate_tree
 from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.ir.values import check_layout
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.operators import VIEWS
+from xlapipe.inductor.wrapper.known import Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode
-from xlapipe.inductor.wrapper.replayed import Known, Replayed
 from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, gather
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
@@ -54,7 +54,7 @@ class Evaluator:
 
     Attributes:
       gathered: sizes and dtypes that the module states about its names.
-      replayed: what was found so far.
+      replay: the state of memory, and what was found so far.
       frames: names of the functions that are followed, the innermost last.
       constants: tensors of the module that were used.
       muted: whether launches are not recorded, as on the second pass through a loop.
@@ -65,7 +65,6 @@ class Evaluator:
         self.known = known
         self.gathered = gather(code, known.layouts)
         self.replay = Replay(on_host=code.on_host)
-        self.replayed = Replayed(self.replay)
         self.frames: list[dict[str, Value]] = [{}]
         self.constants: dict[str, Tensor] = {}
         self.muted = False
@@ -102,8 +101,7 @@ class Evaluator:
         self, name: str, size_bytes: int | None, layout: Layout | None, node: ast.AST
     ) -> Tensor:
         """A tensor in memory that a statement allocates, without references."""
-        line = self.code.number(node)
-        return Tensor(self.replay.allocate(name, size_bytes, line, layout=layout), layout)
+        return self.replay.allocate(name, size_bytes, self.code.number(node), layout=layout)
 
     def unknown(
         self, name: str, node: ast.AST, reason: str, result_bytes: int | None = None
@@ -111,14 +109,9 @@ class Evaluator:
         """Records a call that allocates bytes which nothing counts."""
         if not self.muted:
             line = self.code.number(node)
-            self.replayed.unknown.append(
+            self.replay.unknown.append(
                 UnknownAllocation(self.replay.position, name, line, result_bytes, reason)
             )
-
-    def note(self, text: str) -> None:
-        """Records an assumption, once."""
-        if text not in self.replayed.notes:
-            self.replayed.notes.append(text)
 
     def fail(self, node: ast.AST, expected: str, found: str) -> NoReturn:
         """Raises a DumpError with the line of a statement."""
@@ -180,9 +173,8 @@ class Evaluator:
         layout = self.code.constants[name]
         self._check(layout, node)
         size, line = layout.storage_bytes, self.code.number(node)
-        storage = self.replay.allocate(name, size, line, argument=True, held=True, layout=layout)
-        self.replay.storages[storage].constant = True
-        tensor = Tensor(storage, layout)
+        tensor = self.replay.allocate(name, size, line, argument=True, held=True, layout=layout)
+        self.replay.storages[tensor.storage].constant = True
         self.replay.name_value(name, tensor)
         return tensor
 

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator
 
-from xlapipe.inductor.allocations import Storage
+from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.findings import SECTOR_BYTES
 from xlapipe.inductor.wrapper.launches import Launch
-from xlapipe.inductor.wrapper.replayed import Replayed
 
 
-def wrapper_findings(replayed: Replayed) -> tuple[InductorFinding, ...]:
+def wrapper_findings(replay: Replay) -> tuple[InductorFinding, ...]:
     """Findings, in the order of the launches."""
-    return tuple(_Finder(replayed).find())
+    return tuple(_Finder(replay).find())
 
 
 class _Finder:
-    def __init__(self, replayed: Replayed) -> None:
-        self._replayed = replayed
-        self._storages = replayed.replay.storages
+    def __init__(self, replay: Replay) -> None:
+        self._launches = replay.launches
+        self._storages = replay.storages
         self._written: set[int] = set()
         # What a storage holds: equal numbers are equal values.
         self._states: dict[int, int] = {}
@@ -26,7 +25,7 @@ class _Finder:
 
     def find(self) -> Iterator[InductorFinding]:
         read: set[int] = set()
-        for launch in self._replayed.launches:
+        for launch in self._launches:
             yield from self._uninitialised(launch)
             if launch.definition is not None:
                 yield from self._duplicates(launch)
@@ -128,7 +127,7 @@ class _Finder:
                 continue
             yield InductorFinding(
                 FindingKind.NEVER_READ,
-                _maker(self._replayed, number, storage),
+                self._maker(number) or storage.name,
                 storage.size_bytes,
                 f"nothing reads {storage.name}",
                 storage.line,
@@ -140,10 +139,9 @@ class _Finder:
         kernel = launch.kernel
         return InductorFinding(kind, kernel.name, size, detail, kernel.line, kernel.source)
 
-
-def _maker(replayed: Replayed, number: int, storage: Storage) -> str:
-    """The kernel that writes a storage, or the storage's name."""
-    for launch in replayed.launches:
-        if any(operand.tensor.storage == number for operand in launch.written):
-            return launch.kernel.name
-    return storage.name
+    def _maker(self, number: int) -> str | None:
+        """The kernel that writes a storage."""
+        for launch in self._launches:
+            if any(operand.tensor.storage == number for operand in launch.written):
+                return launch.kernel.name
+        return None

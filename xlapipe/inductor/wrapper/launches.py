@@ -4,9 +4,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.operators import base_name, collective_kind, is_extern, writes_operand
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 

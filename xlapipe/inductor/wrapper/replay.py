@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from xlapipe.dump.readers.source_text import shown
-from xlapipe.inductor.allocations import Tensor
+from xlapipe.inductor.allocations import Replay
+from xlapipe.inductor.layouts import Tensor
 from xlapipe.inductor.operators import ALLOCATORS, RETURN_OPERAND, VIEWS
 from xlapipe.inductor.wrapper.calls import Calls
 from xlapipe.inductor.wrapper.evaluation import OPAQUE, Value, items_of
+from xlapipe.inductor.wrapper.known import Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode
-from xlapipe.inductor.wrapper.replayed import Known, Replayed
 from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, name_of
 
 # Functions inside functions; wrapper code has one level.
@@ -23,7 +24,7 @@ _MOST_DEPTH = 16
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "prims.")
 
 
-def replay_wrapper(code: WrapperCode, known: Known) -> Replayed:
+def replay_wrapper(code: WrapperCode, known: Known) -> Replay:
     """Replays `call`.
 
     Raises:
@@ -41,17 +42,14 @@ class _Outcome:
 
 
 class _Interpreter(Calls):
-    def run(self) -> Replayed:
+    def run(self) -> Replay:
         call = self.code.functions["call"]
         self.names["args"] = None
         outcome = self._block(call.body) or _Outcome((), ())
         self._leave(call.body[-1])
         for name, value in zip(outcome.names, items_of(outcome.value), strict=False):
-            tensor = value if isinstance(value, Tensor) else None
-            self.replayed.returned.append((name, tensor))
-            if tensor is not None:
-                self.replay.storages[tensor.storage].live_out = True
-        return self.replayed
+            self.replay.return_(name, value if isinstance(value, Tensor) else None)
+        return self.replay
 
     def _leave(self, node: ast.AST) -> None:
         """Drops the names of a function that has returned."""
@@ -101,7 +99,7 @@ class _Interpreter(Calls):
         """Lists a part that is not understood. What it holds is not known, nor what it frees."""
         kind = type(node).__name__
         where = f"{self.code.text.where}:{self.code.number(node)}"
-        self.note(f"left out: {where}: expected {expected}, found {kind}")
+        self.replay.note(f"left out: {where}: expected {expected}, found {kind}")
         self.unknown(kind, node, f"expected {expected}")
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
@@ -125,7 +123,9 @@ class _Interpreter(Calls):
     def _loop(self, body: Sequence[ast.stmt]) -> _Outcome | None:
         """Follows two passes: on the second, what the first left is held."""
         if not all(isinstance(statement, (ast.If, ast.Assert)) for statement in body):
-            self.note("kernels of a loop count once: the dump does not say how often it runs")
+            self.replay.note(
+                "kernels of a loop count once: the dump does not say how often it runs"
+            )
         outcome = self._block(body)
         if outcome is not None or self.muted:
             return outcome
@@ -139,7 +139,7 @@ class _Interpreter(Calls):
         blocks = (statement.body, statement.orelse)
         if all(isinstance(part, (ast.Raise, ast.Assert)) for block in blocks for part in block):
             return None  # an assertion
-        self.note("of a condition, only the branch that holds more counts")
+        self.replay.note("of a condition, only the branch that holds more counts")
         other = self.fork()
         assert isinstance(other, _Interpreter)
         outcome, otherwise = self._block(statement.body), other._block(statement.orelse)
