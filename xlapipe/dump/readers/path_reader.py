@@ -9,14 +9,11 @@ from xlapipe.dump.readers.source_lines import SourceLines, read_source_lines
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.dump.readers.text_reader import (
     DumpTexts,
-    live_ranges_of,
-    optional_part,
     read_text,
     total_of,
+    with_optional_parts,
 )
-from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.plans import Plan
-from xlapipe.plans.verify import verify
 
 
 def read_path(path: Path) -> Plan:
@@ -54,23 +51,15 @@ def _read_proto_files(files: DumpFiles, path: Path, lines: SourceLines | None) -
     )
 
     plan = parse_proto(read_bytes(path), where=str(path), lines=lines)
-    assignment, thunk_text = _source_or_none(files.assignment), _source_or_none(files.thunks)
-    live_ranges, live_range_notes = optional_part(
-        "live ranges",
-        lambda: live_ranges_of(plan.allocations, _source_or_none(files.live_range), assignment),
+    assignment, thunks = _source_or_none(files.assignment), _source_or_none(files.thunks)
+    total = total_of(assignment, _source_or_none(files.values))
+    return with_optional_parts(
+        replace(plan, total_bytes_used=total),
+        _source_or_none(files.live_range),
+        assignment,
+        thunks,
+        str(path),
     )
-    thunks, thunk_notes = optional_part(
-        "thunks", lambda: parse_thunks(thunk_text) if thunk_text else None
-    )
-    plan = replace(
-        plan,
-        total_bytes_used=total_of(assignment, _source_or_none(files.values)),
-        live_ranges=live_ranges,
-        thunks=thunks,
-        notes=(*live_range_notes, *thunk_notes),
-    )
-    verify(plan, where=str(path))
-    return plan
 
 
 def _source_or_none(path: Path | None) -> SourceText | None:

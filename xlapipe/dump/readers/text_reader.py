@@ -67,28 +67,42 @@ def read_text(texts: DumpTexts) -> Plan:
     values = parse_used_values(assignment, allocations)
     if values is None and parsed is None and texts.values is not None:
         values = parse_used_values(texts.values, allocations)
-    live_ranges, live_range_notes = optional_part(
-        "live ranges", lambda: live_ranges_of(allocations, texts.live_range, assignment)
-    )
-    thunks, thunk_notes = optional_part(
-        "thunks", lambda: parse_thunks(texts.thunks) if texts.thunks else None
-    )
     plan = Plan(
         allocations=allocations,
         total_bytes_used=total,
         module=parsed.module if parsed else values,
         header_aliases=parsed.aliases if parsed else None,
         buffer_donors=parsed.buffer_donors if parsed else None,
-        live_ranges=live_ranges,
-        thunks=thunks,
-        notes=(*live_range_notes, *thunk_notes),
         platform=platform_of(allocations),
     )
-    verify(plan, where=assignment.where)
+    return with_optional_parts(plan, texts.live_range, assignment, texts.thunks, assignment.where)
+
+
+def with_optional_parts(
+    plan: Plan,
+    live_range: SourceText | None,
+    assignment: SourceText | None,
+    thunks: SourceText | None,
+    where: str,
+) -> Plan:
+    """The plan with live ranges and thunks, verified; a note for one that cannot be read.
+
+    Args:
+      where: the file that the plan was read from.
+
+    Raises:
+      PlanMismatchError: the plan breaks an invariant.
+    """
+    ranges, range_notes = _optional_part(
+        "live ranges", lambda: _live_ranges(plan.allocations, live_range, assignment)
+    )
+    read, notes = _optional_part("thunks", lambda: parse_thunks(thunks) if thunks else None)
+    plan = replace(plan, live_ranges=ranges, thunks=read, notes=(*range_notes, *notes))
+    verify(plan, where=where)
     return plan
 
 
-def optional_part(name: str, read: Callable[[], Part]) -> tuple[Part | None, tuple[str, ...]]:
+def _optional_part(name: str, read: Callable[[], Part]) -> tuple[Part | None, tuple[str, ...]]:
     """A part of the plan that no total depends on; a note instead of it if it cannot be read.
 
     New versions of XLA print these parts in new ways, which must not cost the rest of the plan.
@@ -121,7 +135,7 @@ def total_of(assignment: SourceText | None, values: SourceText | None) -> int | 
     return values_total
 
 
-def live_ranges_of(
+def _live_ranges(
     allocations: tuple[BufferAllocation, ...],
     live_range: SourceText | None,
     assignment: SourceText | None,
