@@ -25,8 +25,9 @@ one of them down to that position. Constants and thread-local values have no liv
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import PlanMismatchError
@@ -35,14 +36,12 @@ from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.verify_collectives import collective_mismatch
-from xlapipe.plans.verify_instructions import instruction_mismatch
+from xlapipe.plans.verify_instructions import Mismatch, instruction_mismatch
 
-_DUMP_AGAIN = (
-    "dump the module again into an empty directory; the files are damaged or from two compiles"
-)
-_DUMP_AGAIN_OR_REPORT = (
-    "dump the module again into an empty directory; if this error stays, report it with the dump, "
-    "because XLA's output may have changed"
+_NEVER_ALIVE = frozenset({AllocationKind.THREAD_LOCAL, AllocationKind.CONSTANT})
+_FIX = (
+    "dump the module again into an empty directory, since the files may be damaged or from two "
+    "compiles; if this error stays, report it with the dump, because XLA's output may have changed"
 )
 
 
@@ -56,69 +55,51 @@ def verify(plan: Plan, *, where: str) -> None:
     Raises:
       PlanMismatchError: an invariant does not hold; the message states the first such.
     """
+    for expected, found in _mismatches(plan):
+        raise PlanMismatchError(f"{where}: expected {expected}, found {found}; fix: {_FIX}")
+
+
+def _mismatches(plan: Plan) -> Iterator[Mismatch]:
     if plan.module is not None and plan.module.complete:
-        mismatch = instruction_mismatch(plan.module)
-        if mismatch is not None:
-            _fail(where, *mismatch, _DUMP_AGAIN_OR_REPORT)
-    _verify_places(plan, where)
-    _verify_total(plan, where)
-    _verify_parameters(plan, where)
-    _verify_aliases(plan, where)
+        yield from filter(None, [instruction_mismatch(plan.module)])
+    yield from _places(plan)
+    yield from _total(plan)
+    yield from _parameters(plan)
+    yield from _aliases(plan)
     if platform_named(plan.platform).pads_arrays:
-        _verify_padding(plan, where)
+        yield from _padding(plan)
     if plan.live_ranges is not None:
-        alive = {live.name: live for live in plan.live_ranges.ranges}
-        missing = alive.keys() - plan.allocation_of_value.keys()
-        if missing:
-            _fail(
-                where,
-                f"an allocation for value {min(missing)}, which has a live range",
-                "no allocation",
-            )
-        for allocation in plan.allocations:
-            if not (
-                allocation.is_a(AllocationKind.THREAD_LOCAL)
-                or allocation.is_a(AllocationKind.CONSTANT)
-            ):
-                _verify_disjoint(allocation, alive, where)
-    if (mismatch := collective_mismatch(plan)) is not None:
-        _fail(where, *mismatch, _DUMP_AGAIN_OR_REPORT)
+        yield from _live_ranges(plan, {live.name: live for live in plan.live_ranges.ranges})
+    yield from filter(None, [collective_mismatch(plan)])
 
 
-def _fail(where: str, expected: str, found: str, fix: str = _DUMP_AGAIN) -> NoReturn:
-    raise PlanMismatchError(f"{where}: expected {expected}, found {found}; fix: {fix}")
-
-
-def _verify_places(plan: Plan, where: str) -> None:
+def _places(plan: Plan) -> Iterator[Mismatch]:
     allocation_of: dict[str, int] = {}
     for position, allocation in enumerate(plan.allocations):
         index, size = allocation.index, allocation.size_bytes
         if index != position:
-            _fail(where, f"allocation {position}", f"allocation {index} at its position")
+            yield f"allocation {position}", f"allocation {index} at its position"
         if size < 0 or allocation.color < 0:
-            _fail(
-                where,
+            yield (
                 f"allocation {index} with a non-negative size and color",
                 f"size {size}, color {allocation.color}",
             )
         for value in allocation.values:
             end = value.offset_bytes + value.size_bytes
             if value.offset_bytes < 0 or value.size_bytes < 0 or end > size:
-                _fail(
-                    where,
+                yield (
                     f"value {value.name} within the {size} bytes of allocation {index}",
                     f"offset {value.offset_bytes}, size {value.size_bytes}",
                 )
             if value.name in allocation_of:
-                _fail(
-                    where,
+                yield (
                     f"value {value.name} in one allocation",
                     f"it in allocations {allocation_of[value.name]} and {index}",
                 )
             allocation_of[value.name] = index
 
 
-def _verify_padding(plan: Plan, where: str) -> None:
+def _padding(plan: Plan) -> Iterator[Mismatch]:
     for allocation in plan.allocations:
         for value in allocation.values:
             if value.shape.is_tuple:
@@ -127,43 +108,38 @@ def _verify_padding(plan: Plan, where: str) -> None:
                 size = padded_bytes(value.shape)
                 sizes = (size,) if size is not None else (value.size_bytes,)
             if value.size_bytes not in sizes:
-                _fail(
-                    where,
-                    f"{value.name} {value.shape} in {' or '.join(f'{size:,}' for size in sizes)} "
-                    "bytes, by its tiles",
+                texts = " or ".join(f"{size:,}" for size in sizes)
+                yield (
+                    f"{value.name} {value.shape} in {texts} bytes, by its tiles",
                     f"{value.size_bytes:,} bytes in allocation {allocation.index}",
-                    _DUMP_AGAIN_OR_REPORT,
                 )
 
 
-def _verify_total(plan: Plan, where: str) -> None:
+def _total(plan: Plan) -> Iterator[Mismatch]:
     total = sum(allocation.size_bytes for allocation in plan.allocations)
     if plan.total_bytes_used is not None and total != plan.total_bytes_used:
-        _fail(
-            where,
+        yield (
             f"allocations that add up to XLA's total of {plan.total_bytes_used} bytes",
             f"{len(plan.allocations)} allocations with {total} bytes in total",
         )
 
 
-def _verify_parameters(plan: Plan, where: str) -> None:
+def _parameters(plan: Plan) -> Iterator[Mismatch]:
     seen: dict[tuple[int, tuple[int, ...]], int] = {}
     for allocation in plan.allocations:
         number, index = allocation.parameter_number, allocation.index
         if allocation.is_a(AllocationKind.PARAMETER) != (number is not None):
-            _fail(
-                where,
+            yield (
                 f"a parameter number for allocation {index} exactly if it is a parameter",
                 "no number" if number is None else f"number {number}",
             )
         if number is None:
             continue
         if number < 0:
-            _fail(where, f"a non-negative parameter number for allocation {index}", str(number))
+            yield f"a non-negative parameter number for allocation {index}", str(number)
         parameter = (number, allocation.parameter_shape_index)
         if parameter in seen:
-            _fail(
-                where,
+            yield (
                 f"one allocation for parameter {_named(parameter)}",
                 f"allocations {seen[parameter]} and {index}",
             )
@@ -173,14 +149,13 @@ def _verify_parameters(plan: Plan, where: str) -> None:
             or defining.parameter_number != number
             for value in allocation.values
         ):
-            _fail(
-                where,
+            yield (
                 f"the instruction parameter({number}) among the values of allocation {index}",
                 "no such value",
             )
 
 
-def _verify_aliases(plan: Plan, where: str) -> None:
+def _aliases(plan: Plan) -> Iterator[Mismatch]:
     if plan.header_aliases is None:
         return
     in_header = {(alias.parameter_number, alias.parameter_index) for alias in plan.header_aliases}
@@ -192,16 +167,14 @@ def _verify_aliases(plan: Plan, where: str) -> None:
     }
     for parameter in sorted(in_header):
         if parameter not in in_allocations:
-            _fail(
-                where,
+            yield (
                 f"parameter {_named(parameter)}, which the module's input_output_alias names, in "
                 "a maybe-live-out allocation",
                 "no such allocation",
             )
     for parameter, index in in_allocations.items():
         if parameter not in in_header:
-            _fail(
-                where,
+            yield (
                 f"an input_output_alias for allocation {index}, which is both parameter "
                 f"{_named(parameter)} and maybe-live-out",
                 "no such alias in the module's header",
@@ -222,7 +195,19 @@ class _LiveValue(NamedTuple):
     value: LogicalBuffer
 
 
-def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], where: str) -> None:
+def _live_ranges(plan: Plan, alive: Mapping[str, LiveRange]) -> Iterator[Mismatch]:
+    missing = alive.keys() - plan.allocation_of_value.keys()
+    if missing:
+        expected = f"an allocation for value {min(missing)}, which has a live range"
+        yield expected, "no allocation"
+    for allocation in plan.allocations:
+        if not _NEVER_ALIVE.intersection(allocation.kinds):
+            yield from _shared_bytes(allocation, alive)
+
+
+def _shared_bytes(
+    allocation: BufferAllocation, alive: Mapping[str, LiveRange]
+) -> Iterator[Mismatch]:
     """Sweep over schedule positions, keeping the live values in order of offset.
 
     Live values share no bytes, so a new one can only conflict with its two neighbours.
@@ -249,7 +234,12 @@ def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], 
             live_values[slot] = new
             continue
         for neighbour in live_values[max(slot - 1, 0) : slot + 1]:
-            _fail_if_shared(allocation, neighbour, new, where)
+            if neighbour.value.overlaps(new.value):
+                yield (
+                    f"no bytes of allocation {allocation.index} shared by values alive at the same "
+                    "time",
+                    f"{_described(neighbour)} and {_described(new)}",
+                )
         offsets.insert(slot, new.value.offset_bytes)
         live_values.insert(slot, new)
 
@@ -272,22 +262,6 @@ def _is_cut_alias(one: _LiveValue, other: _LiveValue) -> bool:
         one.start == one.end == other.start
         and one.value.offset_bytes == other.value.offset_bytes
         and one.value.size_bytes == other.value.size_bytes
-    )
-
-
-def _fail_if_shared(
-    allocation: BufferAllocation, one: _LiveValue, other: _LiveValue, where: str
-) -> None:
-    if (
-        one.value.offset_bytes + one.value.size_bytes <= other.value.offset_bytes
-        or other.value.offset_bytes + other.value.size_bytes <= one.value.offset_bytes
-    ):
-        return
-    _fail(
-        where,
-        f"no bytes of allocation {allocation.index} shared by values alive at the same time",
-        f"{_described(one)} and {_described(other)}",
-        _DUMP_AGAIN_OR_REPORT,
     )
 
 

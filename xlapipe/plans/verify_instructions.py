@@ -6,7 +6,7 @@ a tuple exists, a called computation takes what it is given, and no computation 
 the table lacks, such as a custom call, may have any operands.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -436,66 +436,45 @@ _BINARY = frozenset(
     | {"subtract", "xor"}
 )
 _TERNARY = frozenset({"clamp", "select"})
+_NUMBERS: Mapping[_Rule, Set[str]] = {
+    _Rule(0, 0, 0): {"constant", "parameter", "partition-id", "replica-id"}
+    | {"rng-get-and-update-state"},
+    _Rule(0, None, 1): {"async-start", "call", "fusion"},
+    _Rule(1, 1, 0): {"copy-done", "copy-start", "get-dimension-size", "infeed", "recv"}
+    | {"recv-done", "rng-bit-generator", "send-done"},
+    _Rule(1, 1, 0, _same): {"cholesky", "copy", "domain", "get-tuple-element", "opt-barrier"}
+    | {"reverse"},
+    _Rule(1, 1, 0, _same_bytes): {"bitcast", "bitcast-convert"},
+    _Rule(1, 1, None): {"async-done", "async-update"},
+    _Rule(1, None, 1): {"all-reduce", "all-reduce-start", "map", "reduce-scatter"},
+    _Rule(2, 2, 0): {"outfeed", "rng", "send", "set-dimension-size", "stochastic-convert"}
+    | {"triangular-solve"},
+    _Rule(1, 1, 0, _elementwise): ELEMENTWISE - _BINARY - _TERNARY,
+    _Rule(2, 2, 0, _elementwise): _BINARY,
+    _Rule(3, 3, 0, _elementwise): _TERNARY,
+}
 _RULES: Mapping[str, _Rule] = {
-    **{opcode: _Rule(1, 1, 0, _elementwise) for opcode in ELEMENTWISE - _BINARY - _TERNARY},
-    **{opcode: _Rule(2, 2, 0, _elementwise) for opcode in _BINARY},
-    **{opcode: _Rule(3, 3, 0, _elementwise) for opcode in _TERNARY},
+    **{opcode: rule for rule, opcodes in _NUMBERS.items() for opcode in opcodes},
     "add-dependency": _Rule(2, 2, 0, _same),
-    "all-reduce": _Rule(1, None, 1),
-    "all-reduce-start": _Rule(1, None, 1),
-    "async-done": _Rule(1, 1, None),
-    "async-start": _Rule(0, None, 1),
-    "async-update": _Rule(1, 1, None),
-    "bitcast": _Rule(1, 1, 0, _same_bytes),
-    "bitcast-convert": _Rule(1, 1, 0, _same_bytes),
     "broadcast": _Rule(1, 1, 0, _broadcast),
-    "call": _Rule(0, None, 1),
-    "cholesky": _Rule(1, 1, 0, _same),
     "concatenate": _Rule(1, None, 0, _concatenate),
     "conditional": _Rule(1, None, None),
-    "constant": _Rule(0, 0, 0),
     "convolution": _Rule(2, 2, 0, _convolution),
-    "copy": _Rule(1, 1, 0, _same),
-    "copy-done": _Rule(1, 1, 0),
-    "copy-start": _Rule(1, 1, 0),
-    "domain": _Rule(1, 1, 0, _same),
     "dot": _Rule(2, None, 0, _dot),
     "dynamic-slice": _Rule(1, None, 0, _dynamic_slice),
     "dynamic-update-slice": _Rule(2, None, 0, _dynamic_update_slice),
     "fft": _Rule(1, 1, 0, _fft),
-    "fusion": _Rule(0, None, 1),
     "gather": _Rule(2, 2, 0, _gather),
-    "get-dimension-size": _Rule(1, 1, 0),
-    "get-tuple-element": _Rule(1, 1, 0, _same),
-    "infeed": _Rule(1, 1, 0),
     "iota": _Rule(0, 0, 0, _iota),
-    "map": _Rule(1, None, 1),
-    "opt-barrier": _Rule(1, 1, 0, _same),
-    "outfeed": _Rule(2, 2, 0),
     "pad": _Rule(2, 2, 0, _pad),
-    "parameter": _Rule(0, 0, 0),
-    "partition-id": _Rule(0, 0, 0),
-    "recv": _Rule(1, 1, 0),
-    "recv-done": _Rule(1, 1, 0),
     "reduce": _Rule(2, None, 1, _reduce),
-    "reduce-scatter": _Rule(1, None, 1),
     "reduce-window": _Rule(2, None, 1, _reduce_window),
-    "replica-id": _Rule(0, 0, 0),
     "reshape": _Rule(1, 1, 0, _same_elements),
-    "reverse": _Rule(1, 1, 0, _same),
-    "rng": _Rule(2, 2, 0),
-    "rng-bit-generator": _Rule(1, 1, 0),
-    "rng-get-and-update-state": _Rule(0, 0, 0),
     "scatter": _Rule(3, None, 1, _scatter),
     "select-and-scatter": _Rule(3, 3, 2),
-    "send": _Rule(2, 2, 0),
-    "send-done": _Rule(1, 1, 0),
-    "set-dimension-size": _Rule(2, 2, 0),
     "slice": _Rule(1, 1, 0, _slice),
     "sort": _Rule(1, None, 1, _sort),
-    "stochastic-convert": _Rule(2, 2, 0),
     "transpose": _Rule(1, 1, 0, _transpose),
-    "triangular-solve": _Rule(2, 2, 0),
     "tuple": _Rule(0, None, 0, _tuple),
     "while": _Rule(1, 1, 2),
 }
@@ -506,17 +485,11 @@ _OF_ARRAYS = ELEMENTWISE | {
     *("reverse", "scatter", "slice", "sort", "transpose"),
 }
 _Takes: TypeAlias = Callable[[Instruction, Sequence[Shape], Sequence[Computation]], bool]
+_COMBINES = ("all-reduce", "all-reduce-start", "reduce", "reduce-scatter", "reduce-window")
 _TAKES: Mapping[str, _Takes] = {
-    "all-reduce": _combining,
-    "all-reduce-start": _combining,
+    **dict.fromkeys((*_COMBINES, "scatter", "sort"), _combining),
+    **dict.fromkeys(("call", "fusion"), _with_operands),
     "async-start": _with_all_operands,
-    "call": _with_operands,
     "conditional": _of_conditional,
-    "fusion": _with_operands,
-    "reduce": _combining,
-    "reduce-scatter": _combining,
-    "reduce-window": _combining,
-    "scatter": _combining,
-    "sort": _combining,
     "while": _of_while,
 }

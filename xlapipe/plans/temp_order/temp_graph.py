@@ -222,7 +222,7 @@ class _Builder:
     def _keep_each_pair(self, values: list[LogicalBuffer]) -> None:
         """Adds edges from the nodes of each value to all later writers of its bytes."""
         for earlier, later in combinations(values, 2):
-            if _overlap(earlier, later) and self._first(earlier.name) != self._first(later.name):
+            if earlier.overlaps(later) and self._first(earlier.name) != self._first(later.name):
                 for node in self._nodes(earlier.name):
                     self._add_edge(node, self._writers[later.name])
 
@@ -274,13 +274,6 @@ class _Builder:
         callers = self._callers.get(allocation.index, ())
         shared = ((max(begin, first), min(end, last)) for first, last in callers)
         return value.size_bytes - covered_bytes(shared)
-
-
-def _overlap(a: LogicalBuffer, b: LogicalBuffer) -> bool:
-    return (
-        a.offset_bytes < b.offset_bytes + b.size_bytes
-        and b.offset_bytes < a.offset_bytes + a.size_bytes
-    )
 
 
 def _is_temp(allocation: BufferAllocation) -> bool:
