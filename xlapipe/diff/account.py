@@ -8,28 +8,22 @@ lines, so that the lines add up to the difference exactly.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from xlapipe.diff.changes import BytesChange, InstructionChange, Place
-from xlapipe.diff.describe import InstructionDescriber
-from xlapipe.diff.leaves import ComparedLeaf, is_live_out
-from xlapipe.diff.matching import Matching, Side
-from xlapipe.diff.places import aliased_to, place_of, unnamed
+from xlapipe.diff.leaves import ComparedLeaf
+from xlapipe.diff.matching import Matching
+from xlapipe.diff.side import Side, place_of, unnamed
 from xlapipe.diff.temp_account import TempAccount
 
 
-def account(
-    matching: Matching,
-    a: InstructionDescriber,
-    b: InstructionDescriber,
-    changes: tuple[InstructionChange, ...],
-) -> tuple[BytesChange, ...]:
+def account(matching: Matching, changes: tuple[InstructionChange, ...]) -> tuple[BytesChange, ...]:
     """Lines whose deltas add up to total(B) - total(A); the largest first, zeros left out."""
     lines = [
         *_arguments(matching),
         *_outputs(matching),
         *_counted(matching),
-        *TempAccount(matching, a, b, changes).lines(),
+        *TempAccount(matching, changes).lines(),
     ]
     nonzero = [line for line in lines if line.delta_bytes]
     return tuple(sorted(nonzero, key=lambda line: (-abs(line.delta_bytes), line.place, line.label)))
@@ -40,29 +34,18 @@ def _size_bytes(leaf: ComparedLeaf | None) -> int:
 
 
 def _arguments(matching: Matching) -> Iterator[BytesChange]:
-    for one, other in _paired(matching.a.arguments, matching.b.arguments, matching.arguments):
+    for one, other in matching.paired_arguments:
         label = (other or one).label  # type: ignore[union-attr]  # not both are None
         yield BytesChange(
             place=Place.ARGUMENT, a_bytes=_size_bytes(one), b_bytes=_size_bytes(other), label=label
         )
 
 
-def _paired(
-    a: tuple[ComparedLeaf, ...], b: tuple[ComparedLeaf, ...], pairs: Mapping[int, int]
-) -> Iterator[tuple[ComparedLeaf | None, ComparedLeaf | None]]:
-    for index, leaf in enumerate(a):
-        yield leaf, b[pairs[index]] if index in pairs else None
-    paired = set(pairs.values())
-    for index, leaf in enumerate(b):
-        if index not in paired:
-            yield None, leaf
-
-
 def _outputs(matching: Matching) -> Iterator[BytesChange]:
     """Outputs in separate allocations; the first of two in one allocation gets the bytes."""
     bytes_a, bytes_b = _unaliased_bytes(matching.a), _unaliased_bytes(matching.b)
-    aliases_a, aliases_b = aliased_to(matching.a), aliased_to(matching.b)
-    for one, other in _paired(matching.a.outputs, matching.b.outputs, matching.outputs):
+    aliases_a, aliases_b = matching.a.aliased_to, matching.b.aliased_to
+    for one, other in matching.paired_outputs:
         yield BytesChange(
             place=Place.OUTPUT,
             a_bytes=bytes_a.pop(one.label, 0) if one is not None else 0,
@@ -89,7 +72,7 @@ def _unaliased_bytes(side: Side) -> dict[str, int]:
     }
     sizes: Counter[str] = Counter()
     for allocation in side.program.plan.allocations:
-        if is_live_out(allocation) and place_of(allocation) is Place.OUTPUT:
+        if place_of(allocation) is Place.OUTPUT:
             sizes[labels.get(allocation.index) or unnamed(allocation)] += allocation.size_bytes
     return dict(sizes)
 

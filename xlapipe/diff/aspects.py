@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from xlapipe.diff.changes import Aspect
-from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.identity import Node
 from xlapipe.diff.matching import Matching
 from xlapipe.plans import Instruction
@@ -22,13 +21,7 @@ _FROM_SHAPES = frozenset(
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
 
-def aspects_of(
-    matching: Matching,
-    a: InstructionDescriber,
-    b: InstructionDescriber,
-    node: Node,
-    other: Node,
-) -> tuple[Aspect, ...]:
+def aspects_of(matching: Matching, node: Node, other: Node) -> tuple[Aspect, ...]:
     """The differences of a pair; empty if only the computation of its operands differs."""
     one, two = node.instruction, other.instruction
     if node.local == other.local:
@@ -39,7 +32,7 @@ def aspects_of(
     if node.gemm is not None and other.gemm is not None:
         aspects += _gemm_aspects(node.gemm, other.gemm)
     if not aspects:
-        aspects += _kind_aspects(a, b, node, other)
+        aspects += _kind_aspects(matching, node, other)
     aspects += _collective_aspects(matching, node, other)
     aspects += _form_aspects(one, two)
     if _of_two_vendors(one, two):
@@ -91,11 +84,9 @@ def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | Non
     return None
 
 
-def _kind_aspects(
-    a: InstructionDescriber, b: InstructionDescriber, node: Node, other: Node
-) -> Iterator[Aspect]:
+def _kind_aspects(matching: Matching, node: Node, other: Node) -> Iterator[Aspect]:
     if (node.gemm is None) != (other.gemm is None):
-        yield Aspect("kind", str(a.category(node)), str(b.category(other)))
+        yield Aspect("kind", str(matching.a.category(node)), str(matching.b.category(other)))
     vendor_names = () if _of_two_vendors(node.instruction, other.instruction) else ("fusion_kind",)
     for name in ("opcode", *vendor_names, "custom_call_target"):
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from xlapipe.diff.account import account
 from xlapipe.diff.changes import Change, HostMemoryChange, InstructionChange
 from xlapipe.diff.chip_memory import chip_memory_changes, without_chip_memory
-from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.instruction_changes import instruction_changes
 from xlapipe.diff.leaf_changes import alias_changes, leaf_changes, output_changes
@@ -32,14 +31,12 @@ def compare(
       context: settings and versions that differ; see `Difference`.
     """
     matching = match(_on_device(a), _on_device(b))
-    describe_a, describe_b = InstructionDescriber(matching.a), InstructionDescriber(matching.b)
-    instructions = tuple(instruction_changes(matching, describe_a, describe_b))
-    lines = account(matching, describe_a, describe_b, instructions)
+    instructions = tuple(instruction_changes(matching))
     listed = without_chip_memory(instructions, a.plan, b.plan)
     ordered = sorted(listed, key=lambda change: -_written_bytes(change))
     changes: list[Change] = [*chip_memory_changes(a.plan, b.plan), *ordered]
     changes += alias_changes(matching)
-    changes += output_changes(matching, describe_a, describe_b)
+    changes += output_changes(matching)
     changes += thunk_changes(matching)
     changes += order_change(matching)
     changes += placement_changes(matching)
@@ -51,7 +48,7 @@ def compare(
         b_totals=b.plan.totals,
         context=context or {},
         programs=tuple(leaf_changes(matching)),
-        account=lines,
+        account=account(matching, instructions),
         changes=tuple(changes),
     )
 

@@ -4,32 +4,23 @@ from collections.abc import Iterator
 
 from xlapipe.diff.aspects import aspects_of
 from xlapipe.diff.changes import Action, InstructionChange
-from xlapipe.diff.describe import InstructionDescriber
+from xlapipe.diff.identity import Node
 from xlapipe.diff.matching import Matching
+from xlapipe.diff.side import Side
 
 
-def instruction_changes(
-    matching: Matching, a: InstructionDescriber, b: InstructionDescriber
-) -> Iterator[InstructionChange]:
+def instruction_changes(matching: Matching) -> Iterator[InstructionChange]:
     """Removed and changed instructions in the order of A's schedule, then added ones in B's."""
-    for name, node in matching.a.nodes.items():
+    a, b = matching.a, matching.b
+    for name, node in a.nodes.items():
         other_name = matching.instructions.get(name)
         if other_name is None:
-            yield InstructionChange(
-                what=a.category(node),
-                action=Action.REMOVED,
-                subject=a.operation(name),
-                shape=node.instruction.shape.text,
-                a=name,
-                b=None,
-                a_bytes=a.written_bytes(node),
-                b_bytes=None,
-            )
+            yield _alone(a, node, Action.REMOVED)
             continue
-        other = matching.b.nodes[other_name]
+        other = b.nodes[other_name]
         if node.identity == other.identity:
             continue
-        aspects = aspects_of(matching, a, b, node, other)
+        aspects = aspects_of(matching, node, other)
         if aspects:
             yield InstructionChange(
                 what=a.category(node) if node.gemm is not None else b.category(other),
@@ -38,19 +29,25 @@ def instruction_changes(
                 shape=other.instruction.shape.text,
                 a=name,
                 b=other_name,
-                a_bytes=a.written_bytes(node),
-                b_bytes=b.written_bytes(other),
+                a_bytes=a.written_bytes[name],
+                b_bytes=b.written_bytes[other_name],
                 aspects=aspects,
             )
-    for name, node in matching.b.nodes.items():
+    for name, node in b.nodes.items():
         if name not in matching.reverse:
-            yield InstructionChange(
-                what=b.category(node),
-                action=Action.ADDED,
-                subject=b.operation(name),
-                shape=node.instruction.shape.text,
-                a=None,
-                b=name,
-                a_bytes=None,
-                b_bytes=b.written_bytes(node),
-            )
+            yield _alone(b, node, Action.ADDED)
+
+
+def _alone(side: Side, node: Node, action: Action) -> InstructionChange:
+    """An instruction of one side only."""
+    written, is_a = side.written_bytes[node.name], action is Action.REMOVED
+    return InstructionChange(
+        what=side.category(node),
+        action=action,
+        subject=side.operation(node.name),
+        shape=node.instruction.shape.text,
+        a=node.name if is_a else None,
+        b=None if is_a else node.name,
+        a_bytes=written if is_a else None,
+        b_bytes=None if is_a else written,
+    )

@@ -3,45 +3,37 @@
 from collections.abc import Iterator
 
 from xlapipe.diff.changes import AliasChange, LeafChange, OutputChange
-from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.leaves import ComparedLeaf, makers
-from xlapipe.diff.matching import Matching, Side
-from xlapipe.diff.places import aliased_to
+from xlapipe.diff.matching import Matching
+from xlapipe.diff.side import Side
 from xlapipe.plans import InputOutputAlias
 
 
 def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
     """Arguments and outputs that differ between the programs, also in whether they are donated."""
-    for kind, leaves_a, leaves_b, pairs in (
-        ("argument", matching.a.arguments, matching.b.arguments, matching.arguments),
-        ("output", matching.a.outputs, matching.b.outputs, matching.outputs),
-    ):
-        for index, leaf in enumerate(leaves_a):
-            other = leaves_b[pairs[index]] if index in pairs else None
-            if other is None:
-                yield LeafChange(kind, _leaf_text(leaf), None)
-            elif leaf.shape != other.shape or _donation_differs(leaf, other):
-                same_shape = leaf.shape == other.shape
+    paired = (("argument", matching.paired_arguments), ("output", matching.paired_outputs))
+    for kind, pairs in paired:
+        for leaf, other in pairs:
+            same_shape = leaf is not None and other is not None and leaf.shape == other.shape
+            if not same_shape or _donation_differs(leaf, other):
                 yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other), same_shape)
-        paired = set(pairs.values())
-        for index, leaf in enumerate(leaves_b):
-            if index not in paired:
-                yield LeafChange(kind, None, _leaf_text(leaf))
 
 
-def _donation_differs(one: ComparedLeaf, other: ComparedLeaf) -> bool:
+def _donation_differs(one: ComparedLeaf | None, other: ComparedLeaf | None) -> bool:
     """Whether one is known to be donated and the other is known not to be."""
-    return None not in (one.donated, other.donated) and one.donated != other.donated
+    return {leaf.donated for leaf in (one, other) if leaf is not None} == {True, False}
 
 
-def _leaf_text(leaf: ComparedLeaf) -> str:
+def _leaf_text(leaf: ComparedLeaf | None) -> str | None:
+    if leaf is None:
+        return None
     return f"{leaf.label} {leaf.shape}" + (", donated" if leaf.donated else "")
 
 
 def alias_changes(matching: Matching) -> Iterator[AliasChange]:
     """Arguments of both plans that are aliased to different outputs, or only in one plan."""
-    outputs_a = {argument: output for output, argument in aliased_to(matching.a).items()}
-    outputs_b = {argument: output for output, argument in aliased_to(matching.b).items()}
+    outputs_a = {argument: output for output, argument in matching.a.aliased_to.items()}
+    outputs_b = {argument: output for output, argument in matching.b.aliased_to.items()}
     aliases_a, aliases_b = _aliases(matching.a), _aliases(matching.b)
     donors_a, donors_b = _donors(matching.a), _donors(matching.b)
     output_pairs = {
@@ -78,9 +70,7 @@ def _donors(side: Side) -> set[tuple[int, ...]]:
     return {(number, *index) for number, index in side.program.plan.buffer_donors or ()}
 
 
-def output_changes(
-    matching: Matching, a: InstructionDescriber, b: InstructionDescriber
-) -> Iterator[OutputChange]:
+def output_changes(matching: Matching) -> Iterator[OutputChange]:
     """Outputs that A and B compute by instructions which are not paired, or by other results."""
     makers_a, makers_b = makers(matching.a.program.plan), makers(matching.b.program.plan)
     for index_a, index_b in matching.outputs.items():
@@ -90,4 +80,4 @@ def output_changes(
             continue
         if paired != maker_b or element_a != element_b:
             label = matching.b.outputs[index_b].label
-            yield OutputChange(label, a.operation(maker_a), b.operation(maker_b))
+            yield OutputChange(label, matching.a.operation(maker_a), matching.b.operation(maker_b))

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import Shape
@@ -140,8 +140,3 @@ def anchors(leaves: Sequence[ComparedLeaf], numbers: Mapping[int, int]) -> dict[
         for index, leaf in enumerate(leaves)
         if leaf.instruction
     }
-
-
-def is_live_out(allocation: BufferAllocation) -> bool:
-    """Whether the allocation contains an output."""
-    return allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)

@@ -33,8 +33,7 @@ from xlapipe.diff.leaves import (
     output_leaves,
     pair_leaves,
 )
-from xlapipe.plans.hlo import Computation
-from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
+from xlapipe.diff.side import Side
 from xlapipe.plans.program import Program
 
 # An op_name that more instructions have does not identify any of them.
@@ -43,28 +42,7 @@ _MAX_WITH_SCOPE = 128
 _MIN_COMMON_SHARE = 0.34
 
 _Key = Callable[[Node], Hashable]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of two programs.
-
-    Attributes:
-      nodes: instructions that run, by name, in schedule order.
-    """
-
-    program: Program
-    arguments: tuple[ComparedLeaf, ...]
-    outputs: tuple[ComparedLeaf, ...]
-    nodes: dict[str, Node]
-
-    def computations_run_by(self, name: str) -> tuple[Computation, ...]:
-        """Those whose instructions are nodes too: a loop's, but not the body of a fusion."""
-        instruction, module = self.nodes[name].instruction, self.program.plan.module
-        if instruction.opcode not in RUNS_COMPUTATIONS or module is None:
-            return ()
-        called = instruction.called_computations
-        return tuple(module.computations[key] for key in called if key in module.computations)
+_Pair = tuple[ComparedLeaf | None, ComparedLeaf | None]
 
 
 @dataclass(frozen=True)
@@ -87,6 +65,25 @@ class Matching:
     def reverse(self) -> dict[str, str]:
         """Name in `b` to name in `a`."""
         return {b: a for a, b in self.instructions.items()}
+
+    @property
+    def paired_arguments(self) -> Iterator[_Pair]:
+        """Arguments of both programs, in the order of `a`; then those of `b` alone."""
+        return _paired(self.a.arguments, self.b.arguments, self.arguments)
+
+    @property
+    def paired_outputs(self) -> Iterator[_Pair]:
+        """Outputs of both programs, in the order of `a`; then those of `b` alone."""
+        return _paired(self.a.outputs, self.b.outputs, self.outputs)
+
+
+def _paired(
+    a: tuple[ComparedLeaf, ...], b: tuple[ComparedLeaf, ...], pairs: Mapping[int, int]
+) -> Iterator[_Pair]:
+    for index, leaf in enumerate(a):
+        yield leaf, b[pairs[index]] if index in pairs else None
+    paired = set(pairs.values())
+    yield from ((None, leaf) for index, leaf in enumerate(b) if index not in paired)
 
 
 def match(a: Program, b: Program) -> Matching:

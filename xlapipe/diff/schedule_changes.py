@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from xlapipe.diff.changes import LaunchChange, OrderChange, PlacementChange, ThunkChange
 from xlapipe.diff.matching import Matching
-from xlapipe.diff.places import aliased_to, place_labels
 from xlapipe.plans import LogicalBuffer, Thunk
 
 _LAUNCH = re.compile(r"grid: .*")
@@ -15,14 +14,10 @@ _LAUNCH = re.compile(r"grid: .*")
 
 def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
     """Values of both plans that are in a different allocation or at a different offset, grouped."""
-    places = place_labels(matching.a), place_labels(matching.b)
     renamed = {
-        leaves_a[index].label: leaves_b[other].label
-        for leaves_a, leaves_b, pairs in (
-            (matching.a.arguments, matching.b.arguments, matching.arguments),
-            (matching.a.outputs, matching.b.outputs, matching.outputs),
-        )
-        for index, other in pairs.items()
+        one.label: two.label
+        for one, two in (*matching.paired_arguments, *matching.paired_outputs)
+        if one is not None and two is not None
     }
     values_b = {
         value.name: value
@@ -32,8 +27,8 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
     # An output that is aliased in one plan only; the change of the alias states the move.
     labels_a = {b: a for a, b in renamed.items()}
     aliases = {
-        *((argument, renamed.get(out, out)) for out, argument in aliased_to(matching.a).items()),
-        *((labels_a.get(out, out), argument) for out, argument in aliased_to(matching.b).items()),
+        *((argument, renamed.get(out, out)) for out, argument in matching.a.aliased_to.items()),
+        *((labels_a.get(out, out), argument) for out, argument in matching.b.aliased_to.items()),
     }
     moved: dict[tuple[str, str], list[LogicalBuffer]] = {}
     for allocation in matching.a.program.plan.allocations:
@@ -42,7 +37,7 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
             other = values_b.get(partner + value.name.removeprefix(value.instruction))
             if other is None or value.size_bytes != other.size_bytes:
                 continue
-            a, b = places[0](value.name), places[1](other.name)
+            a, b = matching.a.place(value.name), matching.b.place(other.name)
             if (a, b) in aliases:
                 continue
             if renamed.get(a, a) != b:

@@ -1,6 +1,15 @@
-"""The account of temporary memory, compared at the peak of the larger arena."""
+"""The account of temporary memory, compared at the peak of the larger arena.
 
+XLA packs temporary values into one allocation per color; values that are not alive at the same time
+share bytes. At every position the size is the bytes alive there plus unused bytes. At the peak, the
+unused bytes are the cost of the packing.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from xlapipe.diff.changes import (
     BytesChange,
@@ -10,141 +19,160 @@ from xlapipe.diff.changes import (
     Place,
     SlackReason,
 )
-from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.matching import Matching
-from xlapipe.diff.places import place_labels
-from xlapipe.diff.temp_arena import LiveValue, TempArena, arenas
-from xlapipe.plans import LogicalBuffer
+from xlapipe.diff.side import Side, place_of
+from xlapipe.plans import BufferAllocation, LogicalBuffer
+from xlapipe.plans.occupancy import Occupancy
+
+# A value that is alive, and its bytes that do not overlap a value counted before it.
+_Alive = tuple[LogicalBuffer, int]
+
+
+@dataclass(frozen=True)
+class _Arena:
+    """The temporary allocations of one color, of one side."""
+
+    side: Side
+    allocations: tuple[BufferAllocation, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(allocation.size_bytes for allocation in self.allocations)
+
+    @cached_property
+    def _occupancy(self) -> Occupancy:
+        return Occupancy(self.side.program.plan)
+
+    @property
+    def schedule(self) -> tuple[str, ...]:
+        live = self.side.program.plan.live_ranges
+        return live.schedule if live is not None else ()
+
+    def at(self, position: int) -> list[_Alive]:
+        """Values alive at a schedule position, by address; their bytes add up to those in use."""
+        alive = []
+        for allocation in self.allocations:
+            end, ranges = 0, self._occupancy.alive
+            placed = sorted(
+                (value.offset_bytes, live.start, place)
+                for place, value in enumerate(allocation.values)
+                if value.size_bytes
+                and (live := ranges.get(value.name)) is not None
+                and live.start <= position <= live.end
+            )
+            for offset, _, place in placed:
+                value = allocation.values[place]
+                begin, end = max(end, offset), max(end, offset + value.size_bytes)
+                alive.append((value, end - begin))
+        return alive
+
+    def used_bytes(self, position: int) -> int:
+        """Bytes in use at a schedule position."""
+        return sum(held for _, held in self.at(position))
+
+    @cached_property
+    def peak_position(self) -> int:
+        """The first position at which the most bytes are in use; 0 without live ranges."""
+        fullest = self._occupancy.fullest(*self.allocations)
+        return fullest[0] if fullest is not None else 0
+
+    def run_by(self, position: int) -> Iterator[str]:
+        """Instructions that run at or before a schedule position, the last first."""
+        return (name for name in reversed(self.schedule[: position + 1]) if name in self.side.nodes)
+
+    def operation_at(self, position: int) -> OperationName | None:
+        """The last instruction that runs at or before a schedule position."""
+        return next(map(self.side.operation, self.run_by(position)), None)
+
+
+def _arenas(side: Side) -> defaultdict[int, _Arena]:
+    """The temporary memory of a side, by color; that of another color is empty."""
+    by_color: defaultdict[int, list[BufferAllocation]] = defaultdict(list)
+    for allocation in side.program.plan.allocations:
+        if place_of(allocation) is Place.TEMP:
+            by_color[allocation.color].append(allocation)
+    arenas = {color: _Arena(side, tuple(of_color)) for color, of_color in by_color.items()}
+    return defaultdict(lambda: _Arena(side, ()), arenas)
 
 
 class TempAccount:
     """The lines for temporary memory."""
 
-    def __init__(
-        self,
-        matching: Matching,
-        a: InstructionDescriber,
-        b: InstructionDescriber,
-        changes: tuple[InstructionChange, ...],
-    ) -> None:
+    def __init__(self, matching: Matching, changes: tuple[InstructionChange, ...]) -> None:
         self._matching = matching
-        self._describers = (a, b)
+        self._sides = (matching.a, matching.b)
         self._changes: tuple[dict[str | None, InstructionChange], ...] = (
             {change.a: change for change in changes},
             {change.b: change for change in changes},
         )
-        self._places = (place_labels(matching.a), place_labels(matching.b))
         self._values = tuple(
             {
                 value.name: value
                 for allocation in side.program.plan.allocations
                 for value in allocation.values
             }
-            for side in (matching.a, matching.b)
+            for side in self._sides
         )
 
     def lines(self) -> Iterator[BytesChange]:
         """The lines of every color."""
-        plan_a, plan_b = self._matching.a.program.plan, self._matching.b.program.plan
-        arenas_a, arenas_b = arenas(plan_a), arenas(plan_b)
+        arenas_a, arenas_b = map(_arenas, self._sides)
         for color in sorted(arenas_a.keys() | arenas_b.keys()):
-            yield from self._color(
-                color,
-                arenas_a.get(color, TempArena(plan_a, ())),
-                arenas_b.get(color, TempArena(plan_b, ())),
-            )
+            yield from self._color(color, (arenas_a[color], arenas_b[color]))
 
-    def _color(self, color: int, a: TempArena, b: TempArena) -> Iterator[BytesChange]:
-        sizes = a.size_bytes, b.size_bytes
+    def _color(self, color: int, both: tuple[_Arena, _Arena]) -> Iterator[BytesChange]:
+        sizes = [arena.size_bytes for arena in both]
         if sizes[0] == sizes[1]:
             return
-        if a.plan.live_ranges is None or b.plan.live_ranges is None:
+        if any(side.program.plan.live_ranges is None for side in self._sides):
             # Live ranges of one dump alone would explain half of the delta.
-            yield BytesChange(
-                place=Place.TEMP,
-                a_bytes=sizes[0],
-                b_bytes=sizes[1],
-                room=SlackReason.UNKNOWN,
-                color=color,
-            )
+            yield _slack(color, sizes, SlackReason.UNKNOWN)
             return
         larger = sizes.index(max(sizes))
-        positions = self._positions((a, b), larger)
-        yield from self._values_alive(color, a.at(positions[0]), b.at(positions[1]))
-        yield from self._slack(color, (a, b), larger, positions)
-
-    def _slack(
-        self,
-        color: int,
-        both: tuple[TempArena, TempArena],
-        larger: int,
-        positions: tuple[int, int],
-    ) -> Iterator[BytesChange]:
-        """The bytes of the arenas that the values alive at the compared positions do not use."""
-        used = [arena.used_bytes(at) for arena, at in zip(both, positions, strict=True)]
+        positions = self._positions(both, larger)
+        alive = [arena.at(position) for arena, position in zip(both, positions, strict=True)]
+        yield from self._values_alive(color, alive[0], alive[1])
+        # The bytes of the arenas that these values do not use.
+        used = [sum(held for _, held in values) for values in alive]
         peaks = [arena.used_bytes(arena.peak_position) for arena in both]
-        smaller = 1 - larger
-        peak = both[smaller].peak_position
-        largest = max(both[smaller].at(peak), key=lambda live: live.held_bytes, default=None)
-        yield BytesChange(
-            place=Place.TEMP,
-            a_bytes=peaks[0] - used[0],
-            b_bytes=peaks[1] - used[1],
-            room=SlackReason.ELSEWHERE,
-            moment=self._operation_at(larger, positions[larger]),
-            fullest=self._operation_at(smaller, peak),
-            fullest_value=largest.value.shape.text if largest is not None else "",
-            color=color,
+        smaller = both[1 - larger]
+        largest = max(smaller.at(smaller.peak_position), key=lambda live: live[1], default=None)
+        yield _slack(
+            color,
+            [peak - use for peak, use in zip(peaks, used, strict=True)],
+            SlackReason.ELSEWHERE,
+            moment=both[larger].operation_at(positions[larger]),
+            fullest=smaller.operation_at(smaller.peak_position),
+            fullest_value=largest[0].shape.text if largest is not None else "",
         )
-        yield BytesChange(
-            place=Place.TEMP,
-            a_bytes=both[0].size_bytes - peaks[0],
-            b_bytes=both[1].size_bytes - peaks[1],
-            room=SlackReason.PACKING,
-            color=color,
-        )
+        unused = [size - peak for size, peak in zip(sizes, peaks, strict=True)]
+        yield _slack(color, unused, SlackReason.PACKING)
 
-    def _run_by(self, side: int, position: int) -> Iterator[str]:
-        """Instructions that run at or before a schedule position, the last first."""
-        of_side = self._describers[side].side
-        live = of_side.program.plan.live_ranges
-        schedule = live.schedule if live is not None else ()
-        return (name for name in reversed(schedule[: position + 1]) if name in of_side.nodes)
-
-    def _operation_at(self, side: int, position: int) -> OperationName | None:
-        """The last instruction that runs at or before a schedule position."""
-        return next(map(self._describers[side].operation, self._run_by(side, position)), None)
-
-    def _positions(self, both: tuple[TempArena, TempArena], larger: int) -> tuple[int, int]:
+    def _positions(self, both: tuple[_Arena, _Arena], larger: int) -> tuple[int, int]:
         """The peak of the larger arena, and the position of the same instruction in the other.
 
         If that instruction is not paired, the nearest earlier one that is.
         """
         peak, smaller = both[larger].peak_position, both[1 - larger]
         pairs = (self._matching.instructions, self._matching.reverse)[larger]
-        live = smaller.plan.live_ranges
-        schedule = live.schedule if live is not None else ()
-        positions = {name: position for position, name in enumerate(schedule)}
-        partners = (pairs.get(name) for name in self._run_by(larger, peak))
+        positions = {name: position for position, name in enumerate(smaller.schedule)}
+        partners = (pairs.get(name) for name in both[larger].run_by(peak))
         counterpart = next(
             (positions[partner] for partner in partners if partner in positions),
             smaller.peak_position,
         )
         return (counterpart, peak) if larger else (peak, counterpart)
 
-    def _values_alive(
-        self, color: int, a: tuple[LiveValue, ...], b: tuple[LiveValue, ...]
-    ) -> Iterator[BytesChange]:
+    def _values_alive(self, color: int, a: list[_Alive], b: list[_Alive]) -> Iterator[BytesChange]:
         """One line per value that is alive at the compared position of A or B."""
-        alive_b = {live.value.name: live for live in b}
-        for live in a:
-            name = live.value.name
-            other = self._partner(name, self._matching.instructions, 1)
-            live_b = alive_b.pop(other, None) if other is not None else None
-            yield self._line(color, name, other, live, live_b)
-        for name, live in alive_b.items():
+        held_b = {value.name: held for value, held in b}
+        for value, held in a:
+            other = self._partner(value.name, self._matching.instructions, 1)
+            also = held_b.pop(other, None) if other is not None else None
+            yield self._line(color, (value.name, other), (held, also))
+        for name, held in held_b.items():
             other = self._partner(name, self._matching.reverse, 0)
-            yield self._line(color, other, name, None, live)
+            yield self._line(color, (other, name), (None, held))
 
     def _partner(self, name: str, pairs: Mapping[str, str], side: int) -> str | None:
         """The value of the paired instruction with the same tuple index, if it has one.
@@ -161,41 +189,36 @@ class TempAccount:
         return next((value for value in candidates if value in self._values[side]), None)
 
     def _line(
-        self,
-        color: int,
-        a: str | None,
-        b: str | None,
-        live_a: LiveValue | None,
-        live_b: LiveValue | None,
+        self, color: int, names: tuple[str | None, str | None], held: tuple[int | None, int | None]
     ) -> BytesChange:
-        """The line of the values named `a` and `b`; the other two are None if not alive."""
+        """The line of two values; the bytes of one that is not alive are None."""
         written_by = [
-            (side, name.partition("{")[0]) for side, name in ((1, b), (0, a)) if name is not None
+            (side, name.partition("{")[0]) for side in (1, 0) if (name := names[side]) is not None
         ]
         changes = (self._changes[side].get(instruction) for side, instruction in written_by)
         side, instruction = written_by[0]
         return BytesChange(
             place=Place.TEMP,
-            a_bytes=live_a.held_bytes if live_a is not None else 0,
-            b_bytes=live_b.held_bytes if live_b is not None else 0,
-            a_held=self._compared(0, a, live_a),
-            b_held=self._compared(1, b, live_b),
+            a_bytes=held[0] or 0,
+            b_bytes=held[1] or 0,
+            a_held=self._compared(0, names[0], held[0]),
+            b_held=self._compared(1, names[1], held[1]),
             change=next(filter(None, changes), None),
-            subject=self._describers[side].operation(instruction),
+            subject=self._sides[side].operation(instruction),
             color=color,
         )
 
-    def _compared(
-        self, side: int, name: str | None, live: LiveValue | None
-    ) -> ComparedValue | None:
+    def _compared(self, side: int, name: str | None, held: int | None) -> ComparedValue | None:
         if name is None:
             return None
-        value: LogicalBuffer = self._values[side][name]
-        return ComparedValue(
-            name=name,
-            shape=value.shape.text,
-            size_bytes=value.size_bytes,
-            held_bytes=live.held_bytes if live is not None else 0,
-            place=self._places[side](name),
-            alive=live is not None,
-        )
+        value = self._values[side][name]
+        place = self._sides[side].place(name)
+        shape = value.shape.text
+        return ComparedValue(name, shape, value.size_bytes, held or 0, place, held is not None)
+
+
+def _slack(color: int, sizes: list[int], reason: SlackReason, **named: Any) -> BytesChange:
+    a_bytes, b_bytes = sizes
+    return BytesChange(
+        place=Place.TEMP, a_bytes=a_bytes, b_bytes=b_bytes, room=reason, color=color, **named
+    )
