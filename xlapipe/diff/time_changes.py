@@ -1,7 +1,7 @@
 """How the cost of a step differs between two plans, by source line."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.predict import Prediction
@@ -165,15 +165,11 @@ def _rank(change: TimeChange) -> tuple[float, int, str]:
 def _differs(change: TimeChange, least: float) -> bool:
     if abs(change.predicted_delta_seconds or 0.0) >= least:
         return True
-    delta = change.delta_seconds
-    if delta is not None and abs(delta) >= _LEAST_SECONDS:
+    if abs(change.delta_seconds or 0.0) >= _LEAST_SECONDS:
         return True
-    same_bytes = (change.a.read_bytes, change.a.written_bytes, change.a.launches) == (
-        change.b.read_bytes,
-        change.b.written_bytes,
-        change.b.launches,
-    )
-    return not same_bytes
+    a, b = change.a, change.b
+    counts = (a.read_bytes, a.written_bytes, a.launches)
+    return counts != (b.read_bytes, b.written_bytes, b.launches)
 
 
 def _of_step(
@@ -191,26 +187,26 @@ def _of_step(
 
 
 def _by_source(kernels: Sequence[KernelCost], prediction: Prediction | None) -> dict[str, LineCost]:
-    lines: dict[str, LineCost] = {}
-    whole = prediction is not None and prediction.seconds is not None
-    seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
+    of_source: dict[str, list[KernelCost]] = {}
     for kernel in kernels:
         source = str(kernel.source) if kernel.source is not None else "unknown line"
-        nothing = LineCost(
-            0.0 if kernel.floor_seconds is not None else None, 0.0 if whole else None
+        of_source.setdefault(source, []).append(kernel)
+    whole = prediction is not None and prediction.seconds is not None
+    seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
+    return {
+        source: LineCost(
+            floor_seconds=_sum_if_known(kernel.floor_seconds for kernel in members),
+            predicted_seconds=sum(seconds_of.get(kernel.name, 0.0) for kernel in members)
+            if whole
+            else None,
+            read_bytes=sum(kernel.read_bytes for kernel in members),
+            written_bytes=sum(kernel.written_bytes for kernel in members),
+            launches=sum(kernel.launches for kernel in members),
         )
-        line = lines.get(source, nothing)
-        floor, predicted = kernel.floor_seconds, line.predicted_seconds
-        lines[source] = replace(
-            line,
-            floor_seconds=None
-            if line.floor_seconds is None or floor is None
-            else line.floor_seconds + floor,
-            predicted_seconds=None
-            if predicted is None
-            else predicted + seconds_of.get(kernel.name, 0.0),
-            read_bytes=line.read_bytes + kernel.read_bytes,
-            written_bytes=line.written_bytes + kernel.written_bytes,
-            launches=line.launches + kernel.launches,
-        )
-    return lines
+        for source, members in of_source.items()
+    }
+
+
+def _sum_if_known(seconds: Iterable[float | None]) -> float | None:
+    known = list(seconds)
+    return None if None in known else sum(filter(None, known))

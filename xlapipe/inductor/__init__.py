@@ -8,10 +8,9 @@ The steps, in order:
   `ir.graph` answers questions about them; `ir.loop_bodies` gives numbers to the values in loops.
 - `wrapper.output_code` parses `output_code.py` (with `python_text`); `wrapper.triton_source` reads
   its Triton kernels; `fx_graphs` reads FX graphs, for lines of the program and dtypes.
-- `wrapper.replay` follows the wrapper's statements. The other modules of `wrapper` each handle one
-  form of statement and change `wrapper.state`; `wrapper.replayed` is the result. `derive` makes the
-  same events from IR by liveness and Inductor's rule for in-place reuse. Both drive
-  `allocations.Replay`, which counts bytes.
+- `wrapper.replay` follows the wrapper's statements, `wrapper.calls` its calls, and
+  `wrapper.evaluation` its expressions. `derive` makes the same events from IR by liveness and
+  Inductor's rule for in-place reuse. Both drive `allocations.Replay`, which counts bytes.
 - `linking` lists which arguments of a backward graph the forward graph gave away.
 - `assemble` makes the `inductor_plan`, with `gemms_and_collectives`, `ir.findings`,
   `wrapper.findings` and `ir.facts`; `measured` adds what was measured; `verify` checks it.

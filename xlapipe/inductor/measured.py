@@ -29,34 +29,29 @@ def measured_for(path: Path, plans: Sequence[InductorPlan]) -> Iterator[Inductor
     """
     file = _file(path)
     data = _read(file) if file is not None else {}
-    for plan in plans:
-        part = _PARTS.get(plan.kind) if plan.kind is not None else None
-        alone = sum(_PARTS.get(other.kind) == part for other in plans if other.kind) == 1
-        if file is None or part is None or not alone or not isinstance(data.get(part), dict):
-            yield plan
+    parts = [_PARTS[plan.kind] if plan.kind is not None else "" for plan in plans]
+    for plan, part in zip(plans, parts, strict=True):
+        measured = data.get(part)
+        if file is not None and parts.count(part) == 1 and isinstance(measured, dict):
+            yield replace(plan, measured=_measured(file, measured))
         else:
-            yield replace(plan, measured=_measured(file, data[part]))
+            yield plan
 
 
 def _file(path: Path) -> Path | None:
     """The file in the folder itself, or in the one around a graph's folder."""
     folder = path if path.is_dir() else path.resolve().parent
-    for candidate in (folder / MEASURED, folder.resolve().parent / MEASURED):
-        if candidate.is_file():
-            return candidate
-    return None
+    candidates = (folder / MEASURED, folder.resolve().parent / MEASURED)
+    return next(filter(Path.is_file, candidates), None)
 
 
 def _read(file: Path) -> dict[str, Any]:
-    source = read_source(file)
     try:
-        data = parse_json(source.text)
+        data = parse_json(read_source(file).text)
     except ValueError as error:
-        raise DumpError(
-            f"{file}: expected JSON, found: {error}; fix: write it again, or remove it"
-        ) from None
+        raise _unexpected(file, "JSON", str(error)) from None
     if not isinstance(data, dict):
-        raise DumpError(f"{file}: expected a JSON object, found another value; fix: write it again")
+        raise _unexpected(file, "a JSON object", "another value")
     return data
 
 
@@ -65,9 +60,13 @@ def _measured(file: Path, part: dict[str, Any]) -> Measured:
         part.get(f"requested_{moment}") for moment in ("before", "peak", "after")
     )
     if type(before) is not int or type(peak) is not int:
-        raise DumpError(
-            f"{file}: expected numbers requested_before and requested_peak, found "
-            f"{before!r:.40} and {peak!r:.40}; fix: measure again"
-        )
+        expected = "numbers requested_before and requested_peak"
+        raise _unexpected(file, expected, f"{before!r:.40} and {peak!r:.40}")
     end = after - before if type(after) is int else None
     return Measured(peak - before, end, str(file))
+
+
+def _unexpected(file: Path, expected: str, found: str) -> DumpError:
+    return DumpError(
+        f"{file}: expected {expected}, found {found}; fix: measure again, or remove it"
+    )

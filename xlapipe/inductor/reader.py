@@ -1,6 +1,7 @@
 """From files to InductorPlans: each graph's documents, forward graphs linked to backward graphs."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +15,10 @@ from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.text import read_ir
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.linking import Link, link
+from xlapipe.inductor.linking import link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
-from xlapipe.inductor.wrapper.known import Known
+from xlapipe.inductor.wrapper.known import GivenArgument, Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
 from xlapipe.inductor.wrapper.replay import replay_wrapper
 
@@ -68,10 +69,14 @@ def _is_backward(plan: InductorPlan) -> bool:
 
 
 def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
-    links = _links(graphs)
-    if len(graphs) == 1 and graphs[0].kind == GraphKind.BACKWARD and graphs[0].code is not None:
-        links = _links_beside(graphs[0], path)
-    return tuple(_plan(graph, links) for graph in graphs)
+    for graph in graphs:
+        graph.link(graphs)
+    (only, *others) = graphs
+    if not others and only.kind == GraphKind.BACKWARD and only.code is not None:
+        # The user did not name the folder of its forward graph, so damaged files there are left.
+        with suppress(DumpError):
+            only.link([_Graph(files) for files in beside(only.files, path)])
+    return tuple(map(_plan, graphs))
 
 
 def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:
@@ -93,23 +98,19 @@ def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:
     return readable, [f"a graph was left out: {error}" for error in errors]
 
 
-def _links_beside(backward: "_Graph", path: Path) -> dict[int, tuple["_Graph", Link]]:
-    """The forward graph in a folder next to that of a lone backward graph.
-
-    The user did not name that folder, so damaged files in it do not fail the backward graph.
-    """
-    try:
-        return _links((backward, *(_Graph(files) for files in beside(backward.files, path))))
-    except DumpError:
-        return {}
-
-
 class _Graph:
-    """One graph's documents, read when they are needed."""
+    """One graph's documents, read when they are needed.
+
+    Attributes:
+      saved: how many of its last outputs are for its backward graph; None if not known.
+      given: what its forward graph states about its arguments; None without one.
+    """
 
     def __init__(self, files: GraphFiles) -> None:
         self.files = files
         self.notes: list[str] = []
+        self.saved: int | None = None
+        self.given: Mapping[str, GivenArgument] | None = None
 
     @cached_property
     def code(self) -> WrapperCode | None:
@@ -179,51 +180,32 @@ class _Graph:
         """The replay of a graph whose arguments the caller keeps."""
         return self.replay(Known())
 
-
-def _links(graphs: Sequence[_Graph]) -> dict[int, tuple[_Graph, Link]]:
-    """Backward graphs, by id, with their forward graph."""
-    links: dict[int, tuple[_Graph, Link]] = {}
-    forwards = [graph for graph in graphs if graph.kind == GraphKind.FORWARD]
-    for graph in graphs:
-        if graph.kind != GraphKind.BACKWARD or graph.code is None:
-            continue
-        for forward in forwards:
-            if forward.code is None or not _belong(forward.files, graph.files):
+    def link(self, others: Sequence["_Graph"]) -> None:
+        """Finds the forward graph of a backward graph: the first one whose outputs match."""
+        if self.kind != GraphKind.BACKWARD or self.code is None:
+            return
+        same = (self.files.group, self.files.number)
+        for forward in others:
+            if forward.kind != GraphKind.FORWARD or forward.code is None:
                 continue
-            forward_link = link(forward.replayed, graph.code)
-            if forward_link is not None:
-                links[id(graph)] = forward, forward_link
-                break
-    return links
+            if (forward.files.group, forward.files.number) == same:
+                found = link(forward.replayed, self.code)
+                if found is not None:
+                    forward.saved, self.given = found.saved, found.given
+                    return
 
 
-def _belong(forward: GraphFiles, backward: GraphFiles) -> bool:
-    same_number = forward.number == backward.number
-    return forward.group == backward.group and same_number
-
-
-def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPlan:
+def _plan(graph: _Graph) -> InductorPlan:
     if graph.code is None:
         assert graph.ir is not None
         plan = plan_of_ir(graph.name, graph.ir, graph.layouts)
         return replace(plan, notes=(*graph.left_out, *plan.notes))
     notes = [*graph.left_out, *graph.notes]
-    saved: int | None = None
     if graph.kind != GraphKind.BACKWARD:
         replayed = graph.replayed
-        saved = next(
-            (forward_link.saved for forward, forward_link in links.values() if forward is graph),
-            None,
-        )
-    elif id(graph) in links:
-        replayed = graph.replay(Known(given=links[id(graph)][1].given))
+    elif graph.given is not None:
+        replayed = graph.replay(Known(given=graph.given))
     else:
         replayed = graph.replay(Known(gives_by_name=True))
         notes.append(_BY_NAME)
-    return plan_of_wrapper(
-        graph.name,
-        replayed,
-        ir=graph.ir,
-        saved=saved,
-        notes=notes,
-    )
+    return plan_of_wrapper(graph.name, replayed, ir=graph.ir, saved=graph.saved, notes=notes)

@@ -1,5 +1,6 @@
 """Two compilers' plans for one program, matched."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,12 +47,10 @@ class CompilerComparison:
     @property
     def same_interface(self) -> bool:
         """Whether all arguments and outputs match; the computation may differ all the same."""
-        outputs = self.outputs
+        same_outputs = self.outputs.same
         if self.kept_by_xla is not None:
-            return self.arguments.same and not any(
-                pair.inductor is not None for pair in outputs.differing
-            )
-        return self.arguments.same and outputs.same
+            same_outputs = all(pair.inductor is None for pair in self.outputs.differing)
+        return self.arguments.same and same_outputs
 
 
 def compare_compilers(inductor: InductorDump, xla: Opened) -> CompilerComparison:
@@ -81,19 +80,12 @@ def _likeness(comparison: CompilerComparison) -> tuple[int, int]:
 
 def _product_rows(inductor: Sequence[Product], xla: Sequence[Product]) -> list[ProductRow]:
     """Products of one size in one row, the largest first."""
-    keys = dict.fromkeys(_key(product) for product in (*inductor, *xla))
     rows = []
-    for key in keys:
-        of_inductor = [product for product in inductor if _key(product) == key]
-        of_xla = [product for product in xla if _key(product) == key]
-        rows.append(
-            ProductRow(
-                multiplications=(*of_inductor, *of_xla)[0].multiplications,
-                results=tuple(dict.fromkeys(product.result for product in (*of_inductor, *of_xla))),
-                inductor=_counted(of_inductor),
-                xla=_counted(of_xla),
-            )
-        )
+    for key in dict.fromkeys(_key(product) for product in (*inductor, *xla)):
+        sides = [[item for item in side if _key(item) == key] for side in (inductor, xla)]
+        alike = [*sides[0], *sides[1]]
+        results = tuple(dict.fromkeys(product.result for product in alike))
+        rows.append(ProductRow(alike[0].multiplications, results, *map(_counted, sides)))
     return sorted(rows, key=lambda row: -(row.multiplications or 0))
 
 
@@ -104,7 +96,4 @@ def _key(product: Product) -> tuple[int | None, str]:
 
 
 def _counted(products: Sequence[Product]) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int] = {}
-    for product in products:
-        counts[product.backend] = counts.get(product.backend, 0) + 1
-    return tuple(sorted(counts.items()))
+    return tuple(sorted(Counter(product.backend for product in products).items()))

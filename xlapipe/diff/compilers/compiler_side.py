@@ -1,9 +1,10 @@
 """What one compiler decided about a program, in the terms that both compilers have."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
+from xlapipe.inductor.layouts import sum_if_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,6 @@ def exchanges_of(collectives: Iterable[tuple[str, int | None]]) -> tuple[Exchang
         Exchange(kind, len(of_kind), sum_if_known(of_kind))
         for kind, of_kind in sorted(sizes.items())
     )
-
-
-def sum_if_known(sizes: Sequence[int | None]) -> int | None:
-    """The sum; None if one of them is not known."""
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True)

@@ -63,29 +63,21 @@ def _arguments(opened: Opened) -> Iterator[TensorLeaf]:
     plan = opened.plan
     aliased = {alias.parameter_number for alias in plan.aliases}
     leaves = opened.program.arguments
-    if leaves:
-        for leaf in leaves:
-            local = _local_shape(plan, leaf.parameter_number)
-            dtype, shape = local if local is not None else (leaf.dtype, leaf.shape)
-            reused = leaf.parameter_number in aliased
-            yield TensorLeaf(leaf.path, dtype, shape, leaf.size_bytes, reused)
-        return
-    parameters = [a for a in plan.allocations if a.parameter_number is not None]
-    for allocation in sorted(parameters, key=lambda a: a.parameter_number or 0):
-        dtype_and_shape = _shape_in(allocation)
-        number = allocation.parameter_number
-        yield TensorLeaf(
-            f"parameter {number}",
-            dtype_and_shape[0] if dtype_and_shape is not None else None,
-            dtype_and_shape[1] if dtype_and_shape is not None else None,
-            allocation.size_bytes,
-            number in aliased,
-        )
-
-
-def _local_shape(plan: Plan, number: int | None) -> tuple[str, tuple[int | str, ...]] | None:
-    allocation = plan.parameter_allocation(number)
-    return _shape_in(allocation) if allocation is not None else None
+    dtype: str | None
+    shape: tuple[int | str, ...] | None
+    for leaf in leaves:
+        local = plan.parameter_allocation(leaf.parameter_number)
+        found = _shape_in(local) if local is not None else None
+        dtype, shape = found or (leaf.dtype, leaf.shape)
+        reused = leaf.parameter_number in aliased
+        yield TensorLeaf(leaf.path, dtype, shape, leaf.size_bytes, reused)
+    if not leaves:
+        parameters = [a for a in plan.allocations if a.parameter_number is not None]
+        for allocation in sorted(parameters, key=lambda a: a.parameter_number or 0):
+            dtype, shape = _shape_in(allocation) or (None, None)
+            number, size = allocation.parameter_number, allocation.size_bytes
+            name = f"parameter {number}"
+            yield TensorLeaf(name, dtype, shape, size, number in aliased)
 
 
 def _shape_in(allocation: BufferAllocation) -> tuple[str, tuple[int | str, ...]] | None:

@@ -21,7 +21,8 @@ _SOURCE_NODES = re.compile(r"# .*Source Nodes?: \[(.*?)\]")
 _FRAGMENT = re.compile(r"#\s+%(\w+) .*call_function\[")
 _MAPPING = re.compile(r"#   (\w+) => ([\w, ]+)$")
 _CONSTANT = re.compile(
-    r"(\w+) = None  # device\(type='(\w+)'[^)]*\) torch\.(\w+) \(([\d, ]*)\) \(([\d, ]*)\)"
+    r"(\w+) = None  # device\(type='(?P<device>\w+)'[^)]*\) torch\.(?P<dtype>\w+) "
+    r"\((?P<shape>[\d, ]*)\) \((?P<strides>[\d, ]*)\)"
 )
 _ON_DEVICE = re.compile(
     r"empty_strided_(?!cpu)\w+\(|device(?:_str)?='(?!cpu|meta)|triton_\w+\.run\("
@@ -97,7 +98,8 @@ def read_wrapper(text: TextLines) -> WrapperCode:
         fix = "fix: dump with torch._inductor.config.cpp_wrapper = False, or give its IR"
         text.fail(0, "wrapper code in Python", "a module that compiles a C++ wrapper", fix)
     tree = parse_module(text)
-    functions = dict(_functions(tree))
+    defined = tuple(_defined(tree.body))
+    functions = {name: function for name, function in defined if function is not None}
     if "call" not in functions:
         text.fail(len(text.lines), "a function `call(args)`", "none in the wrapper code", CUT)
     kernels, others = _kernels(text, tree)
@@ -110,7 +112,7 @@ def read_wrapper(text: TextLines) -> WrapperCode:
         other_kernels=others,
         examples=dict(_examples(tree, functions)),
         constants=dict(_constants(text.lines)),
-        names=frozenset(_names(tree)),
+        names=frozenset(name for name, _ in defined),
         origins=_origins(text.lines),
         node_mapping=_mapping(text.lines),
     )
@@ -119,16 +121,6 @@ def read_wrapper(text: TextLines) -> WrapperCode:
 def is_cpp_wrapper(text: TextLines) -> bool:
     """Whether the module holds a C++ wrapper, which is not read."""
     return any(_CPP_WRAPPER.search(line) for line in text.lines[:60])
-
-
-def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef):
-            yield statement.name, statement
-        elif isinstance(statement, ast.ClassDef):
-            for method in statement.body:
-                if isinstance(method, ast.FunctionDef):
-                    yield method.name, method
 
 
 def _kernels(text: TextLines, tree: ast.Module) -> tuple[dict[str, TritonKernel], dict[str, str]]:
@@ -142,20 +134,13 @@ def _kernels(text: TextLines, tree: ast.Module) -> tuple[dict[str, TritonKernel]
                     func=ast.Attribute(value=ast.Name(id="async_compile"), attr=how), args=arguments
                 ),
             ):
-                # Up to torch 2.0 the source is the only argument.
-                source = _string(arguments, 1) or _string(arguments, 0)
-                if how == "triton" and source is not None:
-                    kernels[name] = _triton(text, statement, name, source)
+                # The name and the source; up to torch 2.0 the source alone.
+                texts = [item.value for item in arguments[:2] if isinstance(item, ast.Constant)]
+                if how == "triton" and texts and isinstance(texts[-1], str):
+                    kernels[name] = _triton(text, statement, name, texts[-1])
                 else:
                     others[name] = how
     return kernels, others
-
-
-def _string(arguments: Sequence[ast.expr], at: int) -> str | None:
-    match arguments[at : at + 1]:
-        case [ast.Constant(value=str(text))]:
-            return text
-    return None
 
 
 def _triton(text: TextLines, statement: ast.Assign, name: str, source: str) -> TritonKernel:
@@ -247,19 +232,26 @@ def _constants(lines: Sequence[str]) -> Iterator[tuple[str, Layout]]:
     for line in lines:
         match = _CONSTANT.match(line)
         if match is not None:
-            shape = tuple(int(part) for part in match[4].split(",") if part.strip())
-            strides = tuple(int(part) for part in match[5].split(",") if part.strip())
+            shape, strides = (
+                tuple(map(int, _listed(part))) for part in match.group("shape", "strides")
+            )
             if len(shape) == len(strides):
-                yield match[1], Layout(dtype_name(match[3]), shape, strides, match[2])
+                yield match[1], Layout(dtype_name(match["dtype"]), shape, strides, match["device"])
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
-    """Names that the module's own statements bind."""
-    for statement in tree.body:
+def _defined(
+    statements: Sequence[ast.stmt],
+) -> Iterator[tuple[str, ast.FunctionDef | None]]:
+    """Names that a module's own statements bind, and the functions among them and in classes."""
+    for statement in statements:
         match statement:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (alias.asname or alias.name.partition(".")[0] for alias in names)
+                for alias in names:
+                    yield alias.asname or alias.name.partition(".")[0], None
             case ast.Assign(targets=targets):
-                yield from (target.id for target in targets if isinstance(target, ast.Name))
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
+                yield from ((target.id, None) for target in targets if isinstance(target, ast.Name))
+            case ast.FunctionDef(name=name):
+                yield name, statement
+            case ast.ClassDef(name=name, body=body):
+                yield name, None
+                yield from ((name, inner) for name, inner in _defined(body) if inner is not None)
