@@ -40,6 +40,10 @@ FAMILIES = {
     "qwen3-train": "qwen3-train(devices=1, batch=4)",
     "resnet50-train": "resnet50-train(batch=64, bits=None)",
     "fsdp-mlp": "fsdp-mlp",  # for two GPUs, and not timed
+    "block-gpt": "choose_block_families:gpt()",
+    "block-vit": "choose_block_families:vit()",
+    "block-mixture": "choose_block_families:mixture()",
+    "block-encoder-decoder": "choose_block_families:encoder_decoder()",
 }
 PRESETS = ("recompute everything", "keep matrix products", "keep only", "keep everything")
 # Limits, as shares of the way from the smallest plan to the largest.
@@ -48,7 +52,7 @@ SHARES = (0.05, 0.25, 0.45, 0.65, 0.85)
 BASES = ("predicted_lock", "untuned")
 
 
-def search(workload: str, jobs: int) -> list[dict[str, Any]]:
+def search(workload: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The compiled rows of a workload, with what applies their policy and with a predicted lock."""
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.tuning import Tuned
@@ -75,13 +79,19 @@ def search(workload: str, jobs: int) -> list[dict[str, Any]]:
             "rematerialise": policy,
         }
 
-    rows = choose(workload, changes=Changes(remat=True), search=SearchSettings(at_once=jobs)).rows
-    with ThreadPoolExecutor(jobs) as pool:
+    rows = choose(
+        workload,
+        changes=Changes(remat=True),
+        targets=(options.target,),
+        search=SearchSettings(at_once=options.jobs),
+        compiles=options.compiles,
+    ).rows
+    with ThreadPoolExecutor(options.jobs) as pool:
         searched = list(pool.map(with_predicted_lock, rows))
     return [{"row": number, **row} for number, row in enumerate(searched)]
 
 
-def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
+def lower_forms(searched: Path, forms: Path, options: argparse.Namespace) -> None:
     """Writes the lowered program of each row, and `forms.json` for `time_choose.py`."""
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.pipeline import compile_dump
@@ -93,7 +103,7 @@ def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
         policy = form.pop("rematerialise")
         change = Change("", arguments={"rematerialise": policy}) if policy is not None else None
         reference = find_workload(form.pop("workload"))
-        job = job_of(Candidate(reference, target="h200", change=change), CompileSettings())
+        job = job_of(Candidate(reference, target=options.target, change=change), CompileSettings())
         path = forms / form["family"] / f"{form['row']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -119,7 +129,7 @@ def lower_forms(searched: Path, forms: Path, jobs: int) -> None:
             for row in record["rows"]
             if record["family"] != "fsdp-mlp"
         ]
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         write(forms / "forms.json", list(pool.map(lowered, found)))
 
 
@@ -326,6 +336,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("command", choices=("search", "lower", "record", "tables"))
     parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--target", default="h200")
+    parser.add_argument("--compiles", type=int, help="the most forms of a family")
     parser.add_argument("--jobs", type=int, default=2, help="compiles at the same time")
     options = parser.parse_args()
     paths = [path.absolute() for path in options.paths]
@@ -333,12 +345,12 @@ def main() -> None:
     if options.command == "search":
         paths[0].mkdir(parents=True, exist_ok=True)
         for name in [path.name for path in paths[1:]] or FAMILIES:
-            rows = search(FAMILIES[name], options.jobs)
+            rows = search(FAMILIES[name], options)
             record = {"family": name, "workload": FAMILIES[name], "rows": rows}
             write(paths[0] / f"{name}.json", record)
             print(f"{name}: {len(rows)} rows", file=sys.stderr, flush=True)
     elif options.command == "lower":
-        lower_forms(*paths, options.jobs)
+        lower_forms(*paths, options)
     elif options.command == "record":
         before = json.loads(paths[-1].read_text(encoding="utf-8")) if paths[-1].exists() else {}
         write(paths[-1], recorded(paths[0], paths[1:-1], before))

@@ -1,6 +1,8 @@
 """Blocks of unrolled models: what is found, and the code that is printed for them."""
 
+import ast
 import importlib.util
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,14 @@ from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.search.candidate import Change
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
-from xlapipe.search.choosing.policies import BLOCK, Place, chosen_values, places_of, presets
+from xlapipe.search.choosing.policies import (
+    BLOCK,
+    Place,
+    chosen_values,
+    offloaded_inputs,
+    places_of,
+    presets,
+)
 from xlapipe.search.choosing.search import keep_within
 
 STEPS = Path(block_steps.__file__).parent
@@ -30,10 +39,21 @@ FOUND = {
     "plain mixture of experts": "3 × expert_block, 6 × mlp",
     "plain state space": "3 × state_block, 3 × advance, 3 × mlp",
     "nnx transformer": "4 × NnxBlock",
+    "nnx transformer with dropout": "4 × NnxDroppingBlock, 4 × NnxAttention, 4 × NnxBlock",
     "nnx U-Net": "5 × NnxBlock",
     "linen ViT": "4 × LinenBlock",
     "linen ResNet": "3 × ResidualBlock",
     "equinox transformer": "4 × Block",
+}
+PARTS = "4 × attention, 4 × mlp"
+FOUND_INSIDE = {
+    "jitted": f"4 × jitted_block, {PARTS}",
+    "jitted where it is called": f"4 × encoder_block, {PARTS}",
+    "under vmap": f"4 × encoder_block, {PARTS}",
+    "checkpointed": f"4 × checkpointed_block, {PARTS}",
+    "half of them checkpointed": f"4 × encoder_block, {PARTS}",
+    "half of them scanned": "3 × encoder_block, 3 × attention, 3 × mlp",
+    "all in one checkpoint": f"4 × encoder_block, {PARTS}",
 }
 
 
@@ -74,19 +94,36 @@ def places(folder: Path, name: str) -> tuple[Place, ...]:
     lowered(loaded(folder, source_of(name)), name)
     stop()
     graph = forward_graph_at(record)
-    assert blocks_text(graph.repeated) == FOUND[name]
+    assert blocks_text(graph.repeated) == {**FOUND, **FOUND_INSIDE}[name]
     return places_of(graph)
 
 
 def pasted(source: str, change: Change) -> str:
-    """The source with the printed code, and the printed decorators on the lines before others."""
+    """The source with the printed code, and with the lines that its comments say to write."""
     lines = source.splitlines(keepends=True)
-    for text in reversed(change.code.splitlines()):
-        if text.startswith("# ") and ": write @" in text:
-            number = int(text.partition(":")[2].partition(":")[0])
-            name = text.partition("write @")[2].partition(" ")[0]
-            indent = lines[number - 1][: -len(lines[number - 1].lstrip())]
-            lines[number - 1] = f"{indent}@{name}\n{lines[number - 1]}"
+    body = {
+        min((node.lineno, *(own.lineno for own in node.decorator_list))): node.body
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+    }
+    found = (re.match(r"# .*?:(\d+): write ", text) for text in change.code.splitlines())
+    at = [(int(match[1]), "first" in match.string, match.string) for match in found if match]
+    for number, _, text in sorted(at, reverse=True):
+        decorator = text.partition("write @")[2].partition(" ")[0]
+        quoted = text.split("`")[1::2]
+        indent = lines[number - 1][: -len(lines[number - 1].lstrip())]
+        if decorator:
+            lines[number - 1] = f"{indent}@{decorator}\n{lines[number - 1]}"
+        elif text.endswith("as its first statement"):
+            docstring, *others = body[number] if len(body[number]) > 1 else (None, *body[number])
+            is_docstring = isinstance(getattr(docstring, "value", None), ast.Constant)
+            first = others[0] if docstring is None or is_docstring else docstring
+            lines[first.lineno - 1] = f"{indent}    {quoted[0]}\n{lines[first.lineno - 1]}"
+        elif len(quoted) == 2:
+            assert lines[number - 1].count(quoted[1]) == 1
+            lines[number - 1] = lines[number - 1].replace(quoted[1], quoted[0])
+        else:
+            lines[number - 1] = f"{indent}{quoted[0]}\n"
     first = next(number for number, line in enumerate(lines) if line.startswith("WIDTH"))
     return "".join((*lines[:first], change.code, *lines[first:]))
 
@@ -99,14 +136,14 @@ def outputs(module: ModuleType, name: str) -> list[np.ndarray[Any, Any]]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(results)]
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", [*FOUND, *FOUND_INSIDE])
 def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
     name: str, tmp_path: Path
 ) -> None:
     source = source_of(name)
-    first, *parts = places(tmp_path, name)
-    assert first.kind == BLOCK
+    first, *parts = (place for place in places(tmp_path, name) if place.kind == BLOCK)
     changes = [*presets(first), *(change for part in parts for change in presets(part))]
+    changes += filter(None, [offloaded_inputs(first)])
     written = lowered(loaded(tmp_path, source), name).as_text()
     for number, change in enumerate(changes):
         by_hand = lowered(loaded(tmp_path / f"{number}", pasted(source, change)), name).as_text()

@@ -1,5 +1,6 @@
 """Small training steps of unrolled models, of which each calls its blocks in a Python loop."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ WIDTH = 16
 
 
 def attention(x: jax.Array, w: Any, past: jax.Array) -> jax.Array:
-    scores = jax.nn.softmax(jnp.einsum("btd,bsd->bts", x @ w["q"], past @ w["k"]))
+    scores = jax.nn.softmax(jnp.einsum("...td,...sd->...ts", x @ w["q"], past @ w["k"]))
     return jnp.tanh(scores @ (past @ w["v"]))
 
 
@@ -90,6 +91,56 @@ def state_space(params: Any, x: jax.Array) -> jax.Array:
     return jnp.mean(x**2)
 
 
+# --- Plain blocks inside of transformations
+
+
+@jax.jit
+def jitted_block(w: Any, x: jax.Array) -> jax.Array:
+    return encoder_block(w, x)
+
+
+@jax.checkpoint
+def checkpointed_block(w: Any, x: jax.Array) -> jax.Array:
+    return encoder_block(w, x)
+
+
+def in_a_loop(block: Any, params: Any, x: jax.Array) -> jax.Array:
+    for w in params:
+        x = block(w, x)
+    return jnp.mean(x**2)
+
+
+def half_checkpointed(params: Any, x: jax.Array) -> jax.Array:
+    for number, w in enumerate(params):
+        own = jax.checkpoint(encoder_block) if number % 2 == 0 else encoder_block
+        x = own(w, x)
+    return jnp.mean(x**2)
+
+
+def half_scanned(params: Any, x: jax.Array) -> jax.Array:
+    for w in params[:2]:
+        x = encoder_block(w, x)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params[2:])
+    x, _ = jax.lax.scan(lambda x, w: (encoder_block(w, x), None), x, stacked)
+    return jnp.mean(x**2)
+
+
+def whole_checkpointed(params: Any, x: jax.Array) -> jax.Array:
+    policy = jax.checkpoint_policies.dots_saveable
+    return jax.checkpoint(partial(in_a_loop, encoder_block), policy=policy)(params, x)
+
+
+TRANSFORMED = {
+    "jitted": lambda *own: in_a_loop(jitted_block, *own),
+    "jitted where it is called": lambda *own: in_a_loop(jax.jit(encoder_block), *own),
+    "under vmap": lambda *own: in_a_loop(jax.vmap(encoder_block, (None, 0)), *own),
+    "checkpointed": lambda *own: in_a_loop(checkpointed_block, *own),
+    "half of them checkpointed": half_checkpointed,
+    "half of them scanned": half_scanned,
+    "all in one checkpoint": whole_checkpointed,
+}
+
+
 # --- flax.nnx
 
 
@@ -124,6 +175,37 @@ class NnxUnet(nnx.Module):
         x = self.middle(second[:, ::2], True)
         x = self.up2(jnp.repeat(x, 2, axis=1) + second, True)
         return self.up1(jnp.repeat(x, 2, axis=1) + first, True)
+
+
+class NnxAttention(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.qkv = nnx.Linear(WIDTH, 3 * WIDTH, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        query, key, value = jnp.split(self.qkv(x), 3, axis=-1)
+        scores = jax.nn.softmax(jnp.einsum("btd,bsd->bts", query, key))
+        return jnp.tanh(self.dropout(scores) @ value)
+
+
+class NnxDroppingBlock(nnx.Module):
+    """Attention and an MLP, whose dropout counts its calls."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.attention, self.mlp = NnxAttention(rngs), NnxBlock(rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jnp.sin(self.mlp(x + self.attention(x), True))
+
+
+class NnxGpt(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.blocks = nnx.List([NnxDroppingBlock(rngs) for _ in range(4)])
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for block in self.blocks:
+            x = block(x)
+        return x
 
 
 def nnx_loss(model: Any, x: jax.Array) -> jax.Array:
@@ -204,9 +286,13 @@ def of_linen(model: nn.Module, *size: int) -> tuple[Any, tuple[Any, ...]]:
 def filled(arguments: Any) -> Any:
     """Positive numbers in place of shapes: variances are positive."""
     numbers = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: numbers.uniform(0.01, 0.3, leaf.shape).astype(leaf.dtype), arguments
-    )
+
+    def fill(leaf: Any) -> Any:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.key(0)
+        return numbers.uniform(0.01, 0.3, leaf.shape).astype(leaf.dtype)
+
+    return jax.tree.map(fill, arguments)
 
 
 STEPS: dict[str, Any] = {
@@ -215,7 +301,12 @@ STEPS: dict[str, Any] = {
     "plain mixture of experts": lambda *size: plain(mixture, 3, *size),
     "plain state space": lambda *size: plain(state_space, 3, *size),
     "nnx transformer": lambda *size: of_nnx(NnxModel, *size),
+    "nnx transformer with dropout": lambda *size: of_nnx(NnxGpt, *size),
     "nnx U-Net": lambda *size: of_nnx(NnxUnet, *size),
+    **{
+        name: lambda *size, loss=loss: plain(loss, 4, *size)  # type: ignore[misc]
+        for name, loss in TRANSFORMED.items()
+    },
     "linen ViT": lambda *size: of_linen(LinenVit(), *size),
     "linen ResNet": lambda *size: of_linen(ResNet(), *size),
 }

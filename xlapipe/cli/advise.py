@@ -85,6 +85,6 @@ def _advice(options: argparse.Namespace) -> "Advice":
 
 def _other_commands(workload: str) -> str:
     return (
-        f"`xlapipe choose {shlex.quote(workload)} --remat` prints the code of policies, and also "
-        "tries the parts of blocks; `xlapipe saved` lists what is kept"
+        f"`xlapipe choose {shlex.quote(workload)} --remat` prints the code of policies, with their "
+        f"predicted times; `xlapipe saved {shlex.quote(workload)}` lists what is kept"
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -167,3 +168,8 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
             style="bold",
         )
         yield from map(Text, item.change.code.splitlines())
+    workload = shlex.quote(values.workload)
+    yield Text(
+        f"`xlapipe choose {workload} --remat` compiles what keeps less, and prints the fastest "
+        f"form that fits; `xlapipe advise {workload}` lists what each change saves"
+    )

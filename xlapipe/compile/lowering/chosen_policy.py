@@ -34,6 +34,7 @@ from xlapipe.compile.lowering.decorated_functions import decorated_functions
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
+from xlapipe.compile.lowering.loop_calls import LoopPosition, calling_frame
 from xlapipe.compile.lowering.recorded_calls import Calls, recorded_calls
 from xlapipe.compile.lowering.user_frame import is_user_code
 from xlapipe.errors import DifferentTracesError, WorkloadError
@@ -52,6 +53,8 @@ def rematerialise_as_chosen(
     record: str | None = None,
     unchanged: str | None = None,
     decorators: Mapping[str, str] | None = None,
+    which: str = "True",
+    statements: Mapping[str, str] | None = None,
 ) -> None:
     """Applies a policy for the rest of the process.
 
@@ -64,14 +67,18 @@ def rematerialise_as_chosen(
       unchanged: digest of the program as written, which the step must have when it is traced here
         without the policy; empty to compare two traces without a policy.
       decorators: name in `source` of the decorator of the function that is defined at a line.
+      which: of the calls in a loop are decorated, as an expression of their `number`.
+      statements: which a function that is defined at a line runs first.
 
     Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
     """
     names: dict[str, Any] = {}
     exec(compile(source, "<policy>", "exec"), names)
     change = _Change(place, names.get("policy"), lines, records=record is not None)
-    blocks = {line: change.block(line, names[name]) for line, name in (decorators or {}).items()}
-    _ACTIVE.enter_context(decorated_functions(blocks))
+    blocks = {
+        line: change.block(line, names[name], which) for line, name in (decorators or {}).items()
+    }
+    _ACTIVE.enter_context(decorated_functions(blocks, statements or {}))
     if record is not None:
         change.recorded = _ACTIVE.enter_context(recorded_calls(change.counts_calls))
     if unchanged is not None:
@@ -227,15 +234,17 @@ class _Change:
         """Whether calls are those of the forward pass."""
         return self._counts and self._differentiates
 
-    def block(self, line: str, decorator: Callable[..., Any]) -> Callable[..., Any]:
+    def block(self, line: str, decorator: Callable[..., Any], which: str) -> Callable[..., Any]:
         """The decorator of the function that is defined at a line."""
+        position, is_chosen = LoopPosition(), compile(which, "<which>", "eval")
 
         def decorate(function: Callable[..., Any]) -> Any:
             changed = decorator(function)
 
             @wraps(function)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
-                if self._place != BLOCK:
+                number = position.next(calling_frame(sys._getframe(1)))
+                if self._place != BLOCK or not eval(is_chosen, {"number": number}):
                     return function(*args, **kwargs)
                 self._applied.add(line)
                 return changed(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Functions of the user that get a decorator when their module is imported, as if written there.
+"""Functions of the user that are changed when their module is imported, as if written there.
 
 The decorator is on the function's definition, so that it holds for methods, for functions that are
 made anew in each call, and for names that other modules have imported.
@@ -17,11 +17,14 @@ Decorator = Callable[[Callable[..., Any]], Any]
 _NAME = "__xlapipe_decorators__"
 
 
-def decorated_functions(decorators: Mapping[str, Decorator]) -> AbstractContextManager[object]:
-    """Decorates functions in modules that are imported while the context is open.
+def decorated_functions(
+    decorators: Mapping[str, Decorator], statements: Mapping[str, str]
+) -> AbstractContextManager[object]:
+    """Changes functions in modules that are imported while the context is open.
 
     Args:
       decorators: by `file:line` of the definition or of the decorator that each is written above.
+      statements: of those functions, which run first.
     """
     files = {place.rpartition(":")[0] for place in decorators}
     original = SourceFileLoader.get_code
@@ -33,7 +36,7 @@ def decorated_functions(decorators: Mapping[str, Decorator]) -> AbstractContextM
         tree = ast.parse(self.get_data(path), path)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                _decorate(node, path, decorators)
+                _decorate(node, path, decorators, statements)
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
     stack = ExitStack()
@@ -43,7 +46,10 @@ def decorated_functions(decorators: Mapping[str, Decorator]) -> AbstractContextM
 
 
 def _decorate(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, path: str, decorators: Mapping[str, Decorator]
+    node: ast.FunctionDef | ast.AsyncFunctionDef,
+    path: str,
+    decorators: Mapping[str, Decorator],
+    statements: Mapping[str, str],
 ) -> None:
     lines = (*node.decorator_list, node)
     number = next((n for n, own in enumerate(lines) if f"{path}:{own.lineno}" in decorators), None)
@@ -51,6 +57,9 @@ def _decorate(
         return
     place = f"{path}:{lines[number].lineno}"
     added = ast.parse(f"{_NAME}[{place!r}]", mode="eval").body
-    for part in ast.walk(added):
+    first = ast.parse(statements.get(place, "")).body
+    for part in (own for tree in (added, *first) for own in ast.walk(tree)):
         ast.copy_location(part, lines[number])
+    after = ast.get_docstring(node, clean=False) is not None
+    node.body[after:after] = first
     node.decorator_list.insert(number, added)

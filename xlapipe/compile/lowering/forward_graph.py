@@ -106,6 +106,30 @@ class SideEffect:
 
 
 @dataclass(frozen=True)
+class LoopCall:
+    """The one expression that calls a function, in a `for` loop.
+
+    Attributes:
+      source: `file:line`.
+      written: the expression.
+      function: what it calls with `arguments`, e.g. `Block.__call__`.
+      counter: variable that counts the iterations from 0.
+      header: of the loop, with the counter.
+      header_source: `file:line` of that.
+      calls: the most iterations.
+    """
+
+    source: str
+    written: str
+    function: str
+    arguments: str
+    counter: str
+    header: str
+    header_source: str
+    calls: int = 0
+
+
+@dataclass(frozen=True)
 class RepeatedCall:
     """A function of the user that the forward pass calls several times, such as a model's block.
 
@@ -117,6 +141,8 @@ class RepeatedCall:
       static_argnums: positions of the parameters that are not arrays; None if they are passed by
         name, or cannot be compared.
       other_output: a value beside arrays that it returns; None if all are arrays.
+      loop: the loop that calls it; None if several lines do, or a call that cannot be rewritten.
+      input_name: its parameter for activations; None if unknown.
     """
 
     function: str
@@ -126,6 +152,8 @@ class RepeatedCall:
     form: str = "jax.checkpoint"
     static_argnums: tuple[int, ...] | None = ()
     other_output: str | None = None
+    loop: LoopCall | None = None
+    input_name: str | None = None
 
     @property
     def name(self) -> str:

@@ -133,7 +133,7 @@ class _Walk:
         self._arguments: list[Any] = []
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
-        self.tracebacks: Counter[tuple[Any, str]] = Counter()
+        self.tracebacks: dict[tuple[Any, str], Counter[int]] = defaultdict(Counter)
         self._tracebacks: dict[int, Any] = {}
         self.names: dict[str, None] = {}
         self.effects: dict[SideEffect, Any] = {}
@@ -241,7 +241,7 @@ class _Walk:
                     effect = SideEffect(equation.primitive.name, place.line, place.loop)
                     self.effects[effect] = traceback
                 if place.differentiated and traceback is not None:
-                    self.tracebacks[traceback, equation.primitive.name] += 1
+                    self.tracebacks[traceback, equation.primitive.name][id(traceback)] += 1
                 number = self._add(equation, maker, place)
                 self._tracebacks[number] = traceback
                 maker.update((output, number) for output in equation.outvars)

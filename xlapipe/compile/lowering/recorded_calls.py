@@ -6,12 +6,11 @@ called. Both decide how a checkpoint of the function is written.
 
 import ast
 import inspect
-import linecache
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from types import CodeType, FrameType
 from typing import Any
@@ -19,6 +18,8 @@ from typing import Any
 import jax
 from jax.extend.core import valid_jaxtype
 
+from xlapipe.compile.lowering.forward_graph import LoopCall
+from xlapipe.compile.lowering.loop_calls import LoopPosition, call_of, calling_frame, loop_call
 from xlapipe.compile.lowering.user_frame import is_user_code
 
 JAX, NNX, LINEN, EQUINOX = "jax.checkpoint", "nnx.remat", "nn.remat", "eqx.filter_checkpoint"
@@ -51,12 +52,22 @@ class Calls:
       form: of `jax.checkpoint` for the arguments.
       static: how parameters that are not arrays were passed, by position.
       other_output: a value that it returned beside arrays; None if it returned arrays alone.
+      expressions: that call it, by line; None for those that are not a loop's.
+      position: of the last call in its loop.
+      longest: the most calls by one call of a caller.
+      arrays: names of the parameters that were given arrays alone, by position.
+      flowing: positions of those that a recorded function had returned.
     """
 
     count: int = 0
     form: str = JAX
     static: dict[int, set[Passed]] = field(default_factory=lambda: defaultdict(set))
     other_output: str | None = None
+    expressions: dict[str, LoopCall | None] = field(default_factory=dict)
+    position: LoopPosition = field(default_factory=LoopPosition)
+    longest: int = 0
+    arrays: dict[int, str] = field(default_factory=dict)
+    flowing: set[int] = field(default_factory=set)
 
     @property
     def static_argnums(self) -> tuple[int, ...] | None:
@@ -69,6 +80,18 @@ class Calls:
             return None
         return tuple(sorted(given))
 
+    @property
+    def loop(self) -> LoopCall | None:
+        """The loop that makes all calls; None if several lines do, or it cannot be changed."""
+        (*others, last) = self.expressions.values() or (None,)
+        return None if others or last is None else replace(last, calls=self.longest)
+
+    @property
+    def input_name(self) -> str | None:
+        """The first parameter for activations: a module's own arguments are no weights."""
+        positions = self.flowing or {p for p in self.arrays if p > 0 and self.form != JAX}
+        return self.arrays[min(positions)] if positions else None
+
 
 @contextmanager
 def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Calls]]:
@@ -78,6 +101,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
       counted: whether calls that happen now count.
     """
     calls: dict[CodeType, Calls] = {}
+    returned: dict[int, object] = {}  # keeps them, so that no other gets the same id
     running = False
 
     def start(code: CodeType, _: int) -> object:
@@ -87,7 +111,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
         if not running:
             running = True
             with suppress(Exception):  # modules whose __init__ runs cannot be flattened
-                _record(calls, code, sys._getframe(1), counted())
+                _record(calls, code, sys._getframe(1), counted(), returned)
             running = False
         return None
 
@@ -95,11 +119,14 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
         if not is_user_code(code.co_filename):
             return _monitoring.DISABLE
         own = calls.get(code)
-        if own is not None and own.other_output is None:
+        if own is not None:
             with suppress(Exception):
-                others = (leaf for leaf in _leaves(value) if not valid_jaxtype(leaf))
+                leaves = _leaves(value)
+                returned.update((id(leaf), leaf) for leaf in leaves)
+                others = (leaf for leaf in leaves if not valid_jaxtype(leaf))
                 other = next((leaf for leaf in others if not _is_module(leaf)), None)
-                own.other_output = None if other is None else f"{other!r:.60}"
+                if own.other_output is None and other is not None:
+                    own.other_output = f"{other!r:.60}"
         return None
 
     tool = next(number for number in (4, 3) if _monitoring.get_tool(number) is None)
@@ -116,7 +143,13 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
         _monitoring.free_tool_id(tool)
 
 
-def _record(calls: dict[CodeType, Calls], code: CodeType, frame: FrameType, counted: bool) -> None:
+def _record(
+    calls: dict[CodeType, Calls],
+    code: CodeType,
+    frame: FrameType,
+    counted: bool,
+    returned: Mapping[int, object],
+) -> None:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
     values = [frame.f_locals.get(name) for name in names]
     leaves = [_leaves(value) for value in values]
@@ -124,7 +157,17 @@ def _record(calls: dict[CodeType, Calls], code: CodeType, frame: FrameType, coun
         return
     own_calls = calls.setdefault(code, Calls())
     own_calls.count += counted
+    caller = calling_frame(frame.f_back)
+    if counted and caller is not None:
+        line = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        own_calls.longest = max(own_calls.longest, own_calls.position.next(caller) + 1)
+        if line not in own_calls.expressions:
+            own_calls.expressions[line] = loop_call(caller, code, values[0])
     for position, own in enumerate(leaves):
+        if counted and own and position < code.co_argcount and all(map(valid_jaxtype, own)):
+            own_calls.arrays[position] = names[position]
+            if all(id(leaf) in returned for leaf in own):
+                own_calls.flowing.add(position)
         forms = [form for form in map(_form, own) if form is not None]
         own_calls.form = next(iter(forms), own_calls.form)
         others = [leaf for leaf in own if not _is_array_or_module(leaf)]
@@ -172,10 +215,8 @@ def _passed(frame: FrameType, position: int, form: str, values: list[Any]) -> Pa
         return Passed.OTHERWISE
     if form == NNX:
         return Passed.BY_POSITION
-    caller = frame.f_back
-    while caller is not None and not is_user_code(caller.f_code.co_filename):
-        caller = caller.f_back
-    call = _call_of(caller) if caller is not None else None
+    caller = calling_frame(frame.f_back)
+    call = call_of(caller) if caller is not None else None
     if call is None or any(isinstance(own, ast.Starred) for own in call.args):
         return Passed.OTHERWISE
     names = [own.arg for own in call.keywords]
@@ -183,18 +224,3 @@ def _passed(frame: FrameType, position: int, form: str, values: list[Any]) -> Pa
         return Passed.OTHERWISE
     given = len(call.args) + (code.co_varnames[0] == "self")
     return Passed.BY_POSITION if position < given else Passed.NOT
-
-
-def _call_of(frame: FrameType) -> ast.Call | None:
-    """The expression that a frame evaluates, from its source; None if it is not a call."""
-    at = inspect.getframeinfo(frame, context=0).positions
-    if at is None or None in (at.lineno, at.end_lineno, at.col_offset, at.end_col_offset):
-        return None
-    lines = linecache.getlines(frame.f_code.co_filename)[at.lineno - 1 : at.end_lineno]  # type: ignore[operator]
-    text = "".join(lines).encode()
-    after = len(lines[-1].encode()) - at.end_col_offset if lines else 0  # type: ignore[operator]
-    try:
-        node = ast.parse(b"(" + text[at.col_offset : len(text) - after] + b")", mode="eval").body
-    except SyntaxError:
-        return None
-    return node if isinstance(node, ast.Call) else None

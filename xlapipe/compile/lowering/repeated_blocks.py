@@ -20,21 +20,26 @@ _Frames = tuple[tuple[CodeType, int], ...]
 
 
 def repeated_calls(
-    equations: Counter[tuple[Any, str]], recorded: Mapping[CodeType, Calls], gradients: int
+    equations: Mapping[tuple[Any, str], Counter[int]],
+    recorded: Mapping[CodeType, Calls],
+    gradients: int,
 ) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
     """The functions, in the order of their first call, and the numbers of those of a traceback.
 
     Args:
-      equations: how many equations have this traceback and primitive.
+      equations: how many equations have this traceback and primitive, by the traceback's id.
       recorded: calls from Python, of functions that it is known of.
       gradients: how often a gradient was taken. What each calls once is no block.
     """
     frames = {traceback: _frames(traceback) for traceback, _ in equations}
     inside: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
-    for (traceback, primitive), count in equations.items():
+    cached: Counter[tuple[_Frames, str]] = Counter()
+    for (traceback, primitive), counts in equations.items():
+        equation = frames[traceback], primitive
+        cached[equation] += counts.total() - len(counts)
         for code in _user_codes(frames[traceback]):
-            inside[code][frames[traceback], primitive] += count
-    calls = {code: _calls(code, own, recorded.get(code)) for code, own in inside.items()}
+            inside[code][equation] += counts.total()
+    calls = {code: _calls(code, own, cached, recorded.get(code)) for code, own in inside.items()}
     repeated = [code for code, count in calls.items() if count > max(1, gradients)]
     codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
     outer = {code: _outer(code, codes, inside) for code in codes}
@@ -61,14 +66,25 @@ def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
     return tuple(code for code in dict.fromkeys(own) if not code.co_name.startswith("<"))
 
 
-def _calls(code: CodeType, equations: Counter[tuple[_Frames, str]], recorded: Calls | None) -> int:
+def _calls(
+    code: CodeType,
+    equations: Counter[tuple[_Frames, str]],
+    cached: Mapping[tuple[_Frames, str], int],
+    recorded: Calls | None,
+) -> int:
     """How often a function is called.
 
-    If that was not recorded: equations of a path of calls are of as many iterations as the rarest
-    of them.
+    Args:
+      cached: how many equations are those of a call that jax had traced before, as under
+        `jax.jit`, which Python does not run again.
     """
     if recorded is not None and recorded.count:
-        return recorded.count
+        return recorded.count + _rarest(code, {own: cached[own] for own in equations})
+    return _rarest(code, equations)
+
+
+def _rarest(code: CodeType, equations: Mapping[tuple[_Frames, str], int]) -> int:
+    """Equations of a path of calls are of the same number of iterations as the rarest of them."""
     paths: dict[_Frames, list[int]] = defaultdict(list)
     for (frames, _), count in equations.items():
         position = next(n for n, (own, _) in enumerate(frames) if own is code)
@@ -125,6 +141,8 @@ def _repeated(
         form=own.form,
         static_argnums=own.static_argnums,
         other_output=own.other_output,
+        loop=own.loop,
+        input_name=own.input_name,
     )
 
 

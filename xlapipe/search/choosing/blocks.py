@@ -4,7 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue, RepeatedCall
+from xlapipe.compile.lowering.forward_graph import (
+    ForwardGraph,
+    ForwardValue,
+    LoopCall,
+    RepeatedCall,
+)
 
 # Functions that hold a smaller share of what is saved are helpers.
 _LEAST_SHARE = 0.02
@@ -14,31 +19,43 @@ _EXTRA = {
     "nn.remat": "from flax import linen as nn",
     "eqx.filter_checkpoint": "import equinox as eqx",
 }
+BLOCK_INPUT = "block_input"
+_IMPORT_NAME = "from jax.ad_checkpoint import checkpoint_name"
 # Their outputs are arrays alone.
 _OF_ARRAYS = ("jax.checkpoint", "nn.remat")
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Functions that get a checkpoint together.
+class Some:
+    """Which calls in a loop are checkpointed.
 
     Attributes:
-      values: those that the functions compute.
-      numbers: of the functions in the graph.
-      looped: whether all of them are in a scan that is differentiated.
+      condition: expression of the call's `number`.
+      period: the same number of calls are checkpointed in each so many.
     """
 
-    functions: tuple[RepeatedCall, ...]
-    values: tuple[ForwardValue, ...]
-    numbers: tuple[int, ...]
+    text: str
+    condition: str
+    period: int
 
-    @property
-    def looped(self) -> bool:
-        return all(value.loop is not None for value in self.values)
+    def among(self, functions: Sequence[RepeatedCall]) -> Iterator[RepeatedCall]:
+        """The functions whose loops are long enough."""
+        for own in functions:
+            if own.loop is not None and own.loop.calls >= 2 * self.period:
+                yield own
 
 
-def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> tuple[Blocks, ...]:
-    """The outermost repeated functions, then the parts of them, then both together.
+SOME = (
+    Some("every second of", "number % 2 == 0", 2),
+    Some("three of four of", "number % 4 != 0", 4),
+    Some("every fourth of", "number % 4 == 0", 4),
+)
+
+
+def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> list[list[int]]:
+    """Numbers of functions that get a checkpoint together.
+
+    The outermost repeated functions, then the parts of them, then both together.
 
     Args:
       values: that can be recomputed.
@@ -50,14 +67,7 @@ def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> tuple[Bloc
     if len(choices) > 1:
         choices += [[part] for part in choices[1] if len(choices[1]) > 1]
         choices.append([*choices[0], *choices[1]])
-    return tuple(
-        Blocks(
-            tuple(graph.repeated[number] for number in own),
-            tuple(value for value in values if not set(own).isdisjoint(value.calls)),
-            tuple(own),
-        )
-        for own in choices
-    )
+    return choices
 
 
 def _large(graph: ForwardGraph, values: Sequence[ForwardValue]) -> Iterator[int]:
@@ -93,23 +103,59 @@ def decorators_of(functions: Sequence[RepeatedCall]) -> Mapping[str, str]:
     return {own.source: name_of[own.form, own.static_argnums] for own in functions}
 
 
-def blocks_code(functions: Sequence[RepeatedCall], policy: str) -> str:
+def statements_of(functions: Sequence[RepeatedCall]) -> Mapping[str, str]:
+    """What names the activations that each function gets, by the line of its definition."""
+    names = {own.source: own.input_name for own in functions if own.input_name is not None}
+    return {source: f"{_IMPORT_NAME}\n{_naming(name)}" for source, name in names.items()}
+
+
+def _naming(parameter: str) -> str:
+    return f"{parameter} = checkpoint_name({parameter}, {BLOCK_INPUT!r})"
+
+
+def blocks_code(
+    functions: Sequence[RepeatedCall],
+    policy: str,
+    some: Some | None = None,
+    *,
+    named: bool = False,
+) -> str:
     """What to write: the policy, the decorators, and where they go.
 
     Args:
       policy: source that defines `policy`.
+      some: which calls are checkpointed; None for all.
+      named: whether the activations are named.
     """
     names = decorators_of(functions)
     extra = sorted({_EXTRA[own.form] for own in functions if own.form in _EXTRA})
     imports = "\n".join(("import jax", *extra))
     decorators = {names[own.source]: _decorator(names[own.source], own) for own in functions}
-    lines = (
+    lines = [
         f"# {relative(own.source)}: write @{names[own.source]} on the line above, "
         f"for each of {own.calls} × {own.name}\n"
         for own in functions
-    )
+    ]
+    if named:
+        imports = f"{imports}\n{_IMPORT_NAME}"
+        lines += [
+            f"# {relative(own.source)}: write `{_naming(own.input_name)}` as its first statement\n"
+            for own in functions
+            if own.input_name is not None
+        ]
+    if some is not None:
+        lines = [_changed_loop(own.loop, names[own.source], some) for own in functions if own.loop]
     code = f"import functools\n\n{imports}\n\n{policy}"
     return f"{code}{''.join(decorators.values())}\n\n{''.join(lines)}"
+
+
+def _changed_loop(loop: LoopCall, name: str, some: Some) -> str:
+    condition = some.condition.replace("number", loop.counter)
+    call = f"({name}({loop.function}) if {condition} else {loop.function})({loop.arguments})"
+    return (
+        f"# {relative(loop.header_source)}: write `{loop.header}`\n"
+        f"# {relative(loop.source)}: write `{call}` for `{loop.written}`\n"
+    )
 
 
 def _decorator(name: str, function: RepeatedCall) -> str:

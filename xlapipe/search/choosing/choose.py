@@ -24,9 +24,11 @@ from xlapipe.search.choosing.policies import (
     KEEP_ALL,
     Place,
     applicable,
+    block_changes,
     chosen_values,
     no_place_error,
     offloaded,
+    offloaded_inputs,
     places_of,
     presets,
 )
@@ -210,7 +212,10 @@ class _Search:
         ]
         self._note_blocks(graphs)
         if self.changes.remat:  # without a solver: a first row within a minute
-            self._run([self._of_blocks(*item) for item in searched])
+            self._run(
+                [replace(base, change=change) for change in block_changes(own)]
+                for base, own in searched
+            )
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
             self._run([self._between(*item) for item in searched])
@@ -247,7 +252,7 @@ class _Search:
     def _with_everything(
         self, base: Candidate, graph: ForwardGraph, folder: Path
     ) -> ForwardGraph | None:
-        (place,) = places_of(graph)
+        place, *_ = places_of(graph)
         change = next(change for change in presets(place) if change.text.startswith(KEEP_ALL))
         path = folder / "everything.json"
         path.unlink(missing_ok=True)
@@ -277,13 +282,6 @@ class _Search:
                 found = blocks_text(graph.repeated, lines=True)
                 self.notes.append(f"Called repeatedly in the forward pass: {found}.")
 
-    def _of_blocks(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
-        """Policies for blocks that need no search; those that recompute everything first."""
-        blocks = (place for place in places if place.kind == BLOCK)
-        for change in chain.from_iterable(zip_longest(*map(presets, blocks))):
-            if change is not None:
-                yield replace(base, change=change)
-
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         for place in (place for place in places if place.searched):
             if self.changes.remat:
@@ -296,6 +294,9 @@ class _Search:
                 for change in self._searched(place, _SHARES, base.target, offload=True):
                     yield replace(base, change=change)
             if self.changes.offload:
+                inputs = offloaded_inputs(place) if place.kind == BLOCK else None
+                if inputs is not None:
+                    yield replace(base, change=inputs)
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
                 for number in range(1, len(groups) + 1):
                     yield replace(base, change=offloaded(groups[:number], place))

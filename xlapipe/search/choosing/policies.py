@@ -1,7 +1,9 @@
 """Policies of `jax.checkpoint` as code: what a user writes is what is compiled."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from typing import Any
 
 from xlapipe.compile.lowering.forward_graph import (
     ForwardGraph,
@@ -15,11 +17,15 @@ from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Change
 from xlapipe.search.choosing.blocks import (
+    BLOCK_INPUT,
+    SOME,
+    Some,
     blocks_code,
     blocks_of,
     blocks_text,
     decorators_of,
     relative,
+    statements_of,
 )
 from xlapipe.search.choosing.search import Group, Kept
 
@@ -48,6 +54,7 @@ class Place:
       functions: the blocks; empty for other kinds.
       numbers: of the blocks in the graph.
       searched: whether more than recomputing everything is tried.
+      some: which calls of the blocks; None for all.
     """
 
     kind: str
@@ -56,16 +63,23 @@ class Place:
     functions: tuple[RepeatedCall, ...] = ()
     numbers: tuple[int, ...] = ()
     searched: bool = True
+    some: Some | None = None
 
     @property
     def where(self) -> str:
-        return _WHERE.get(self.kind) or f"each of {blocks_text(self.functions)}"
+        some = self.some.text if self.some is not None else "each of"
+        return _WHERE.get(self.kind) or f"{some} {blocks_text(self.functions)}"
 
     @property
     def lines(self) -> tuple[str, ...]:
         """`file:line` of the calls or definitions."""
         calls = (site.source for site in self.sites)
         return (*calls, *(function.source for function in self.functions))
+
+    @property
+    def looped(self) -> bool:
+        """Whether all of it is in scans that are differentiated."""
+        return all(value.loop is not None for value in self.values)
 
     @property
     def saved_bytes(self) -> int:
@@ -88,7 +102,8 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
 
     A policy around a gradient does not help the values of a scan, which computes all iterations
     again before the first one is used; the scan's body is the place for them. Where the step calls
-    `jax.checkpoint` already, its policy is the place, unless most of what is saved is outside.
+    `jax.checkpoint` already, its policy is the place, unless most of what is saved is outside;
+    blocks are then only recomputed.
     Functions that are called repeatedly are a place outside of scans: of each, as little as its
     arguments is kept. The parts of them follow, whose values are only recomputed.
     """
@@ -104,32 +119,43 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
             inside = tuple(value for value in own if value.key in decided)
         place = Place(CHECKPOINT, tuple(calls[CHECKPOINT]), inside)
         if not graph.decided or place.saved_bytes > whole / 2:
-            return (place,)
+            return (place, *(part for part in _block_places(graph, own) if not part.looped))
         places.append(place)
         own = tuple(value for value in own if value.key not in decided)
         looped = tuple(value for value in own if value.loop is not None)
     # The body of a scan is a place already.
-    blocks = tuple(found for found in blocks_of(graph, own) if not found.looped)
-    first = blocks[0] if blocks else None
-    in_blocks = {value.number for value in first.values} if first is not None else set()
+    blocks = [place for place in _block_places(graph, own) if not place.looped]
+    blocks[:1] = [replace(place, searched=True) for place in blocks[:1]]
+    in_blocks = {value.number for place in blocks[:1] for value in place.values}
     looped = tuple(value for value in looped if value.number not in in_blocks)
     lines = {value.loop for value in looped if value.needed}
     scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
     outside = tuple(v for v in own if v.loop is None and v.number not in in_blocks)
-    block_places = [
-        Place(BLOCK, (), own.values, own.functions, own.numbers, searched=own is first)
-        for own in blocks
-    ]
     places += [
         Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
         Place(GRADIENT, tuple(calls[GRADIENT]), outside),
-        *(place for place in block_places if place.searched),
+        *blocks[:1],
     ]
-    if any(place.searched and 2 * place.saved_bytes > whole for place in block_places):
+    if blocks and 2 * blocks[0].saved_bytes > whole:
         places = [place for place in places if place.kind != GRADIENT]
     kept = [p for p in places if p.lines and p.saved_bytes > _LEAST_SHARE * whole]
-    parts = [p for p in block_places if not p.searched and p.saved_bytes > _LEAST_SHARE * whole]
+    some = (own for place in blocks[:1] for own in _some_of(place))
+    parts = [p for p in (*blocks[1:], *some) if p.saved_bytes > _LEAST_SHARE * whole]
     return (*sorted(kept, key=lambda place: -place.saved_bytes), *parts)
+
+
+def _block_places(graph: ForwardGraph, values: Sequence[ForwardValue]) -> Iterator[Place]:
+    for numbers in blocks_of(graph, values):
+        own = tuple(value for value in values if not set(numbers).isdisjoint(value.calls))
+        functions = tuple(graph.repeated[number] for number in numbers)
+        yield Place(BLOCK, (), own, functions, tuple(numbers), searched=False)
+
+
+def _some_of(place: Place) -> Iterator[Place]:
+    """The places where some calls of a place's blocks are checkpointed."""
+    for some in SOME:
+        if functions := tuple(some.among(place.functions)):
+            yield replace(place, functions=functions, searched=False, some=some)
 
 
 def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeError:
@@ -206,6 +232,13 @@ def presets(place: Place) -> Iterator[Change]:
         yield change(text, place, _by_names(names))
 
 
+def block_changes(places: Sequence[Place]) -> Iterator[Change]:
+    """Policies for blocks that need no search: one of all blocks, one of others, and so on."""
+    first, *others = [list(presets(place)) for place in places if place.kind == BLOCK] or [[]]
+    for pair in zip_longest(first, chain.from_iterable(others)):
+        yield from filter(None, pair)
+
+
 def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
     """The names that the step gives with `checkpoint_name`."""
     names = (value.key.name for value in values if value.key is not None)
@@ -230,19 +263,43 @@ def offloaded(groups: Sequence[Group], place: Place) -> Change:
     return change(text, place, _by_keys(None, groups))
 
 
+def offloaded_inputs(place: Place) -> Change | None:
+    """Blocks that keep what they get in the host's memory; None if it is not known what that is."""
+    functions = tuple(own for own in place.functions if own.input_name is not None)
+    if not functions:
+        return None
+    policy = f"""policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+    names_which_can_be_saved=[],
+    names_which_can_be_offloaded=[{BLOCK_INPUT!r}],
+    offload_src="device",
+    offload_dst="pinned_host",
+)
+"""
+    text = "recompute everything, offload the inputs of blocks to the host"
+    return change(text, replace(place, functions=functions), policy, named=True)
+
+
 def _listed(verb: str, groups: Sequence[Group]) -> str:
     named_first = sorted(groups, key=lambda group: group.key.name is None)
     more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
     return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
 
 
-def change(text: str, place: Place, policy: str) -> Change:
-    """A change of the step, whose printed code is what is compiled."""
+def change(text: str, place: Place, policy: str, *, named: bool = False) -> Change:
+    """A change of the step, whose printed code is what is compiled.
+
+    Args:
+      named: whether the activations that blocks get are named.
+    """
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
-    named = {}
+    own: dict[str, Any] = {}
     if place.kind == BLOCK:
-        code = blocks_code(place.functions, policy)
-        named = {"decorators": decorators_of(place.functions)}
+        code = blocks_code(place.functions, policy, place.some, named=named)
+        own = {"decorators": decorators_of(place.functions)}
+        if place.some is not None:
+            own["which"] = place.some.condition
+        if named:
+            own["statements"] = statements_of(place.functions)
     return Change(
         f"{text} ({place.where})",
         code,
@@ -251,7 +308,7 @@ def change(text: str, place: Place, policy: str) -> Change:
                 "place": place.kind,
                 "source": code,
                 "lines": place.lines,
-                **named,
+                **own,
             }
         },
     )

@@ -19,8 +19,10 @@ from xlapipe.report.advice import Remedy
 from xlapipe.search.candidate import Candidate, Change, changed_job
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
+    BLOCK,
     KEEP_ALL,
     applicable,
+    block_changes,
     chosen_values,
     offloaded,
     places_of,
@@ -126,8 +128,10 @@ def policies_for(job: Job, graph: ForwardGraph) -> Iterator[Change]:
       XlapipeError: none is possible.
     """
     places, _ = applicable(job.reference.name, graph, places_of(graph))
+    yield from block_changes(places)
     for place in places[:1]:
-        yield from (change for change in presets(place) if not change.text.startswith(KEEP_ALL))
+        if place.kind != BLOCK:
+            yield from (own for own in presets(place) if not own.text.startswith(KEEP_ALL))
         device = target_device(job.target.name if job.target is not None else "")
         for kept in solutions(place.values, _SHARES, device):
             yield chosen_values(kept, place)

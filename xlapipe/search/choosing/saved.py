@@ -1,7 +1,7 @@
 """What a step's forward pass keeps for the backward pass, beside the plan: `xlapipe saved`."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ from xlapipe.search.choosing.compiles import Compiles
 from xlapipe.search.choosing.policies import (
     Place,
     applicable,
+    block_changes,
     chosen_values,
     no_place_error,
     places_of,
@@ -198,6 +199,8 @@ def freeing(
 ) -> tuple[Freed, ...]:
     """For each place of a policy, the change with the least recomputation for so many bytes.
 
+    If none of them frees enough, what recomputes whole blocks is compiled as well, until one does.
+
     Bytes of the forward pass are not those of the plan: XLA keeps values in other forms, and each
     device has a part of them. If a plan frees too few bytes, fewer are kept in another compile.
 
@@ -212,7 +215,7 @@ def freeing(
     if not any(place.saved_bytes for place in whole):
         raise no_place_error(workload, [graph])
     whole, _ = applicable(workload, graph, whole)
-    places = [place for place in whole if place.saved_bytes >= free_bytes]
+    places = [place for place in whole if place.searched and place.saved_bytes >= free_bytes]
     if not places:
         most_bytes = max(place.saved_bytes for place in whole)
         raise XlapipeError(
@@ -223,9 +226,25 @@ def freeing(
     compiles.run([Candidate(find_workload(workload), target=target)])
     freed = [_freed_in(place, compiles, free_bytes) for place in places if compiles.rows]
     own = [item for item in freed if item is not None]
+    own += _freed_by_blocks(whole, compiles, free_bytes) if compiles.rows else ()
     if not own and compiles.failed:
         raise compiles.failed[0][1]
     return tuple(sorted(own, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
+
+
+def _freed_by_blocks(
+    places: Sequence[Place], compiles: Compiles, free_bytes: int
+) -> Iterator[Freed]:
+    written = compiles.rows[0]
+    for change in block_changes(places):
+        if (
+            written.memory.total_bytes - min(r.memory.total_bytes for r in compiles.rows)
+            >= free_bytes
+        ):
+            return
+        compiles.run([replace(written.candidate, change=change)])
+        if compiles.rows[-1].candidate.change is change:
+            yield _freed(change, written.memory, compiles.rows[-1].memory)
 
 
 def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None:
