@@ -168,6 +168,18 @@ def test_a_table_that_the_l1_cache_holds_has_no_sectors() -> None:
     assert work.lines == pytest.approx(4194304 * (1 + _LEAST), rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["gte.17", "param_1.2309"])
+def test_names_change_no_prediction(name: str) -> None:
+    # A table of 32 lines: how many of them a warp reads depends on the unknown indices.
+    lines = (
+        "p = f32[1024]{0} parameter(0)",
+        f"{name} = s32[4096,1]{{1,0}} parameter(1)",
+        f"ROOT r = f32[4096]{{0}} gather(p, {name}), offset_dims={{}}, collapsed_slice_dims={{0}}, "
+        "start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
+    )
+    assert _work(*lines) == _work(*(line.replace(name, "other") for line in lines))
+
+
 def test_sectors_of_what_the_l2_cache_does_not_hold_are_far() -> None:
     work = _work(
         "p = f32[67108864]{0} parameter(0)",

@@ -22,7 +22,7 @@ def _work(
     row: str = f"1,{_WIDTH}",
     index: str = "bitcast(t)",
     computed: bool = False,
-    random: bool = False,
+    mask: str = "",
     negated: bool = False,
     chooses: str = "m",
     order: str = "",
@@ -72,9 +72,9 @@ ENTRY main {{
   g = {ids} parameter(2)
   m = pred[{_ROWS}]{{0}} parameter(3)
   t = {ids} negate(g)
-  n = pred[{_ROWS}]{{0}} xor(m, m)
+  n = pred[{_ROWS}]{{0}} {mask or "not(m)"}
   z = f32[{_ROWS}]{{0}} parameter(4)
-  ROOT f = {whole} fusion(p, u, {"t" if computed else "g"}, {"n" if random else "m"}, z), \
+  ROOT f = {whole} fusion(p, u, {"t" if computed else "g"}, {"n" if mask else "m"}, z), \
 kind=kInput, calls=fused
 }}
 """
@@ -94,7 +94,7 @@ def test_some_rows_of_a_select_between_a_constant_and_an_argument_meet() -> None
     assert (spread.rows_of_a_constant, chosen.rows_of_a_constant) == (0, met)
     assert spread.seconds < chosen.seconds == pytest.approx(met * 20e-9)
     # The step itself chooses.
-    random = _updates(index="bitcast(s)", random=True)
+    random = _updates(index="bitcast(s)", mask="xor(m, m)")
     assert random.rows_of_a_constant == _ROWS / 2
     short = _updates(index="bitcast(s)", element="bf16")
     # All of them wait for each other, half of them on average, while all their threads try.
@@ -118,8 +118,15 @@ def test_some_rows_of_a_select_between_a_constant_and_an_argument_meet() -> None
 def test_a_comparison_with_a_constant_states_the_share(
     chooses: str, index: str, share: float
 ) -> None:
-    updates = _updates(chooses=chooses, index=index, random=True)
+    updates = _updates(chooses=chooses, index=index, mask="xor(m, m)")
     assert updates.rows_of_a_constant == pytest.approx(_ROWS * share)
+
+
+def test_a_prediction_does_not_depend_on_what_was_predicted_before() -> None:
+    # Equal scatters but for another kernel, which computes the mask, of random numbers or not.
+    masks = ("and(m, m)", "xor(m, m)")
+    rows = [_updates(index="bitcast(s)", mask=mask).rows_of_a_constant for mask in masks]
+    assert rows == [_ROWS * 0.15, _ROWS * 0.5]
 
 
 def test_rows_of_a_bias_by_distance_take_so_long_at_most() -> None:

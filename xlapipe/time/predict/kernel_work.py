@@ -43,27 +43,26 @@ def work_of(
       gpu: that runs it.
     """
     site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
+    # The work of a gather or scatter depends on what computed its indices, in other kernels.
+    if _is_indexed(site.inner, module):
+        return _work_of(kernel, module, untuned, gpu)
     parts = signature(site, module)
-    operands = [site.scope.by_name.get(name) for name in site.inner.operands]
-    # A scatter's time depends on whether its indices are arguments.
-    given = [operand is not None and operand.opcode == "parameter" for operand in operands]
-    counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
+    counted = (cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
     key = (*parts, *counted, flops, launch, kernel.wire_bytes, untuned, gpu)
-    work = _KNOWN.get(key)
-    if work is not None:
-        return work
-    work = _work_of(kernel, module, untuned, gpu)
-    work = work if work.gpu == gpu else replace(work, gpu=gpu)
-    # A gather's addresses depend on what computed its indices.
-    if not _gathers(site.inner, module):
+    if key not in _KNOWN:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = work
-    return work
+        _KNOWN[key] = _work_of(kernel, module, untuned, gpu)
+    return _KNOWN[key]
 
 
 def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
+    work = _by_kind(kernel, module, untuned, gpu)
+    return work if work.gpu == gpu else replace(work, gpu=gpu)
+
+
+def _by_kind(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
     site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
     inner = site.inner
     threads, per_block = _grid(thunk)
@@ -100,17 +99,16 @@ def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> Kern
     return _other(inner, site.scope, cost, threads, thunk, gpu)
 
 
-def _gathers(instruction: Instruction, module: HloModule) -> bool:
-    """Whether an instruction, or a computation that it calls, reads at computed indices."""
-    if instruction.opcode == "gather":
+def _is_indexed(instruction: Instruction, module: HloModule) -> bool:
+    """Whether an instruction, or a computation that it calls, has computed indices."""
+    if instruction.opcode in opcodes.INDEXED:
         return True
-    for name in instruction.called_computations:
-        called = module.computations[name]
-        if called.opcodes.isdisjoint({"gather"} | opcodes.HAS_BODY):
-            continue
-        if any(_gathers(item, module) for item in called.instructions):
-            return True
-    return False
+    called = [module.computations[name] for name in instruction.called_computations]
+    return any(
+        not inside.opcodes.isdisjoint(opcodes.INDEXED | opcodes.HAS_BODY)
+        and any(_is_indexed(item, module) for item in inside.instructions)
+        for inside in called
+    )
 
 
 def touches_host(site: Site) -> bool:

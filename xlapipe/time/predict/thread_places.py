@@ -1,6 +1,5 @@
 """Elements that threads compute of a fusion's instructions, and values of indices there."""
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -95,6 +94,10 @@ class ThreadPlaces:
         self._inner_frames: dict[tuple[int, str], Frame] = {}
         self._keys: dict[tuple[bytes, ...], int] = {}
         self._values: dict[tuple[int, str, int], Array] = {}
+        # Numbers of unknown arrays and of branches, in the order in which they are reached: names,
+        # which XLA gives as it likes, change nothing.
+        self._unknown: dict[tuple[int, str], int] = {}
+        self._branches: dict[tuple[int, int, str, int], int] = {}
         self._depth, self._left = 0, _MOST_VALUES
 
     def places(self, index: Index, active: Array) -> Places:
@@ -139,7 +142,10 @@ class ThreadPlaces:
                     yield name, at, False
                 return
         for number, (name, places, branches) in enumerate(self._operands(frame, instruction, at)):
-            branch = hash((at.branch, instruction.name, number)) if branches else at.branch
+            branch = at.branch
+            if branches:
+                own = (branch, frame.number, instruction.name, number)
+                branch = self._branches.setdefault(own, len(self._branches) + 1)
             same = places.branch == branch
             yield name, places if same else replace(places, branch=branch), branches
 
@@ -291,7 +297,8 @@ class ThreadPlaces:
         places = np.zeros(len(at.active), np.int64)
         for part in at.index:
             places = places * _MIXED + part
-        return unknown_values(array.element, places, zlib.crc32(name.encode()) + frame.number)
+        seed = self._unknown.setdefault((frame.number, name), len(self._unknown))
+        return unknown_values(array.element, places, seed)
 
     def _scalar_or(self, frame: Frame, operand: str, at: Places) -> Places:
         dims = frame.computation.by_name[operand].shape.dims
