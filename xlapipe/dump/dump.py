@@ -314,12 +314,7 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
     Bytes of compressed files are not compared: they differ between builds of zlib.
     """
-    if not folder.is_dir():
-        return False
-    from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
-
-    names = {plain_name(item.name) for item in folder.iterdir()}
-    if names != set(contents):
+    if not folder.is_dir() or file_names(folder) != set(contents):
         return False
     try:
         return all(
@@ -328,3 +323,10 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
         )
     except DumpError:
         return False
+
+
+def file_names(folder: Path) -> set[str]:
+    """Names of the files in a dump's folder before they were packed."""
+    from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
+
+    return {plain_name(item.name) for item in folder.iterdir()}

@@ -13,6 +13,7 @@ from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.program import RequestedDot
+from xlapipe.plans.wording import counted, listed
 from xlapipe.time.predicted_locks.predict import shares_text
 
 PATCHED = "XLA was changed in memory to compile as on the device"
@@ -20,16 +21,16 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
-    {
-        "asked_early",
-        "call",
-        "dropped_updates",
-        "extra_options",
-        "kernel_codes",
-        "left_out",
+    {"asked_early", "call", "dropped_updates", "extra_options", "kernel_codes", "left_out"}
+    | {
         "named_values",
+        "platform",
+        "predicted_lock",
+        "reference",
+        "refused",
+        "sorts_undecided",
+        "stated_costs",
     }
-    | {"platform", "predicted_lock", "reference", "refused", "sorts_undecided", "stated_costs"}
     | {"stated_trips", "topology", "without_xla_patches", "xla_patches"}
 )
 # Paths that a note names.
@@ -120,9 +121,8 @@ class Manifest(CompileFacts):
             yield self.call.processes
         if self.call is not None and self.call.calls > 1:
             others = "; ".join(map(str, self.call.programs))
-            count = 1 + len(self.call.programs)
-            programs = "program" if count == 1 else "programs"
-            yield f"{self.call.calls} calls use {count} {programs}{': ' if others else ''}{others}"
+            programs = counted(1 + len(self.call.programs), "program")
+            yield f"{self.call.calls} calls use {programs}{': ' if others else ''}{others}"
 
     @property
     def notes_on_unused(self) -> tuple[str, ...]:
@@ -225,9 +225,7 @@ class Manifest(CompileFacts):
 def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
     """A sentence with the first paths, if there are any."""
     if paths:
-        more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
-        nouns = noun if len(paths) == 1 else f"{noun}s"
-        yield f"{len(paths)} {nouns} {what}: {', '.join(paths[:_LISTED])}{more}"
+        yield f"{counted(len(paths), noun)} {what}: {listed(paths, _LISTED)}"
 
 
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:

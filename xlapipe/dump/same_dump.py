@@ -14,6 +14,7 @@ from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, Part
 from xlapipe.dump.dump import (
     HLO,
     PLAN,
+    file_names,
     read_checked_file,
     read_file,
     read_manifest,
@@ -22,7 +23,6 @@ from xlapipe.dump.dump import (
 from xlapipe.dump.manifest import MANIFEST, Manifest
 from xlapipe.dump.normal_form.constant_values import split_constants
 from xlapipe.dump.normal_form.plan import NormalForm, compare, read_normal_form
-from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.dump.readers.source_lines import SourceLines
 from xlapipe.errors import DumpError
 
@@ -43,7 +43,7 @@ def notes_if_same(
         golden = read_manifest(folder, check_files=False)
         if golden.call is None:  # from before it was recorded
             manifest = replace(manifest, call=None)
-        if _stated(golden) != _stated(manifest) or _names(folder) != {*files, MANIFEST}:
+        if _stated(golden) != _stated(manifest) or file_names(folder) != {*files, MANIFEST}:
             return None
         kept = {
             name: read_checked_file(folder, golden, name) if digest else b""
@@ -74,10 +74,6 @@ def write_lines(folder: Path, files: Mapping[str, bytes]) -> None:
     lines = SourceLines.from_bytes(files[SOURCE_LINES], where=str(folder))
     lines = replace(lines, module_sha256=manifest.files[MODULE])
     write_source_lines(folder, {SOURCE_LINES: lines.to_bytes()})
-
-
-def _names(folder: Path) -> set[str]:
-    return {plain_name(item.name) for item in folder.iterdir()}
 
 
 def _stated(manifest: Manifest) -> dict[str, object]:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from xlapipe.devices.targets.catalogue import is_same_device
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal
-from xlapipe.files.typed_data import Line, Seconds, Text, read_typed, typed
+from xlapipe.files.typed_data import Line, Seconds, Text, read_typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
 from xlapipe.time.profiles.measured import Measured
@@ -70,18 +70,6 @@ class TimeRecord:
             **_rounded(data),
             **_rounded(measured),
         }
-
-    @classmethod
-    def from_json(cls, data: Any, *, where: str) -> "TimeRecord":
-        """The record that `to_json` wrote.
-
-        Raises:
-          DumpError: the data has another form.
-        """
-        try:
-            return _record(typed(_File, data))
-        except ValueError as error:
-            _REFUSAL.fail(f"{where}: {visible_line(str(error))}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Split the op_name of a combined collective: `jit(f)/(a/psum:b/psum)` is two op_names."""
 
+from xlapipe.plans.brackets import split_bracket
+
 # XLA combines hundreds at most; a damaged name could expand to any number.
 _MAX_OP_NAMES = 4096
 
@@ -20,7 +22,7 @@ def _expanded(text: str) -> list[str] | None:
     expansions, begin, position = [""], 0, 0
     while position < len(text):
         if text[position] == "(" and (position == 0 or text[position - 1] == "/"):
-            parts, end = _alternatives(text, position)
+            parts, end = split_bracket(text, position, ":", ("(", ")"))
             if len(parts) > 1:
                 alternatives: list[str] = []
                 for part in parts:
@@ -40,18 +42,3 @@ def _expanded(text: str) -> list[str] | None:
                 continue
         position += 1
     return [prefix + text[begin:] for prefix in expansions]
-
-
-def _alternatives(text: str, start: int) -> tuple[list[str], int]:
-    """The colon-separated parts of the bracket that opens at `start`, and the position after it."""
-    depth, begin = 0, start + 1
-    parts: list[str] = []
-    for position in range(start, len(text)):
-        character = text[position]
-        depth += (character == "(") - (character == ")")
-        if depth == 0 or (depth == 1 and character == ":"):
-            parts.append(text[begin:position])
-            begin = position + 1
-        if depth == 0:
-            return parts, position + 1
-    return [], len(text)

@@ -6,7 +6,7 @@ from xlapipe.plans.buffers import InputOutputAlias
 from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plans.opcodes import COPIES
 from xlapipe.plans.origins import origins_through_copies
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, Spec
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, spec_axes, spec_text
 
 
 class Cause(NamedTuple):
@@ -68,24 +68,10 @@ def cause_of_sharding(leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
             f"not {leaf.size_bytes:,} B",
             advice,
         )
-    if None in (leaf.spec, output.spec) or _entries(leaf.spec) == _entries(output.spec):
+    if None in (leaf.spec, output.spec) or spec_axes(leaf.spec) == spec_axes(output.spec):
         return None
-    return Cause(
-        f"the sharding of {output.path} differs: {_text(output.spec)}, not {_text(leaf.spec)}",
-        advice,
-    )
-
-
-def _entries(spec: Spec | None) -> tuple[tuple[str, ...], ...]:
-    """The axes of each dimension, without dimensions at the end that are not split."""
-    entries = [(entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in spec or ()]
-    while entries and not entries[-1]:
-        entries.pop()
-    return tuple(entries)
-
-
-def _text(spec: Spec | None) -> str:
-    return f"PartitionSpec({', '.join(map(repr, spec or ()))})"
+    became, was = (spec_text(leaf.spec, "PartitionSpec") for leaf in (output, leaf))
+    return Cause(f"the sharding of {output.path} differs: {became}, not {was}", advice)
 
 
 def cause_of_loop(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:

@@ -1,7 +1,7 @@
 """Names of values from the user's code: the path in a pytree, or the operation."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, output_path, output_paths
+from xlapipe.plans.program import Program
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
 # The name of the jitted function, with which every op_name starts.
@@ -28,17 +28,13 @@ def pattern_of(label: str) -> str:
 
 @dataclass(frozen=True)
 class Labels:
-    """Names for the values of one plan.
+    """Names for the values of a program; without leaves, from the metadata of the HLO."""
 
-    Args:
-      arguments: leaves from the manifest; without a manifest empty, and names are taken from the
-        metadata of the HLO.
-      outputs: likewise.
-    """
+    program: Program
 
-    plan: Plan
-    arguments: Sequence[ArgumentLeaf] = ()
-    outputs: Sequence[OutputLeaf] = ()
+    @property
+    def plan(self) -> Plan:
+        return self.program.plan
 
     def value(self, allocation: BufferAllocation, value: LogicalBuffer, role: Role) -> str:
         """The label of a value."""
@@ -82,20 +78,12 @@ class Labels:
         index = allocation.parameter_shape_index
         return label + (f"{{{','.join(map(str, index))}}}" if index else "")
 
-    def output(self, index: tuple[int, ...] | None) -> str:
-        """The path of the output with XLA's index `index`."""
-        return output_path(self._output_paths, index)
-
-    @cached_property
-    def _output_paths(self) -> Mapping[tuple[int, ...], str]:
-        return output_paths(self.outputs)
-
     @cached_property
     def _parameters(self) -> Mapping[int, str]:
         """Labels by parameter number; JAX also writes the argument's path into the op_name."""
         named = {
             leaf.parameter_number: leaf.path
-            for leaf in self.arguments
+            for leaf in self.program.arguments
             if leaf.parameter_number is not None
         }
         if named or self.plan.module is None or self.plan.module.entry is None:
@@ -123,8 +111,8 @@ class Labels:
     @cached_property
     def _outputs(self) -> Mapping[int, str]:
         paths: dict[int, list[str]] = {}
-        for leaf in self.outputs:
-            allocation = self.plan.output_allocation(leaf.index, of=len(self.outputs))
+        for leaf in self.program.outputs:
+            allocation = self.plan.output_allocation(leaf.index, of=len(self.program.outputs))
             if allocation is not None:
                 paths.setdefault(allocation.index, []).append(leaf.path)
         return {index: ", ".join(names) for index, names in paths.items()}
@@ -133,7 +121,7 @@ class Labels:
 @once_per_object
 def labels_of(program: Program) -> Labels:
     """Names for the values of a program."""
-    return Labels(program.plan, program.arguments, program.outputs)
+    return Labels(program)
 
 
 def _is_of_cuda(instruction: Instruction) -> bool:

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from os.path import commonprefix
 from typing import Any
 
 from xlapipe.plans.program import OutputLeaf
@@ -56,17 +57,11 @@ class _Paths:
         path = path[::-1]
         place = bisect_left(self._reversed, path)
         neighbours = self._reversed[max(place - 1, 0) : place + 1]
-        prefix = max((_common_prefix(path, other) for other in neighbours), key=len)
+        prefixes = (commonprefix((path, other)) for other in neighbours)  # noqa: RUF071 - of texts
+        prefix = max(prefixes, key=len)
         # Each prefix is looked up once: linear in the characters of all paths.
         if prefix not in self._first_with:
             begin = bisect_left(self._reversed, prefix)
             end = bisect_right(self._reversed, prefix + _LAST_CHARACTER)
             self._first_with[prefix] = min(self._positions[begin:end])
         return self._first_with[prefix]
-
-
-def _common_prefix(one: str, other: str) -> str:
-    for length, pair in enumerate(zip(one, other, strict=False)):
-        if pair[0] != pair[1]:
-            return one[:length]
-    return one[: min(len(one), len(other))]

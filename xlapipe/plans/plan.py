@@ -1,7 +1,7 @@
 """A Plan: everything that the dump of one module contains about memory and execution."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,22 +117,19 @@ class Plan:
     @cached_property
     def host_callbacks(self) -> tuple[Instruction, ...]:
         """Custom calls into the host's Python, such as `jax.debug.print` and `io_callback`."""
-        prefixes = platform_named(self.platform).callback_calls
-        return tuple(
-            instruction
-            for instruction in self.instructions.values()
-            if (instruction.custom_call_target or "").startswith(prefixes)
-        )
+        return tuple(self._calls(platform_named(self.platform).callback_calls))
 
     @cached_property
     def calls_finished_on_device(self) -> tuple[Instruction, ...]:
         """Custom calls that XLA compiles with a library on the device, such as cuDNN's."""
-        prefixes = platform_named(self.platform).calls_finished_on_device
-        return tuple(
-            instruction
-            for instruction in self.instructions.values()
-            if (instruction.custom_call_target or "").startswith(prefixes)
-        )
+        return tuple(self._calls(platform_named(self.platform).calls_finished_on_device))
+
+    def _calls(self, targets: str | tuple[str, ...] = "") -> Iterator[Instruction]:
+        """The custom calls whose targets begin so."""
+        for instruction in self.instructions.values():
+            target = instruction.custom_call_target
+            if target is not None and target.startswith(targets):
+                yield instruction
 
     @cached_property
     def unfinished_calls(self) -> tuple[Instruction, ...]:
@@ -140,10 +137,9 @@ class Plan:
 
         Such a call ends in a workspace of no bytes.
         """
-        calls = self.calls_finished_on_device
         return tuple(
             call
-            for call in calls
+            for call in self.calls_finished_on_device
             if call.shape.is_tuple and call.shape.arrays[-1].text == "u8[0]{0}"
         )
 
@@ -152,11 +148,9 @@ class Plan:
         """Custom calls without an algorithm and its workspace: no autotune result names one."""
         pattern = platform_named(self.platform).untuned_call
         return tuple(
-            instruction
-            for instruction in self.instructions.values()
-            if pattern is not None
-            and instruction.custom_call_target is not None
-            and pattern.search(instruction.backend_config)
+            call
+            for call in self._calls()
+            if pattern is not None and pattern.search(call.backend_config)
         )
 
     @cached_property
@@ -388,9 +382,7 @@ class Plan:
         return dataflow_of(self.module)
 
     @cached_property
-    def values_of_instruction(
-        self,
-    ) -> Mapping[str, list[Placed]]:
+    def values_of_instruction(self) -> Mapping[str, list[Placed]]:
         """The values that each instruction defines, with their allocations, by its name."""
         values: dict[str, list[Placed]] = {}
         for allocation in self.allocations:

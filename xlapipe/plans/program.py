@@ -5,7 +5,7 @@ the other; the mapping is recorded when the program is lowered.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -19,6 +19,23 @@ from xlapipe.plans.plan import Plan
 # Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions after the
 # last entry are not split.
 Spec = tuple[str | tuple[str, ...] | None, ...]
+
+
+def spec_axes(spec: Spec | None, mesh: Mapping[str, int] | None = None) -> Spec:
+    """The spec as XLA sees it: without axes of one device and whole dimensions at its end."""
+    entries: list[str | tuple[str, ...] | None] = []
+    for entry in spec or ():
+        axes = entry if isinstance(entry, tuple) else () if entry is None else (entry,)
+        split = tuple(axis for axis in axes if mesh is None or mesh.get(axis) != 1)
+        entries.append(split[0] if len(split) == 1 else split or None)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return tuple(entries)
+
+
+def spec_text(spec: Spec | None, name: str = "P") -> str:
+    """As a user writes it: `P('data', None)`."""
+    return f"{name}({', '.join(map(repr, spec or ()))})"
 
 
 class _LeafJson:
@@ -199,11 +216,18 @@ class Program:
 
     def output_path(self, index: tuple[int, ...] | None) -> str:
         """The author's name for XLA's output index, or the index as text if it has no name."""
-        return output_path(self._output_paths, index)
+        if index is None:
+            return "an output"
+        return self._output_paths.get(index) or f"output {{{','.join(map(str, index))}}}"
 
     @cached_property
     def _output_paths(self) -> Mapping[tuple[int, ...], str]:
-        return output_paths(self.outputs)
+        """By XLA's index, which is `()` for a single output."""
+        paths: dict[tuple[int, ...], str]
+        paths = {(leaf.index,): leaf.path for leaf in reversed(self.outputs)}
+        if len(self.outputs) == 1:
+            paths[()] = self.outputs[0].path
+        return paths
 
     @cached_property
     def argument_of_parameter(self) -> Mapping[int | None, ArgumentLeaf]:
@@ -228,19 +252,6 @@ class Program:
             for alias in self.plan.aliases
             if alias.parameter_number in arguments
         }
-
-
-def output_paths(outputs: Sequence[OutputLeaf]) -> dict[tuple[int, ...], str]:
-    """The author's names of outputs by XLA's index, which is `()` for a single output."""
-    paths: dict[tuple[int, ...], str] = {(leaf.index,): leaf.path for leaf in reversed(outputs)}
-    return {**paths, (): outputs[0].path} if len(outputs) == 1 else paths
-
-
-def output_path(paths: Mapping[tuple[int, ...], str], index: tuple[int, ...] | None) -> str:
-    """The name in `paths` for XLA's output index, or the index as text if it has no name."""
-    if index is None:
-        return "an output"
-    return paths[index] if index in paths else f"output {{{','.join(map(str, index))}}}"
 
 
 def matches(pattern: str, path: str) -> bool:

@@ -4,7 +4,7 @@ jax keeps a compiled program under the tree, shapes, dtypes, weak types and plac
 An output that differs in one of them from the argument that it replaces compiles the step again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from xlapipe.plans.carried import leaves_below
 from xlapipe.plans.donation import source_of_output
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, Spec
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, spec_axes, spec_text
 
 
 class Why(StrEnum):
@@ -171,18 +171,18 @@ def _place_change(
         return
     fixed = leaf.path in facts.fixed
     if leaf.spec is not None and output.spec is not None and (fixed or not unplaced):
-        was_spec, spec = (_normal(item, program.mesh) for item in (leaf.spec, output.spec))
+        was_spec, spec = (spec_axes(item, program.mesh) for item in (leaf.spec, output.spec))
         if was_spec != spec and (is_read or fixed):
             yield (
                 Why.SHARDING,
-                _spec_text(was_spec),
-                _spec_text(spec),
+                spec_text(was_spec),
+                spec_text(spec),
                 "state the argument's sharding: out_shardings= of jax.jit, or "
                 "jax.lax.with_sharding_constraint on the output",
             )
             return
     if unplaced:
-        place = _spec_text(output.spec)
+        place = spec_text(output.spec)
         yield (
             Why.PLACE,
             "an array without a sharding",
@@ -204,19 +204,3 @@ def _layout_text(order: str | None) -> str:
 
 def _over_devices(program: Program) -> bool:
     return any(leaf.spec is not None for leaf in program.outputs)
-
-
-def _normal(spec: Spec, mesh: Mapping[str, int] | None) -> Spec:
-    """The spec as XLA sees it: without axes of one device and whole dimensions at its end."""
-    entries: list[str | tuple[str, ...] | None] = []
-    for entry in spec:
-        axes = entry if isinstance(entry, tuple) else () if entry is None else (entry,)
-        split = tuple(axis for axis in axes if mesh is None or mesh.get(axis) != 1)
-        entries.append(split[0] if len(split) == 1 else split or None)
-    while entries and entries[-1] is None:
-        entries.pop()
-    return tuple(entries)
-
-
-def _spec_text(spec: Spec | None) -> str:
-    return f"P({', '.join(map(repr, spec or ()))})"

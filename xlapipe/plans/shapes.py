@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
+from xlapipe.plans.brackets import split_bracket
+
 _ARRAY = re.compile(
     r"(?P<element>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]"
     r"(?:\{(?P<order>(?:\d{1,3},?)*)(?::(?P<attributes>[^{}]*))?\})?"
@@ -156,10 +158,11 @@ def element_bits(element: str) -> int | None:
 def _parse(text: str, depth: int) -> Shape:
     opening = 2 if text.startswith("b(") else 1
     if text.endswith(")") and text[opening - 1 : opening] == "(":
-        parts = _split(text[opening:-1])
-        if depth > _DEEPEST or None in parts:
+        parts, end = split_bracket(text, opening - 1)
+        if depth > _DEEPEST or end != len(text) or not parts:
             return Shape(text)
-        return Shape(text, parts=tuple(_parse(part, depth + 1) for part in parts if part))
+        texts = filter(None, map(str.strip, parts))
+        return Shape(text, parts=tuple(_parse(part, depth + 1) for part in texts))
     match = _ARRAY.fullmatch(text)
     if match is None:
         return Shape(text)
@@ -174,24 +177,6 @@ def _parse(text: str, depth: int) -> Shape:
         match["attributes"] or "",
         is_dynamic="<" in match["dims"] or "?" in match["dims"],
     )
-
-
-def _split(text: str) -> list[str | None]:
-    """The elements of a tuple, without its parentheses; None for text that is not balanced."""
-    parts: list[str | None] = []
-    depth, start = 0, 0
-    for position, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-        if depth < 0:
-            return [None]
-    last = text[start:].strip()
-    return [None] if depth else [*parts, last] if last else parts
 
 
 def _numbers(text: str) -> tuple[int, ...]:

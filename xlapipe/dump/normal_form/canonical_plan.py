@@ -49,7 +49,7 @@ def _canonical_section(section: str, module: CanonicalHlo) -> str:
 
         lines = [_TOKEN.sub(renamed, line) for line in lines]
     if title == "[allocations]":
-        lines = list(_ordered_allocations(list(_ordered_values(lines))))
+        lines = list(_ordered_allocations(lines))
     return "\n".join([title, *lines]) + "\n"
 
 
@@ -64,26 +64,18 @@ def _after_name(line: str) -> str:
     return line.partition(":")[2]
 
 
-def _ordered_values(lines: list[str]) -> Iterator[str]:
-    values: list[str] = []
-    for line in lines:
-        if _VALUE.match(line):
-            values.append(line)
-            continue
-        yield from sorted(values, key=_place)
-        values = []
-        yield line
-    yield from sorted(values, key=_place)
-
-
 def _ordered_allocations(lines: list[str]) -> Iterator[str]:
-    """Consecutive allocations of one size and kind, by their values; the numbers stay in order."""
+    """Values by their places, then consecutive allocations of one size and kind by their values.
+
+    The numbers of the allocations stay in order.
+    """
     blocks: list[list[str]] = []
     for line in lines:
         if _VALUE.match(line) and blocks:
             blocks[-1].append(line)
         else:
             blocks.append([line])
+    blocks = [[head, *sorted(values, key=_place)] for head, *values in blocks]
     for is_allocation, run in groupby(blocks, _size_and_kind):
         neighbours = list(run)
         numbers = [block[0].partition(":")[0] for block in neighbours]

@@ -17,6 +17,7 @@ from xlapipe.dump.normal_form.module_text import (
     ComputationText,
     InstructionText,
 )
+from xlapipe.plans.brackets import split_bracket
 
 # Texts of HLO have a comment with the index before every fifth element.
 _COMMENT = re.compile(r"/\*index=\d+\*/")
@@ -154,7 +155,8 @@ def _with_ordered_group(
     text: str, start: int, order: Sequence[int], *, comments: bool = True
 ) -> str:
     """The text with the elements of the group in brackets at `start` in another order."""
-    elements, end = _elements(text, start)
+    parts, end = split_bracket(text, start)
+    elements = [_COMMENT.sub("", part).strip() for part in parts]
     if len(elements) != len(order):
         return text
     joined = ", ".join(
@@ -164,17 +166,3 @@ def _with_ordered_group(
         for position, index in enumerate(order)
     )
     return f"{text[:start]}({joined}){text[end:]}"
-
-
-def _elements(text: str, start: int) -> tuple[list[str], int]:
-    """The elements of a group in brackets, without comments, and the position after it."""
-    depth, elements, first = 0, [], start + 1
-    for position in range(start, len(text)):
-        character = text[position]
-        depth += (character in "({[") - (character in ")}]")
-        if depth == 0 or (depth == 1 and character == ","):
-            elements.append(_COMMENT.sub("", text[first:position]).strip())
-            first = position + 1
-        if depth == 0:
-            return elements, position + 1
-    return [], len(text)

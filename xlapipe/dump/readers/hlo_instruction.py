@@ -27,6 +27,7 @@ from xlapipe.dump.readers.slice_transfers import transfer_of_text
 from xlapipe.dump.readers.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.plans import Instruction, SourceLine
+from xlapipe.plans.brackets import split_bracket
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
 from xlapipe.plans.shapes import shape_of
@@ -214,7 +215,7 @@ def _operands(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
     if "%" in text:
         operands = _ANNOTATED_OPERAND.findall(text)
     else:
-        parts = (part.split()[-1] for part in _split(text) if part.split())
+        parts = (part.split()[-1] for part in split_bracket(f"({text})")[0] if part.split())
         operands = [(name, mark + index) for name, mark, index in (p.partition("#") for p in parts)]
     names = tuple([name for name, _ in operands])
     if "#" not in text:
@@ -223,22 +224,6 @@ def _operands(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
     return names, tuple(
         tuple(int(digits[-6:]) for digits in path.split("#")[1:]) for _, path in operands
     )
-
-
-def _split(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
-    parts: list[str] = []
-    start = depth = 0
-    for position, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    parts.append(text[start:])
-    return parts
 
 
 def _called(attributes: dict[str, str]) -> tuple[str, ...]:

@@ -146,12 +146,12 @@ class Uses:
         """Numbers of parameters whose path and type an output has: its new value or gradient."""
         ends = {
             (output.path[match.start() :], output.shape, output.dtype)
-            for output in self.labels.outputs
+            for output in self.labels.program.outputs
             for match in _KEY.finditer(output.path)
         }
         return frozenset(
             leaf.parameter_number
-            for leaf in self.labels.arguments
+            for leaf in self.labels.program.arguments
             if leaf.parameter_number is not None
             and not leaf.dtype.startswith(_INTEGERS)
             and (leaf.path[len(argument_name(leaf.path)) :], leaf.shape, leaf.dtype) in ends

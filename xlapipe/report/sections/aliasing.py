@@ -100,7 +100,7 @@ def own_outputs(dump: Opened) -> tuple[OwnOutput, ...]:
 def _leaf_answers(dump: Opened) -> list[_LeafAnswer]:
     outputs: dict[int, list[str]] = {}
     for alias in dump.plan.aliases:
-        label = labels_of(dump.program).output(alias.output_index)
+        label = dump.program.output_path(alias.output_index)
         outputs.setdefault(alias.parameter_number, []).append(label)
     if dump.dump is None:
         return _without_manifest(dump, outputs)
