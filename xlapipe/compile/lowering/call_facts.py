@@ -7,10 +7,10 @@ from functools import cached_property, reduce
 from typing import Any
 
 import jax
-from jax.api_util import shaped_abstractify
 from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
 from xlapipe.compile.lowering.arguments import CallArguments
+from xlapipe.compile.lowering.call_signatures import is_placed, types_of
 from xlapipe.compile.lowering.dependence import depends_only_on
 from xlapipe.compile.lowering.jit_parameters import jit_device
 from xlapipe.compile.lowering.names import fn_text, named_leaves, positional_names
@@ -20,8 +20,6 @@ from xlapipe.jax_private import lowering_of, moves_to_memory, stated_in_sharding
 from xlapipe.plans.call_facts import CallFacts, TreeChange
 from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.workload import Workload
-
-Signature = tuple[Any, tuple[tuple[Any, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,13 @@ class TracedCall:
         names = self.step.output_names(self.arguments.args, self.arguments.kwargs, self.lowering)
         return _typed(names, self.lowering.traced.jaxpr.out_avals)
 
-    def _names(self) -> list[str]:
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        """The arguments by name, those that were bound before included, in jax's order."""
         args = (*self.step.args, *self.arguments.args)
+        named = zip(positional_names(self.step.fn, len(args)), args, strict=True)
         kwargs = {**(self.step.kwargs or {}), **self.arguments.kwargs}
-        return [*positional_names(self.step.fn, len(args)), *sorted(kwargs)]
+        return {**dict(named), **dict(sorted(kwargs.items()))}
 
     def _carried(self) -> dict[str, str]:
         stated = self.workload.carry
@@ -114,23 +115,20 @@ class TracedCall:
         donated = [info.donated for info in jax.tree.leaves(self.lowering.lowered.args_info)]
         of_path = {leaf.path: flag for leaf, flag in zip(inputs, donated, strict=False)}
         arguments = []
-        for name in self._names():
+        for name in self._given:
             if leaves := leaves_below(name, inputs):
                 is_donated = any(of_path.get(leaf.path) for leaf in leaves.values())
                 arguments.append(Argument(name, leaves, is_donated))
         return carried(arguments, outputs, stated, self._is_new_value)
 
     def _is_new_value(self, argument: str, output: str) -> bool:
-        numbers = [
-            {leaf.path: number for number, leaf in enumerate(leaves)}
-            for leaves in (self._inputs, self._outputs)
-        ]
-        source, result = numbers[0].get(argument), numbers[1].get(output)
-        if source is None or result is None:
+        inputs, outputs = ([it.path for it in leaves] for leaves in (self._inputs, self._outputs))
+        if argument not in inputs or output not in outputs:
             return False
-        if self._inputs[source].shape != self._outputs[result].shape:
-            return False
-        return depends_only_on(self.lowering.traced.jaxpr, source, result)
+        source, result = inputs.index(argument), outputs.index(output)
+        return self._inputs[source].shape == self._outputs[result].shape and depends_only_on(
+            self.lowering.traced.jaxpr, source, result
+        )
 
     def _unplaced(self) -> tuple[str, ...]:
         passed = jax.tree.leaves(self.arguments.dynamic)
@@ -140,7 +138,7 @@ class TracedCall:
             places = [getattr(leaf, "sharding", None) for leaf in passed]
             pairs = zip(self._inputs, places, strict=True)
             return tuple(leaf.path for leaf, place in pairs if place is None)
-        placed = {path for path, leaf in named_leaves(self.workload) if _is_placed(leaf)}
+        placed = {path for path, leaf in named_leaves(self.workload) if is_placed(leaf)}
         over_mesh = self.workload.mesh is not None or jit_device(self.workload.fn) is not None
         return tuple(
             leaf.path for leaf in self._inputs if leaf.path not in placed and not over_mesh
@@ -166,20 +164,13 @@ class TracedCall:
             if layout is not None and not _is_default(layout):
                 yield path, str(tuple(layout.major_to_minor))
 
-    def _trees(self) -> dict[str, Any]:
-        """The arguments by name, without static ones."""
-        args = (*self.step.args, *self.arguments.args)
-        named = zip(positional_names(self.step.fn, len(args)), args, strict=True)
-        every = {**dict(named), **(self.step.kwargs or {}), **self.arguments.kwargs}
-        return {name: tree for name, tree in every.items() if leaves_below(name, self._inputs)}
-
     def _tree_changes(self, carry: Mapping[str, str]) -> Iterator[TreeChange]:
         returned = _with_types(self.lowering)
-        trees = self._trees()
         for argument, output in carry.items():
-            name = max((name for name in trees if argument.startswith(name)), key=len, default="")
+            names = (name for name in self._given if argument.startswith(name))
+            name = max(names, key=len, default="")
             with suppress(AttributeError, LookupError, TypeError):
-                one = _node_at(trees[name], name, argument)
+                one = _node_at(self._given[name], name, argument)
                 two = _node_at(returned, "out", output)
                 yield from _changes(argument, one, output, two)
 
@@ -197,24 +188,21 @@ class TracedCall:
         self, carry: Mapping[str, str], trace: Callable[[Any, Any], RecordedLowering]
     ) -> tuple[bool | None, str]:
         """As `settles` and `refused` of the facts."""
-        first = _signature(self.arguments, self.arguments.args, self.arguments.kwargs)
-        args, kwargs = self._passed(carry, self.lowering)
-        second = _signature(self.arguments, args, kwargs)
+        passed = self._passed(carry, self.lowering)
+        first, second = types_of(self.arguments), types_of(passed)
         if first == second:
             return None, ""
         try:
-            again = trace(args, kwargs)
+            again = trace(passed.args, passed.kwargs)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
         try:
-            third = _signature(self.arguments, *self._passed(carry, again))
+            third = types_of(self._passed(carry, again))
         except LookupError:
             return None, ""
         return third in (first, second), ""
 
-    def _passed(
-        self, carry: Mapping[str, str], lowering: RecordedLowering
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _passed(self, carry: Mapping[str, str], lowering: RecordedLowering) -> CallArguments:
         """The arguments of the next call: what comes back in its place, the others as they are."""
         returned = _with_types(lowering)
         count = len(self.step.args)
@@ -239,7 +227,7 @@ class TracedCall:
             name: value if name in static else passed(name, value)
             for name, value in self.arguments.kwargs.items()
         }
-        return args, kwargs
+        return replace(self.arguments, args=args, kwargs=kwargs)
 
 
 def _typed(names: Sequence[str], avals: Sequence[Any]) -> list[_Typed]:
@@ -259,22 +247,6 @@ def _with_types(lowering: RecordedLowering) -> Any:
             for aval in lowering.traced.jaxpr.out_avals
         ]
     )
-
-
-def _signature(
-    arguments: CallArguments, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Signature:
-    call = CallArguments(tuple(args), kwargs, arguments.static)
-    leaves, tree = jax.tree.flatten(call.dynamic)
-    avals = map(shaped_abstractify, leaves)
-    return tree, tuple((aval.shape, aval.dtype, aval.weak_type) for aval in avals)
-
-
-def _is_placed(leaf: Any) -> bool:
-    """Whether an argument is committed to its device, as far as the user states it."""
-    if isinstance(leaf, jax.Array):
-        return bool(getattr(leaf, "committed", False))
-    return getattr(leaf, "sharding", None) is not None
 
 
 def _is_default(layout: Any) -> bool:

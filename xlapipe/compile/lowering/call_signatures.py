@@ -11,6 +11,7 @@ from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.names import argument_names, named_leaves
 from xlapipe.compile.lowering.specs import spec_of
 from xlapipe.plans.call_facts import OtherProgram
+from xlapipe.plans.program import spec_text
 from xlapipe.workload import Workload
 
 
@@ -48,11 +49,11 @@ def signature_of(workload: Workload, arguments: CallArguments, *, several: bool)
         kwargs={name: value for name, value in workload.kwargs.items() if name not in static},
         calls=(),
     )
-    leaves, tree = jax.tree.flatten(arguments.dynamic)
-    given = list(named_leaves(dynamic))
+    tree, types = types_of(arguments)
+    leaves = zip(named_leaves(dynamic), jax.tree.leaves(arguments.dynamic), types, strict=False)
     texts = {
-        path: _leaf_text(leaf, passed, several=several)
-        for (path, leaf), passed in zip(given, leaves, strict=False)
+        path: f"{text}{_place_text(leaf, passed, several=several)}"
+        for (path, leaf), passed, text in leaves
     }
     return CallSignature(tree, {**texts, **{name: repr(value) for name, value in static.items()}})
 
@@ -83,13 +84,27 @@ def _differing(one: CallSignature, two: CallSignature) -> list[str]:
     return [path for path in paths if one.leaves.get(path) != two.leaves.get(path)]
 
 
-def _leaf_text(leaf: Any, passed: Any, *, several: bool) -> str:
-    aval = shaped_abstractify(passed)
+def types_of(arguments: CallArguments) -> tuple[Any, tuple[str, ...]]:
+    """The tree of the arguments that are not static, and the type of each leaf."""
+    leaves, tree = jax.tree.flatten(arguments.dynamic)
+    return tree, tuple(map(_type_text, leaves))
+
+
+def _type_text(leaf: Any) -> str:
+    aval = shaped_abstractify(leaf)
     weak = "weak " if aval.weak_type else ""
-    text = f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
+    return f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
+
+
+def _place_text(leaf: Any, passed: Any, *, several: bool) -> str:
     if several:
         spec = spec_of(getattr(passed, "sharding", None))
-        return text if spec is None else f"{text} at P({', '.join(map(repr, spec))})"
-    is_array = isinstance(leaf, jax.Array)
-    placed = leaf.committed if is_array else getattr(leaf, "sharding", None) is not None
-    return f"{text} on a device" if placed else text
+        return "" if spec is None else f" at {spec_text(spec)}"
+    return " on a device" if is_placed(leaf) else ""
+
+
+def is_placed(leaf: Any) -> bool:
+    """Whether an argument is committed to its device, as far as the user states it."""
+    if isinstance(leaf, jax.Array):
+        return bool(getattr(leaf, "committed", False))
+    return getattr(leaf, "sharding", None) is not None

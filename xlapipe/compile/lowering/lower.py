@@ -134,20 +134,8 @@ def lower(
         if _OTHER_DEVICES not in str(error):
             raise
     # The step has arrays or a mesh elsewhere than the arguments.
-    try:
+    with _clear_errors(workload, _OTHER_DEVICES):
         return _lower(workload, config_text, platform, topology, committed=False)
-    except ValueError as error:
-        if _OTHER_DEVICES not in str(error):
-            raise
-        raise _different_devices(workload, str(error)).with_traceback(error.__traceback__) from None
-
-
-def _different_devices(workload: Workload, reason: str) -> WorkloadError:
-    return WorkloadError(
-        f"{fn_text(workload)}: its arguments and what it names inside are over different devices: "
-        f"{reason}; fix: shard the arguments with jax.sharding.NamedSharding over the mesh that "
-        "the step uses"
-    )
 
 
 def _lower(
@@ -202,8 +190,7 @@ def _lower(
             jax.sharding.use_abstract_mesh(mesh),
             with_devices(client.devices(), mesh),
             _without_donation_warnings(),
-            _without_obscure_type_errors(workload),
-            _without_obscure_mesh_errors(workload),
+            _clear_errors(workload, _OTHER_SIZE),
             refusing_options_of_inner_jits(workload),
             record_lowering(platform.name) as recorded,
             listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
@@ -331,40 +318,43 @@ def _bytecode(module: Any) -> bytes:
 
 
 @contextmanager
-def _without_obscure_mesh_errors(workload: Workload) -> Iterator[None]:
-    """Names the two meshes that differ, one of which the user has not written."""
+def _clear_errors(workload: Workload, other_devices: str) -> Iterator[None]:
+    """Says in the user's terms what jax refuses.
+
+    Args:
+      other_devices: part of jax's message about devices that differ.
+    """
     try:
         yield
-    except ValueError as error:
-        if _OTHER_SIZE in str(error):
-            raise _different_devices(workload, str(error)).with_traceback(
-                error.__traceback__
-            ) from None
-        match = _OTHER_MESH.search(str(error))
-        if match is None:
+    except (TypeError, ValueError) as error:
+        text = _clear_text(workload, str(error), other_devices)
+        if text is None:
             raise
-        raise WorkloadError(
+        raise WorkloadError(text).with_traceback(error.__traceback__) from None
+
+
+def _clear_text(workload: Workload, reason: str, other_devices: str) -> str | None:
+    """What an error of jax means; None for another one, such as the user's own."""
+    if other_devices in reason:
+        return (
+            f"{fn_text(workload)}: its arguments and what it names inside are over different "
+            f"devices: {reason}; fix: shard the arguments with jax.sharding.NamedSharding over the "
+            "mesh that the step uses"
+        )
+    if match := _OTHER_MESH.search(reason):  # one of the two meshes the user has not written
+        return (
             f"workload {workload.name}: the step passes {match['mesh']} to shard_map, expected "
             f"the workload's own mesh {dict(workload.mesh_axes or {})}, which jax compares with "
             "its axis types and device; fix: give the workload the same object (mesh=that mesh), "
             "or leave mesh= out of shard_map, which then uses the workload's"
-        ).with_traceback(error.__traceback__) from None
-
-
-@contextmanager
-def _without_obscure_type_errors(workload: Workload) -> Iterator[None]:
-    """Names the leaf that a jitted function refuses, which jax calls an abstract array."""
-    try:
-        yield
-    except TypeError as error:
-        match = _NOT_AN_ARRAY.search(str(error))
-        if match is None:
-            raise
-        raise WorkloadError(
+        )
+    if match := _NOT_AN_ARRAY.search(reason):
+        return (
             f"workload {workload.name}: argument {match['path']} is of type {match['type']}, "
             "expected an array, a jax.ShapeDtypeStruct or a Python scalar; fix: name the parameter "
             "in the jitted function's static_argnames=, or bind it with functools.partial"
-        ) from None
+        )
+    return None
 
 
 @contextmanager

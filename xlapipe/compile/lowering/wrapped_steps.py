@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 from jax import stages
@@ -68,39 +68,31 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
         yield recorded
 
 
-class Wrapper(Protocol):
-    """How a kind of wrapped function passes arguments and results to jax."""
+@dataclass(frozen=True)
+class StepCall:
+    """A call of a wrapped function that was lowered, with the arguments bound to it before."""
 
-    def accepts(self, fn: Any) -> bool:
-        """Whether `fn` is wrapped this way."""
-
-    def argument_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        """The user's names of the leaves that jax was passed, in jax's order."""
-
-    def output_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        """The user's names of the leaves that jax returns, in jax's order."""
+    fn: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    recorded: RecordedLowering
 
 
 class JaxJit:
-    """A function under `jax.jit`: jax's own names are the user's."""
+    """How `jax.jit` passes arguments and results to jax: its own names are the user's."""
 
     def accepts(self, fn: Any) -> bool:
+        """Whether `fn` is wrapped this way."""
         return isinstance(fn, type(jax.jit(len)))
 
-    def argument_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        jaxpr = recorded.traced.jaxpr.jaxpr
+    def argument_names(self, call: StepCall) -> list[str]:
+        """The user's names of the leaves that jax was passed, in jax's order."""
+        jaxpr = call.recorded.traced.jaxpr.jaxpr
         return list(jaxpr.debug_info.safe_arg_names(len(jaxpr.invars)))
 
-    def output_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        return [f"out{keystr(path)}" for path in recorded.output_paths]
+    def output_names(self, call: StepCall) -> list[str]:
+        """The user's names of the leaves that jax returns, in jax's order."""
+        return [f"out{keystr(path)}" for path in call.recorded.output_paths]
 
 
 class NnxJit(JaxJit):
@@ -113,22 +105,18 @@ class NnxJit(JaxJit):
     def accepts(self, fn: Any) -> bool:
         return _is_of(fn, "flax.nnx.") and hasattr(fn, "lower")
 
-    def argument_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        defaults = super().argument_names(fn, args, kwargs, recorded)
-        variables = _VariableNames(args, kwargs, positional_names(fn, len(args)))
+    def argument_names(self, call: StepCall) -> list[str]:
+        defaults = super().argument_names(call)
+        variables = _VariableNames(call)
         return [
             variables.name(path) or default
-            for path, default in zip(_paths(recorded.lowered.args_info), defaults, strict=True)
+            for path, default in zip(_paths(call.recorded.lowered.args_info), defaults, strict=True)
         ]
 
-    def output_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        variables = _VariableNames(args, kwargs, positional_names(fn, len(args)))
+    def output_names(self, call: StepCall) -> list[str]:
+        variables = _VariableNames(call)
         names = []
-        for path in recorded.output_paths:
+        for path in call.recorded.output_paths:
             if path[0] == SequenceKey(2):
                 names.append(f"out{keystr(path[1:])}")
             else:
@@ -143,10 +131,9 @@ class _VariableNames:
     A variable that several modules have is passed once, with the first of them.
     """
 
-    def __init__(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
-    ) -> None:
-        self._arguments, self._parameters = (args, kwargs), parameters
+    def __init__(self, call: StepCall) -> None:
+        self._arguments = call.args, call.kwargs
+        self._parameters = positional_names(call.fn, len(call.args))
         self._of_module: dict[tuple[Any, ...], list[str]] = {}
         self._passed: set[int] = set()
 
@@ -206,12 +193,10 @@ class EquinoxFilterJit(JaxJit):
     def accepts(self, fn: Any) -> bool:
         return _is_of(fn, "equinox.") and hasattr(fn, "lower")
 
-    def argument_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
+    def argument_names(self, call: StepCall) -> list[str]:
         # filter_jit binds the arguments to the signature, defaults left out.
-        bound = inspect.signature(fn).bind(*args, **kwargs)
-        parameters = positional_names(fn, len(bound.args))
+        bound = inspect.signature(call.fn).bind(*call.args, **call.kwargs)
+        parameters = positional_names(call.fn, len(bound.args))
         positional = [
             _array_names(name, value) for name, value in zip(parameters, bound.args, strict=True)
         ]
@@ -221,18 +206,16 @@ class EquinoxFilterJit(JaxJit):
             "rest": [name for names in (*positional[1:], *keyword) for name in names],
         }
         names = []
-        for path in _paths(recorded.lowered.args_info):
+        for path in _paths(call.recorded.lowered.args_info):
             group, number = path[2].key, path[3].idx
             known = lists.get(group, [])
             names.append(known[number] if number < len(known) else f"{group}[{number}]")
         return names
 
-    def output_names(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
+    def output_names(self, call: StepCall) -> list[str]:
         return [
             EQUINOX_MARKER if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
-            for path in recorded.output_paths
+            for path in call.recorded.output_paths
         ]
 
 
@@ -241,7 +224,7 @@ def _array_names(name: str, value: Any) -> list[str]:
     return [f"{name}{keystr(path)}" for path, leaf in flat if isinstance(leaf, jax.Array)]
 
 
-_WRAPPERS: tuple[Wrapper, ...] = (JaxJit(), NnxJit(), EquinoxFilterJit())
+_WRAPPERS: tuple[JaxJit, ...] = (JaxJit(), NnxJit(), EquinoxFilterJit())
 
 
 @dataclass(frozen=True)
@@ -249,7 +232,7 @@ class WrappedStep:
     """A wrapped function and the arguments that were bound to it before the workload's own."""
 
     fn: Any
-    wrapper: Wrapper
+    wrapper: JaxJit
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
 
@@ -265,15 +248,18 @@ class WrappedStep:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
     ) -> list[str]:
         """The user's names of the leaves that jax was passed, in jax's order."""
-        everything = (*self.args, *args)
-        return self.wrapper.argument_names(self.fn, everything, self._all_kwargs(kwargs), recorded)
+        return self.wrapper.argument_names(self._call(args, kwargs, recorded))
 
     def output_names(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
     ) -> list[str]:
         """The user's names of the leaves that jax returns, in jax's order."""
-        everything = (*self.args, *args)
-        return self.wrapper.output_names(self.fn, everything, self._all_kwargs(kwargs), recorded)
+        return self.wrapper.output_names(self._call(args, kwargs, recorded))
+
+    def _call(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> StepCall:
+        return StepCall(self.fn, (*self.args, *args), self._all_kwargs(kwargs), recorded)
 
     def _all_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {**(self.kwargs or {}), **kwargs}
