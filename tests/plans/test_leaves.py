@@ -8,7 +8,7 @@ from tests.shared.hlo_objects import instruction
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
 from xlapipe.plans.likely_output import LikelyOutputs
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 ARGUMENT = ArgumentLeaf("x", (8,), "float32", 32, True, 0)
 OUTPUT = OutputLeaf("out", (8,), "float32", 32, 0)
@@ -49,14 +49,12 @@ def test_a_spec_of_another_form_is_refused(spec: object) -> None:
 
 def test_names_of_outputs() -> None:
     """XLA's index of a single output is empty, and an output may have no name."""
-    single = output_paths((OUTPUT,))
-    assert [output_path(single, index) for index in ((), (0,), None)] == ["out", "out", "an output"]
-    several = output_paths((OUTPUT, OutputLeaf("more", (8,), "float32", 32, 1)))
-    assert [output_path(several, index) for index in ((1,), (2, 0), ())] == [
-        "more",
-        "output {2,0}",
-        "output {}",
-    ]
+    plan = Plan(())
+    single = Program(plan, outputs=(OUTPUT,))
+    assert [*map(single.output_path, ((), (0,), None))] == ["out", "out", "an output"]
+    several = Program(plan, outputs=(OUTPUT, OutputLeaf("more", (8,), "float32", 32, 1)))
+    names = [*map(several.output_path, ((1,), (2, 0), ()))]
+    assert names == ["more", "output {2,0}", "output {}"]
 
 
 @pytest.mark.parametrize(
