@@ -12,7 +12,7 @@ from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.manifest import Manifest
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
-from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.plans.kernel_code import StatedCost
 from xlapipe.registry import find_workload
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_lines

@@ -7,7 +7,7 @@ import pytest
 from tests.shared.hlo_objects import instruction
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
-from xlapipe.plans.likely_output import LikelyOutputs
+from xlapipe.plans.changed_outputs import LikelyOutputs
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 ARGUMENT = ArgumentLeaf("x", (8,), "float32", 32, True, 0)

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from xlapipe.plans import InputOutputAlias, Plan
-from xlapipe.plans.changed_outputs import ChangedOutputs
-from xlapipe.plans.likely_output import LikelyOutputs
+from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
 from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program

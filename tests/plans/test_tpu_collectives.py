@@ -10,7 +10,7 @@ from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import Plan
 from xlapipe.plans.collectives import Collective, find_collectives
 from xlapipe.plans.gemms import find_gemms
-from xlapipe.plans.verify_collectives import collective_mismatch
+from xlapipe.plans.verify import collective_mismatch
 
 SHARD = "bf16[2048,8192]{1,0:T(8,128)(2,1)}"
 WHOLE = "bf16[8192,8192]{1,0:T(8,128)(2,1)}"

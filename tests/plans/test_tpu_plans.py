@@ -32,8 +32,13 @@ from xlapipe.plans import Plan
 from xlapipe.plans.copies import find_copies, find_moves
 from xlapipe.plans.donation import DonationOutcome, donations
 from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.plans.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
-from xlapipe.plans.padding import find_padding, parameter_padding_bytes
+from xlapipe.plans.padding import (
+    find_padding,
+    padded_bytes,
+    padded_dims,
+    parameter_padding_bytes,
+    tuple_table_bytes,
+)
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.plans.shapes import shape_of
 from xlapipe.report.findings import refused_finding

@@ -4,7 +4,7 @@ import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans import Plan
-from xlapipe.plans.undefined_copies import undefined_copies
+from xlapipe.plans.copies import undefined_copies
 
 X = "f32[8]{0}"
 EMPTY = f'%e = {X} custom-call(), custom_call_target="AllocateBuffer"'

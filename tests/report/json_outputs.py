@@ -44,7 +44,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.outside_plan import OutsidePlan
+from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures

@@ -9,7 +9,7 @@ import pytest
 from tests.shared.sample_records import at_least, predicted
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
-from xlapipe.plans.outside_plan import OutsidePlan
+from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.report.records import plain_data
 from xlapipe.search.candidate import Candidate
 from xlapipe.search.planned_memory import PlannedMemory

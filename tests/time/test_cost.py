@@ -8,7 +8,7 @@ from tests.shared.small_hlo import plan_of_text
 
 # One byte takes a microsecond, and so does one operation.
 from tests.time.cost_of_text import ADD, LOOP, SLOW, cost_of, kernel, loop_entry, module
-from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.plans.kernel_code import StatedCost
 from xlapipe.time.cost import step_cost
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
-from xlapipe.plans.outside_plan import OutsidePlan, outside_label
+from xlapipe.plans.usable_memory import OutsidePlan, outside_label
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds

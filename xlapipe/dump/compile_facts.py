@@ -6,10 +6,9 @@ from typing import Any
 
 from xlapipe.files.typed_data import Natural
 from xlapipe.plans.call_facts import CallFacts
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
-from xlapipe.plans.stated_cost import StatedCost
 
 
 @dataclass(frozen=True, kw_only=True)

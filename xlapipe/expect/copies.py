@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copies import find_copies, undefined_copies
 from xlapipe.plans.copy_advice import advice_against, copied_leaves
 from xlapipe.plans.program import Program
-from xlapipe.plans.undefined_copies import undefined_copies
 from xlapipe.plans.wording import counted
 
 

@@ -17,7 +17,7 @@ XLA for TPUs also writes:
   `async-update` that hands them over, and an `async-done`.
 
 Each of these is one `Collective`. A collective that XLA combined from several is also one
-`Collective`, with several results.
+`Collective`, with several results and op_names: `jit(f)/(a/psum:b/psum)` is two.
 """
 
 import json
@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from xlapipe.plans.brackets import split_bracket
 from xlapipe.plans.collective_bytes import Groups, common_size, operand_bytes_of, wire_bytes
-from xlapipe.plans.combined_scopes import split_scopes
 from xlapipe.plans.dataflow import Site, dataflow_of
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
@@ -41,6 +41,48 @@ from xlapipe.plans.opcodes import (
     WRAPS,
 )
 from xlapipe.plans.shapes import Shape
+
+# XLA combines hundreds at most; a damaged name could expand to any number.
+_MAX_OP_NAMES = 4096
+
+
+def split_scopes(op_name: str | None) -> tuple[str, ...]:
+    """The op_names that XLA's combiner joined into one; empty for no op_name.
+
+    >>> split_scopes("jit(f)/(a/psum:jvp(b)/psum)")
+    ('jit(f)/a/psum', 'jit(f)/jvp(b)/psum')
+    """
+    if not op_name:
+        return ()
+    return tuple(_expanded(op_name) or [op_name])
+
+
+def _expanded(text: str) -> list[str] | None:
+    """All expansions of a text with alternatives; None if there are too many to be XLA's."""
+    expansions, begin, position = [""], 0, 0
+    while position < len(text):
+        if text[position] == "(" and (position == 0 or text[position - 1] == "/"):
+            parts, end = split_bracket(text, position, ":", ("(", ")"))
+            if len(parts) > 1:
+                alternatives: list[str] = []
+                for part in parts:
+                    expanded_part = _expanded(part)
+                    if expanded_part is None:
+                        return None
+                    alternatives += expanded_part
+                if len(expansions) * len(alternatives) > _MAX_OP_NAMES:
+                    return None
+                literal = text[begin:position]
+                expansions = [
+                    prefix + literal + alternative
+                    for prefix in expansions
+                    for alternative in alternatives
+                ]
+                begin = position = end
+                continue
+        position += 1
+    return [prefix + text[begin:] for prefix in expansions]
+
 
 # Longest list of pairs, or of the devices of a group, that is shown in full.
 _MAX_SHOWN = 8

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from xlapipe.plans.buffers import AllocationKind
-from xlapipe.plans.changed_outputs import ChangedOutputs
+from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
 from xlapipe.plans.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plans.copy_advice import copy_advice
 from xlapipe.plans.donation_causes import (
@@ -27,7 +27,6 @@ from xlapipe.plans.donation_causes import (
     cause_of_sharding,
 )
 from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.likely_output import LikelyOutputs
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.plans.shapes import Shape

@@ -1,4 +1,4 @@
-"""What a Pallas kernel's own code determines about one launch."""
+"""What a Pallas kernel does in one launch, by its own code, or by what its author states."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -77,3 +77,20 @@ class KernelCode:
         """Whether a custom call of that name and those sizes is this kernel."""
         same = (self.kernel, self.operand_bytes) == (kernel, operand_bytes)
         return same and sum(self.result_bytes) == result_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StatedCost:
+    """What the author states of a Pallas kernel, whose code XLA does not have.
+
+    Attributes:
+      kernel: its name.
+      result_bytes: size of its results, if kernels of the name differ; None for all of the name.
+      accessed_bytes: bytes that one launch reads and writes in device memory.
+      flops: operations of one launch; None if they are not stated.
+    """
+
+    kernel: str
+    result_bytes: int | None
+    accessed_bytes: int
+    flops: int | None = None

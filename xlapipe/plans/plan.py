@@ -17,7 +17,7 @@ from xlapipe.plans.collectives import Collective, find_collectives, has_collecti
 from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plans.gemms import Gemm, find_gemms
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.live_ranges import LiveRanges
 from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, space_of
 from xlapipe.plans.missing_memory import (
@@ -28,7 +28,6 @@ from xlapipe.plans.missing_memory import (
 )
 from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.shapes import Shape
-from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.plans.thunks import Thunk
 
 Placed = tuple[BufferAllocation, LogicalBuffer]

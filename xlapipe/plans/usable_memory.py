@@ -1,15 +1,109 @@
-"""What a program may use of a device's memory."""
+"""What a program may use of a device's memory, and what it takes on a GPU outside its plan.
 
-from dataclasses import dataclass
+The CUDA context and the libraries that a program calls take memory outside of XLA's pool.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.catalogue import name_of_target
-from xlapipe.devices.targets.outside_memory import measured_outside
+from xlapipe.devices.targets.outside_memory import MeasuredOutside, measured_outside
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.plans import Plan
-from xlapipe.plans.outside_plan import OutsidePlan, outside_plan
+
+# Prefixes of the custom calls of each library.
+_CALLS = {
+    "cublas": ("__cublas",),
+    "cudnn": ("__cudnn",),
+    "cusolver": ("cusolver_", "gpusolver"),
+}
+_FFT = "fft"
+_LABELS = {
+    "context": "CUDA context",
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "cusolver": "cuSOLVER",
+    "cufft": "cuFFT",
+    "nccl": "NCCL",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsidePlan:
+    """Memory outside the plan and outside XLA's pool.
+
+    Attributes:
+      parts: measured bytes of what the program uses, by name.
+      unmeasured: names of what it uses and what was not measured on this device.
+      device: where it was measured; None if nothing was measured for this target.
+      visible_bytes: the device's memory as CUDA reports it; None if it was not measured.
+    """
+
+    parts: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
+    device: str | None = None
+    visible_bytes: int | None = None
+
+    @property
+    def known_bytes(self) -> int:
+        return sum(self.parts.values())
+
+    def usable_bytes(self, device_memory_bytes: int, fraction: float) -> int:
+        """What XLA's pool may take: a share of the memory, and what the measured parts leave."""
+        if self.visible_bytes is None:
+            return int(device_memory_bytes * fraction)
+        return min(int(self.visible_bytes * fraction), self.visible_bytes - self.known_bytes)
+
+
+def outside_plan(plan: Plan, measured: MeasuredOutside | None) -> OutsidePlan:
+    """What a GPU program takes outside its plan.
+
+    Args:
+      measured: for its target; None if it was not measured.
+    """
+    names = ("context", *_used(plan))
+    if measured is None:
+        return OutsidePlan(unmeasured=names)
+    sizes = dict(measured.parts)
+    devices = _communicator_devices(plan)
+    if devices is not None and devices in measured.nccl:
+        sizes["nccl"] = measured.nccl[devices]
+    return OutsidePlan(
+        parts={name: sizes[name] for name in names if name in sizes},
+        unmeasured=tuple(name for name in names if name not in sizes),
+        device=measured.provenance["device"],
+        visible_bytes=measured.visible_bytes,
+    )
+
+
+def outside_label(name: str) -> str:
+    """The name of a part for people, e.g. `cuBLAS`."""
+    return _LABELS.get(name, name)
+
+
+def _used(plan: Plan) -> Iterator[str]:
+    instructions = plan.instructions.values()
+    targets = {instruction.custom_call_target or "" for instruction in instructions}
+    targets |= {instruction.fusion_backend_kind or "" for instruction in instructions}
+    for name, prefixes in _CALLS.items():
+        if any(target.startswith(prefixes) for target in targets):
+            yield name
+    if any(instruction.opcode == _FFT for instruction in instructions):
+        yield "cufft"
+    if plan.collectives:
+        yield "nccl"
+
+
+def _communicator_devices(plan: Plan) -> int | None:
+    """Number of GPUs of the program's only communicator; None if there are several or none."""
+    collectives = plan.collectives or ()
+    groups = {collective.replica_groups for collective in collectives}
+    if len(groups) != 1 or len(next(iter(groups))) != 1:
+        return None
+    return len(next(iter(groups))[0])
 
 
 @dataclass(frozen=True, kw_only=True)

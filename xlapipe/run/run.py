@@ -20,7 +20,7 @@ from xlapipe.dump.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
-from xlapipe.plans.verify_collectives import OWN_KERNEL
+from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.driver_memory import outside_allocator_bytes
 from xlapipe.run.executable import LoadedExecutable, load_executable

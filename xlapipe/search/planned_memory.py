@@ -21,9 +21,8 @@ from xlapipe.dump.readers import read_path
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
-from xlapipe.plans.outside_plan import OutsidePlan
 from xlapipe.plans.temp_order.instruction_order import order_share
-from xlapipe.plans.usable_memory import usable_memory
+from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.search.recomputed import (

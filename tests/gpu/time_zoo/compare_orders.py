@@ -23,8 +23,7 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.readers import read_path
 from xlapipe.files.contents import read_packed
 from xlapipe.files.typed_data import typed
-from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.run.calibration.record import unpack
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict

@@ -10,9 +10,8 @@ from typing import Any
 
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.call_facts import CallFacts
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
-from xlapipe.plans.stated_cost import StatedCost
 
 # What a module calls that Python code partitions, which XLA calls back in the same process.
 PYTHON_PARTITIONED = b"CustomSPMDPartitioning"

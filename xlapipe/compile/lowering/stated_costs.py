@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xlapipe.compile.lowering.pallas_calls import pallas_calls
-from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.plans.kernel_code import StatedCost
 
 
 def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[StatedCost, ...]:

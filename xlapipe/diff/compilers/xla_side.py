@@ -8,11 +8,10 @@ from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dump.opened import Opened
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
-from xlapipe.plans.copies import find_copies
+from xlapipe.plans.copies import find_copies, undefined_copies
 from xlapipe.plans.donation import donations
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.undefined_copies import undefined_copies
 
 _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
 

@@ -25,10 +25,12 @@ Rules, by name; each leaves a real change visible:
 - allocations: consecutive ones of the same size and kind are ordered by their values.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from xlapipe.dump.normal_form.constant_values import rounded_constants
 from xlapipe.dump.normal_form.hlo import in_order
@@ -41,7 +43,6 @@ from xlapipe.dump.normal_form.module_text import (
     renamed,
 )
 from xlapipe.dump.normal_form.output_order import Orders, output_orders, with_ordered_outputs
-from xlapipe.dump.normal_form.plain_config import with_plain_config
 from xlapipe.plans.opcodes import RUNS_ONCE
 
 _SCHEDULED_BY = re.compile(
@@ -203,3 +204,32 @@ def _renamed(text: str, names: Mapping[str, str], computations: Mapping[str, str
         text = with_plain_config(text)
     text = COMPUTATION.sub(lambda match: computations.get(match[1], match[1]), text)
     return renamed(text, names)
+
+
+_CONFIG = "backend_config="
+
+
+def with_plain_config(line: str) -> str:
+    """The line of an instruction, with its backend config in one spelling."""
+    start = line.find(_CONFIG) + len(_CONFIG)
+    try:
+        config, end = json.JSONDecoder().raw_decode(line, start)
+    except ValueError:
+        return line
+    return line[:start] + json.dumps(_without_defaults(config), sort_keys=True) + line[end:]
+
+
+def _without_defaults(value: Any) -> Any:
+    """The value without fields that are false, zero, empty or invalid; numbers as text."""
+    if isinstance(value, dict):
+        fields = {name: _without_defaults(item) for name, item in value.items()}
+        return {name: item for name, item in fields.items() if not _is_default(item)}
+    if isinstance(value, list):
+        return [_without_defaults(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _is_default(value: Any) -> bool:
+    return value in ("False", "0", "", [], {}) or str(value).endswith("_INVALID")
