@@ -19,7 +19,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.report.failed_allocation import planned_failure
 from xlapipe.report.failure_lines import failure_lines
 from xlapipe.report.failures import MemoryFailure, last_failure, read_failures
-from xlapipe.report.failures.sizes import SIZE, parse_size
+from xlapipe.report.failures.sizes import SIZE, LoggedSize, parse_size
 
 GIB, MIB = 2**30, 2**20
 
@@ -135,7 +135,7 @@ def test_chunks_of_equal_size_are_grouped() -> None:
     allocator = explained(log.text).allocator
     assert allocator is not None
     assert [(group.count, group.size_bytes) for group in allocator.in_use] == [(3, 3 * GIB)]
-    assert allocator.largest_free_bytes == 3 * GIB
+    assert allocator.largest_free == LoggedSize(3 * GIB)
 
 
 def test_buffers_have_their_source_lines() -> None:

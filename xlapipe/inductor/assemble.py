@@ -1,20 +1,20 @@
 """From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels' lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.derive import derive
 from xlapipe.inductor.gemms_and_collectives import (
-    ir_collectives,
-    ir_gemms,
-    wrapper_collectives,
-    wrapper_gemms,
+    collectives,
+    gemms,
+    ir_launches,
+    ir_returned,
 )
+from xlapipe.inductor.graph_files import GraphFiles
 from xlapipe.inductor.inductor_plan import (
     FindingKind,
-    GraphKind,
     InductorArgument,
     InductorCollective,
     InductorFinding,
@@ -32,22 +32,8 @@ from xlapipe.inductor.wrapper.findings import wrapper_findings
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 
 
-@dataclass(frozen=True, slots=True)
-class GraphName:
-    """What a graph is called.
-
-    Attributes:
-      where: file, or folder, for messages.
-      graph: AOT id, or the folder's name.
-    """
-
-    where: str
-    graph: str
-    kind: GraphKind | None
-
-
 def plan_of_wrapper(
-    name: GraphName,
+    files: GraphFiles,
     replay: Replay,
     *,
     ir: IrGraph | None = None,
@@ -64,19 +50,19 @@ def plan_of_wrapper(
     only = ir_facts(ir) if ir is not None else InductorOnly()
     resized = tuple(replay.resized) or only.resized_storages
     return _plan(
-        name,
+        files,
         replay,
         saved,
         exact=True,
-        collectives=tuple(wrapper_collectives(replay.launches, returned)),
+        exchanged=tuple(collectives(replay.launches, replay.kernels, returned)),
         findings=wrapper_findings(replay),
         notes=(*notes, *replay.notes),
-        gemms=tuple(wrapper_gemms(replay.launches)),
+        gemms=tuple(gemms(replay.launches)),
         only=replace(only, resized_storages=resized),
     )
 
 
-def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -> InductorPlan:
+def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout]) -> InductorPlan:
     """The plan that liveness gives for IR alone.
 
     Args:
@@ -86,29 +72,30 @@ def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -
       DumpError: a loop's body is not Python.
     """
     replay = derive(graph, layouts)
+    launches = tuple(ir_launches(graph, replay.kernels))
     return _plan(
-        name,
+        files,
         replay,
         None,
         exact=False,
-        collectives=tuple(ir_collectives(graph, replay.kernels)),
+        exchanged=tuple(collectives(launches, replay.kernels, ir_returned(graph))),
         findings=ir_findings(graph),
         notes=(
             "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
             "keeps longer, and arguments that the caller gives away, are not in it",
             *replay.notes,
         ),
-        gemms=tuple(ir_gemms(graph)),
+        gemms=tuple(gemms(launches)),
         only=ir_facts(graph),
     )
 
 
 def _plan(
-    name: GraphName,
+    files: GraphFiles,
     replay: Replay,
     saved: int | None,
     *,
-    collectives: tuple[InductorCollective, ...],
+    exchanged: tuple[InductorCollective, ...],
     findings: tuple[InductorFinding, ...],
     **stated: Any,
 ) -> InductorPlan:
@@ -116,9 +103,9 @@ def _plan(
     arguments = tuple(_arguments(replay, index))
     outputs = tuple(_outputs(replay, index, saved))
     return InductorPlan(
-        where=name.where,
-        graph=name.graph,
-        kind=name.kind,
+        where=files.where,
+        graph=files.name,
+        kind=files.kind,
         totals=_totals(replay, allocations, arguments, outputs, saved),
         allocations=allocations,
         lifetimes=replay.lifetimes(),
@@ -129,8 +116,8 @@ def _plan(
         kernels=tuple(replay.kernels),
         aliases=tuple(_aliases(arguments, outputs, allocations)),
         unknown=tuple(replay.unknown),
-        collectives=collectives,
-        findings=(*findings, *_unused(collectives, replay.kernels)),
+        collectives=exchanged,
+        findings=(*findings, *_unused(exchanged, replay.kernels)),
         peak_position=replay.peak_position,
         peak_line=replay.peak_line,
         **stated,

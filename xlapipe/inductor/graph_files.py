@@ -125,37 +125,33 @@ def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
 
 
 def _of_folder(folder: Path, root: Path, *, wrapper: Path | None = None) -> GraphFiles:
-    names = _names(folder)
-    relative = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
-    kind, number = _named(folder.resolve().name)
-    fx = next((names[name] for name in FX if name in names), None)
+    names, name = _names(folder), folder.resolve().name
+    kind, number = _named(name)
     ir = names.get(IR_POST) or names.get(IR_PRE)
     code = wrapper or names.get(WRAPPER)
+    text = _text(code)
     return GraphFiles(
-        name=relative,
+        name=folder.relative_to(root).as_posix() if folder != root else name,
         group=str(folder.parent),
-        kind=kind,
+        kind=(_id_of(text)[0] if text is not None else None) or kind,
         number=number,
         where=str(code or ir or folder),
-        wrapper=_text(code),
+        wrapper=text,
         ir=_text(ir),
-        fx=_text(fx),
+        fx=_fx(names),
     )
 
 
 def _of_ir(path: Path, source: SourceText) -> GraphFiles:
-    kind, number = _named(path.resolve().parent.name)
-    names = _names(path.parent)
-    fx = next((names[name] for name in FX if name in names), None)
-    return GraphFiles(
-        name=path.resolve().parent.name if kind is not None else path.name,
-        group=str(path),
-        kind=kind,
-        number=number,
-        where=str(path),
-        ir=TextLines.of(source),
-        fx=_text(fx),
-    )
+    folder = path.resolve().parent.name
+    kind, number = _named(folder)
+    name, text = folder if kind is not None else path.name, TextLines.of(source)
+    fx = _fx(_names(path.parent))
+    return GraphFiles(name, str(path), kind, number, str(path), ir=text, fx=fx)
+
+
+def _fx(names: Mapping[str, Path]) -> TextLines | None:
+    return _text(next((names[name] for name in FX if name in names), None))
 
 
 def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
@@ -169,6 +165,7 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
         return tuple(_of_sections(path, sections))
     if any(line.startswith("def call(") or "def call(self, args" in line for line in text.lines):
         kind, number = _named(path.name)
+        kind = _id_of(text)[0] or kind
         return (GraphFiles(path.name, str(path), kind, number, str(path), wrapper=text),)
     graphs = sum(section.kind == "graph" for section in sections)
     logged = f"{graphs} AOT graphs without either" if graphs else "neither"
@@ -190,7 +187,8 @@ def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFil
         for at, section in enumerate(wrappers):
             kind, number = _id_of(section.text)
             name = f"{number}_{kind}" if kind is not None else f"graph {at}"
-            fx = graphs.get(f"{_graph_title(kind)} {number}")
+            title = "Backward" if kind == GraphKind.BACKWARD else "Forward"
+            fx = graphs.get(f"{title} {number}")
             ir = texts[at] if texts else None
             yield GraphFiles(name, str(path), kind, number, str(path), section.text, ir, fx)
         return
@@ -198,12 +196,9 @@ def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFil
         yield GraphFiles(f"graph {at}", str(path), None, None, str(path), ir=section.text)
 
 
-def _graph_title(kind: GraphKind | None) -> str:
-    return "Backward" if kind == GraphKind.BACKWARD else "Forward"
-
-
 def _id_of(text: TextLines) -> tuple[GraphKind | None, str | None]:
-    for line in text.lines[:20]:
+    """Kind and number in the comment `# AOT ID: ['0_forward']`."""
+    for line in text.lines[:50]:
         if "# AOT ID:" in line:
             return _named(line.partition("'")[2].partition("'")[0])
     return None, None

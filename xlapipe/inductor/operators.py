@@ -80,7 +80,7 @@ _GEMMS: Mapping[str, GemmBackend] = {
 }
 # `triton_tem_fused_addmm_relu_0`: the template's operator is among those that were fused.
 _TEMPLATE_GEMM = re.compile(
-    r"_(mm|addmm|bmm|baddbmm|convolution|_scaled_mm|_int_mm|_grouped_mm)(?=_|$)"
+    r"^\w*Template|_(mm|addmm|bmm|baddbmm|convolution|_scaled_mm|_int_mm|_grouped_mm)(?=_|$)"
 )
 _OVERLOAD = re.compile(
     r"\.(default|out|[a-z0-9_]*(?:Tensor|Scalar|int|dim|self|source)\w*|dtype|low_out)$"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xlapipe.errors import DumpError
 from xlapipe.inductor.allocations import Replay
-from xlapipe.inductor.assemble import GraphName, plan_of_ir, plan_of_wrapper
+from xlapipe.inductor.assemble import plan_of_ir, plan_of_wrapper
 from xlapipe.inductor.fx_graphs import FxGraph, read_fx_graph
 from xlapipe.inductor.graph_files import GraphFiles, beside, graphs_of
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
@@ -72,7 +72,7 @@ def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
     for graph in graphs:
         graph.link(graphs)
     (only, *others) = graphs
-    if not others and only.kind == GraphKind.BACKWARD and only.code is not None:
+    if not others and only.files.kind == GraphKind.BACKWARD and only.code is not None:
         # The user did not name the folder of its forward graph, so damaged files there are left.
         with suppress(DumpError):
             only.link([_Graph(files) for files in beside(only.files, path)])
@@ -139,7 +139,7 @@ class _Graph:
         Raises:
           DumpError: a document is damaged.
         """
-        if self.code is not None and self.kind != GraphKind.BACKWARD:
+        if self.code is not None and self.files.kind != GraphKind.BACKWARD:
             _ = self.replayed
         _ = self.ir, self.fx
 
@@ -151,19 +151,6 @@ class _Graph:
     @cached_property
     def fx(self) -> FxGraph | None:
         return read_fx_graph(self.files.fx) if self.files.fx is not None else None
-
-    @cached_property
-    def kind(self) -> GraphKind | None:
-        """From the AOT id, else from the folder's name."""
-        aot_id = self.code.aot_id if self.code is not None else None
-        for kind in GraphKind:
-            if aot_id is not None and kind in aot_id:
-                return kind
-        return self.files.kind
-
-    @property
-    def name(self) -> GraphName:
-        return GraphName(self.files.where, self.files.name, self.kind)
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
@@ -182,11 +169,11 @@ class _Graph:
 
     def link(self, others: Sequence["_Graph"]) -> None:
         """Finds the forward graph of a backward graph: the first one whose outputs match."""
-        if self.kind != GraphKind.BACKWARD or self.code is None:
+        if self.files.kind != GraphKind.BACKWARD or self.code is None:
             return
         same = (self.files.group, self.files.number)
         for forward in others:
-            if forward.kind != GraphKind.FORWARD or forward.code is None:
+            if forward.files.kind != GraphKind.FORWARD or forward.code is None:
                 continue
             if (forward.files.group, forward.files.number) == same:
                 found = link(forward.replayed, self.code)
@@ -198,14 +185,14 @@ class _Graph:
 def _plan(graph: _Graph) -> InductorPlan:
     if graph.code is None:
         assert graph.ir is not None
-        plan = plan_of_ir(graph.name, graph.ir, graph.layouts)
+        plan = plan_of_ir(graph.files, graph.ir, graph.layouts)
         return replace(plan, notes=(*graph.left_out, *plan.notes))
     notes = [*graph.left_out, *graph.notes]
-    if graph.kind != GraphKind.BACKWARD:
+    if graph.files.kind != GraphKind.BACKWARD:
         replayed = graph.replayed
     elif graph.given is not None:
         replayed = graph.replay(Known(given=graph.given))
     else:
         replayed = graph.replay(Known(gives_by_name=True))
         notes.append(_BY_NAME)
-    return plan_of_wrapper(graph.name, replayed, ir=graph.ir, saved=graph.saved, notes=notes)
+    return plan_of_wrapper(graph.files, replayed, ir=graph.ir, saved=graph.saved, notes=notes)

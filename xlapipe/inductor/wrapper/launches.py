@@ -41,6 +41,7 @@ class Launch:
     Attributes:
       scalars: texts of the arguments that are not tensors, by position.
       outputs: tensors that it returns or writes through `out=`.
+      keywords: texts of the keyword arguments; None if unknown.
     """
 
     kernel: Kernel
@@ -48,7 +49,7 @@ class Launch:
     operands: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     scalars: tuple[str, ...]
-    keywords: Mapping[str, str]
+    keywords: Mapping[str, str] | None
 
     @property
     def written(self) -> tuple[Operand, ...]:

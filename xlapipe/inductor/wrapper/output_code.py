@@ -15,7 +15,6 @@ from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import CUT, TextLines
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
-_AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
 _ORIGINS = re.compile(r"# .*Original ATen: \[(.*?)\]")
 _SOURCE_NODES = re.compile(r"# .*Source Nodes?: \[(.*?)\]")
 _FRAGMENT = re.compile(r"#\s+%(\w+) .*call_function\[")
@@ -46,7 +45,6 @@ class WrapperCode:
 
     Attributes:
       text: its lines; line numbers of the syntax tree count from its first line.
-      aot_id: e.g. `0_forward`; None without this comment.
       functions: by name, methods of `Runner` among them.
       kernels: Triton kernels by the name that the wrapper calls.
       other_kernels: names of C++ and CUTLASS kernels.
@@ -57,7 +55,6 @@ class WrapperCode:
     """
 
     text: TextLines
-    aot_id: str | None
     functions: Mapping[str, ast.FunctionDef]
     kernels: Mapping[str, TritonKernel]
     other_kernels: Mapping[str, str]
@@ -103,10 +100,8 @@ def read_wrapper(text: TextLines) -> WrapperCode:
     if "call" not in functions:
         text.fail(len(text.lines), "a function `call(args)`", "none in the wrapper code", CUT)
     kernels, others = _kernels(text, tree)
-    ids = (match[1] for line in text.lines[:50] if (match := _AOT_ID.search(line)) is not None)
     return WrapperCode(
         text=text,
-        aot_id=next(ids, None),
         functions=functions,
         kernels=kernels,
         other_kernels=others,

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
-from xlapipe.report.failures.sizes import SIZE, LoggedSize, parse_size
+from xlapipe.report.failures.sizes import ROUNDED, SIZE, LoggedSize, parse_size
 
 _BFC = re.compile(
     rf"Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>{SIZE})"
@@ -33,8 +33,6 @@ _LARGEST = re.compile(rf"largest free chunk usable by \S+ end (?P<size>{SIZE})")
 # The pool in a hundred characters: in use, free, and lost by rounding.
 _PICTURE = re.compile(r"(?<![*_x])[*_x]{100}(?![*_x])")
 _NO_POOL = "<allocator contains no memory>"
-# How far a size of at least 1.00 is from its two decimals, as a share.
-_ROUNDED = 0.005
 _IN_USE_TOTAL = re.compile(rf"Sum Total of in-use chunks: (?P<size>{SIZE})")
 
 
@@ -58,7 +56,7 @@ class AllocatorDump:
       limit_bytes: the most that the allocator may take from the device.
       held_bytes: bytes in use.
       pool_bytes: what the allocator has taken from the device.
-      largest_free_bytes: the largest contiguous free chunk.
+      largest_free: the largest contiguous free chunk.
       device_free_bytes, device_total_bytes: as CUDA reports them.
       in_use: chunks in use by size, most bytes first.
       picture: the pool in a hundred characters: `*` in use, `_` free, `x` lost by rounding. By
@@ -72,7 +70,7 @@ class AllocatorDump:
     limit_bytes: int | None = None
     held_bytes: int | None = None
     pool_bytes: int | None = None
-    largest_free_bytes: int | None = None
+    largest_free: LoggedSize | None = None
     device_free_bytes: int | None = None
     device_total_bytes: int | None = None
     in_use: tuple[ChunkGroup, ...] = ()
@@ -90,11 +88,6 @@ class AllocatorDump:
         if self.pool_bytes is None or self.held_bytes is None:
             return None
         return LoggedSize(self.pool_bytes - self.held_bytes)
-
-    @property
-    def largest_free(self) -> LoggedSize | None:
-        """The largest contiguous free chunk."""
-        return LoggedSize(self.largest_free_bytes) if self.largest_free_bytes is not None else None
 
     @property
     def device(self) -> str | None:
@@ -124,34 +117,30 @@ def _dump(head: re.Match[str], text: str) -> AllocatorDump:
     in_use, free = _chunks(text)
     held = _statistic("InUse", text) or _size_in(_IN_USE_TOTAL, text)
     in_chunks = sum(group.count * group.size_bytes for group in in_use)
-    if held is not None and 0 < abs(held - in_chunks) <= held * _ROUNDED:
+    if held is not None and 0 < abs(held - in_chunks) <= held * ROUNDED:
         held = in_chunks  # the statistics are rounded to two decimals
     if held is None and _NO_POOL in text:
         held = 0
     picture = _PICTURE.search(text)
-    total, device_free = groups.get("total"), groups.get("free")
+    largest = max(free) if free else _size_in(_LARGEST, text)
+    limit = _statistic("Limit", text)
+    total_bytes = int(groups["total"]) if groups.get("total") else None
+    if limit is not None and held is not None and held > limit:
+        limit = total_bytes  # cuda_async only releases memory above its limit
     return AllocatorDump(
         start=head.start(),
         name=groups["name"] or "",
         requested=LoggedSize(int(rounded)) if rounded else parse_size(groups["size"]),
         tolerated=_TOLERATED in text.split("\n", 1)[0],
-        limit_bytes=_limit_bytes(text, held, int(total) if total else None),
+        limit_bytes=limit,
         held_bytes=held,
         pool_bytes=_pool_bytes(text),
-        largest_free_bytes=max(free) if free else _size_in(_LARGEST, text),
-        device_free_bytes=int(device_free) if device_free else None,
-        device_total_bytes=int(total) if total else None,
+        largest_free=LoggedSize(largest) if largest is not None else None,
+        device_free_bytes=int(groups["free"]) if groups.get("free") else None,
+        device_total_bytes=total_bytes,
         in_use=in_use,
         picture=picture[0] if picture is not None else None,
     )
-
-
-def _limit_bytes(text: str, held_bytes: int | None, total_bytes: int | None) -> int | None:
-    """The limit in the statistics; the device's memory if the allocator does not keep to it."""
-    limit_bytes = _statistic("Limit", text)
-    if limit_bytes is not None and held_bytes is not None and held_bytes > limit_bytes:
-        return total_bytes  # cuda_async only releases memory above its limit
-    return limit_bytes
 
 
 def _statistic(name: str, text: str) -> int | None:

@@ -87,7 +87,7 @@ def _by_allocator(
     before: str, dump: AllocatorDump, requested: LoggedSize
 ) -> tuple[FailureKind, str] | None:
     """Fragmentation or memory that another process holds, as far as the figures prove it."""
-    held_bytes, wanted = dump.held_bytes, requested.size_bytes + requested.slack_bytes
+    held_bytes, wanted = dump.held_bytes, requested.most_bytes
     if dump.device_free_bytes is not None and dump.device_total_bytes is not None:
         return _by_device(dump, wanted)
     if dump.name.endswith("_bfc") and _device_refused(before, dump.requested.size_bytes):
@@ -98,12 +98,12 @@ def _by_allocator(
         )
     if held_bytes is None or dump.pool_bytes is None:
         return _by_picture(dump, wanted)
-    free_bytes, largest = dump.pool_bytes - held_bytes, dump.largest_free_bytes
-    if free_bytes >= wanted and (largest is None or largest < wanted):
+    free_bytes, largest = dump.pool_bytes - held_bytes, dump.largest_free
+    if free_bytes >= wanted and (largest is None or largest.size_bytes < wanted):
         return (
             FailureKind.FRAGMENTATION,
             f"{free_bytes:,} bytes of the pool are free, but not in one piece"
-            + (f": the largest has {largest:,}" if largest else ""),
+            + (f": the largest has {largest.size_bytes:,}" if largest is not None else ""),
         )
     limit_bytes = dump.limit_bytes
     if limit_bytes is not None and held_bytes + wanted <= limit_bytes - 256 > dump.pool_bytes:

@@ -109,14 +109,18 @@ class MemoryFailure:
     @property
     def requested_bytes(self) -> int | None:
         """Bytes of `requested`."""
-        return self.requested.size_bytes if self.requested is not None else None
+        return _bytes(self.requested)
 
     @property
     def free_bytes(self) -> int | None:
         """Bytes of `free`."""
-        return self.free.size_bytes if self.free is not None else None
+        return _bytes(self.free)
 
     @property
     def largest_free_bytes(self) -> int | None:
         """Bytes of `largest_free`."""
-        return self.largest_free.size_bytes if self.largest_free is not None else None
+        return _bytes(self.largest_free)
+
+
+def _bytes(size: LoggedSize | None) -> int | None:
+    return size.size_bytes if size is not None else None

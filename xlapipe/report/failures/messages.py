@@ -211,10 +211,7 @@ def _messages(text: str) -> Iterator[Message]:
             groups = match.groupdict()
             requested, more = _size(groups, "requested"), _size(groups, "more")
             if requested is not None and more is not None:
-                requested = LoggedSize(
-                    requested.size_bytes + more.size_bytes,
-                    requested.slack_bytes + more.slack_bytes,
-                )
+                requested += more
             limit = _size(groups, "limit")
             yield Message(
                 source=source,

@@ -4,7 +4,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import zip_longest
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump, read_allocator_dumps
 from xlapipe.report.failures.cause import cause_on_gpu, traceback_before
@@ -12,6 +12,7 @@ from xlapipe.report.failures.failure import FailureKind, Hardware, Memory, Memor
 from xlapipe.report.failures.job_log import read_job_log
 from xlapipe.report.failures.listed_buffers import read_buffers, read_parts
 from xlapipe.report.failures.messages import HOST, Message, Source, find_messages
+from xlapipe.report.failures.sizes import ROUNDED
 from xlapipe.report.failures.traceback_call import called_by
 
 _EXECUTABLE = re.compile(
@@ -39,8 +40,6 @@ _NEAR = 4000
 _ENOUGH = 2**30
 # Lines between a library's own warning and the exception: a traceback, and XLA's stack trace.
 _LIBRARY_LINES = 80
-# How far a size of at least 1.00 is from its two decimals, as a share.
-_ROUNDED = 0.005
 # XLA's own lists follow its message; a message without a successor ends here at the latest.
 _MAX_MESSAGE = 200_000
 
@@ -73,17 +72,16 @@ def read_failures(text: str) -> tuple[MemoryFailure, ...]:
     A failure that the run survived, e.g. an algorithm that autotuning left out, is not in it.
     """
     log = read_job_log(_NO_SIZE.sub("?", text))
-    text = log.text
-    dumps = read_allocator_dumps(text)
-    messages = _without_repeats(text, [*find_messages(text), *_unreported(dumps, text)])
-    starts = [message.start for message in messages]
-    line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    failures = (
-        _failure(text, message, min(end, message.start + _MAX_MESSAGE), dumps, line_starts)
-        for message, (_, end) in zip(messages, pairwise([*starts, len(text)]), strict=True)
-    )
-    numbered = (replace(failure, line=log.numbers[failure.line - 1]) for failure in failures)
-    return tuple(sorted(numbered, key=lambda failure: failure.line))
+    found, dumps = find_messages(log.text), read_allocator_dumps(log.text)
+    messages = _without_repeats(log.text, [*found, *_unreported(dumps, found, log.text)])
+    line_starts = [0, *(match.end() for match in re.finditer("\n", log.text))]
+    failures = []
+    for message, following in zip_longest(messages, messages[1:]):
+        end = message.start + _MAX_MESSAGE
+        end = end if following is None else min(end, following.start)
+        line = log.numbers[bisect_right(line_starts, message.start) - 1]
+        failures.append(_failure(log.text, message, log.text[message.start : end], dumps, line))
+    return tuple(sorted(failures, key=lambda failure: failure.line))
 
 
 def last_failure(failures: Sequence[MemoryFailure]) -> MemoryFailure | None:
@@ -98,13 +96,14 @@ def _is_raised(text: str, message: Message) -> bool:
     return _EXCEPTION.search("\n".join(before.split("\n")[-2:])) is not None
 
 
-def _unreported(dumps: Sequence[AllocatorDump], text: str) -> Iterator[Message]:
+def _unreported(
+    dumps: Sequence[AllocatorDump], messages: Sequence[Message], text: str
+) -> Iterator[Message]:
     """Dumps of an allocator without a later message, e.g. at the end of a log that was cut off."""
-    messages = [m for m in find_messages(text) if m.source is Source.POOL]
+    last = max((m.start for m in messages if m.source is Source.POOL), default=-1)
     for dump in dumps:
-        if not dump.tolerated and not any(message.start > dump.start for message in messages):
-            end = text.find("\n", dump.start)
-            line = text[dump.start : end if end >= 0 else len(text)]
+        if not dump.tolerated and last <= dump.start:
+            line = text[dump.start :].split("\n", 1)[0]
             yield Message(
                 source=Source.POOL,
                 start=dump.start,
@@ -163,11 +162,10 @@ def _repeats(text: str, message: Message, following: Message) -> bool:
 def _failure(
     text: str,
     message: Message,
-    end: int,
+    report: str,
     dumps: Sequence[AllocatorDump],
-    line_starts: Sequence[int],
+    line: int,
 ) -> MemoryFailure:
-    report = text[message.start : end]
     executable_name = message.executable_name or _executable_name(report)
     dump = _dump_of(message, dumps) if message.source is Source.POOL else None
     kind, reason = _kind(text, message, executable_name, dump)
@@ -177,7 +175,7 @@ def _failure(
     memory = Memory.HOST if device == HOST else message.memory
     return MemoryFailure(
         kind=kind,
-        line=bisect_right(line_starts, message.start),
+        line=line,
         message=message.text,
         reason=reason,
         requested=requested,
@@ -214,10 +212,9 @@ def _kind(
             executable_name=executable_name,
             dump=dump,
         )
-    if message.requested is not None and message.free is not None:
-        wanted = message.requested.size_bytes + message.requested.slack_bytes
-        if message.free.size_bytes >= wanted:
-            return FailureKind.FRAGMENTATION, "more bytes are free, but not in one piece"
+    requested, free = message.requested, message.free
+    if requested is not None and free is not None and free.size_bytes >= requested.most_bytes:
+        return FailureKind.FRAGMENTATION, "more bytes are free, but not in one piece"
     if message.source is Source.LOADING:
         return FailureKind.EXECUTION, "the runtime reserves a program's memory when it loads it"
     return FailureKind.ARGUMENT, "the runtime allocates this buffer for an array"
@@ -292,7 +289,7 @@ def _limit_bytes(
         size_bytes = int(match["size"])
         # The allocator's own dump rounds to two decimals; another number is another limit.
         if f"GPU_{match['ordinal']}" == device and (
-            printed is None or abs(size_bytes - printed) <= printed * _ROUNDED
+            printed is None or abs(size_bytes - printed) <= printed * ROUNDED
         ):
             return size_bytes
     return printed

@@ -6,6 +6,8 @@ All their units are powers of 1024.
 import re
 from dataclasses import dataclass
 
+# How far a size of at least 1.00 is from its two decimals, as a share.
+ROUNDED = 0.005
 # Without groups, so that other expressions can contain it.
 _UNIT = r"(?:[KMGTPE]i?B?|B|bytes)"
 SIZE = rf"\d+(?:\.\d+)?\s?{_UNIT}?"
@@ -26,6 +28,14 @@ class LoggedSize:
 
     size_bytes: int
     slack_bytes: int = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest size that the log's number can represent."""
+        return self.size_bytes + self.slack_bytes
+
+    def __add__(self, other: "LoggedSize") -> "LoggedSize":
+        return LoggedSize(self.size_bytes + other.size_bytes, self.slack_bytes + other.slack_bytes)
 
     def may_be(self, size_bytes: int) -> bool:
         """Whether the log's number can represent `size_bytes`."""
