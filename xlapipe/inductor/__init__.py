@@ -6,8 +6,8 @@ The steps, in order:
   or (with `logs`) the sections of a TORCH_LOGS text; all of them are `text_lines`.
 - `ir.text` (with `ir.values`) reads `ir_pre_fusion.txt` and `ir_post_fusion.txt` into `ir.nodes`;
   `ir.graph` answers questions about them; `ir.loop_bodies` gives numbers to the values in loops.
-- `wrapper.output_code` parses `output_code.py` (with `python_text`); `wrapper.triton_source` reads
-  its Triton kernels; `fx_graphs` reads FX graphs, for lines of the program and dtypes.
+- `wrapper.output_code` parses `output_code.py`; `wrapper.triton_source` reads its Triton kernels;
+  `fx_graphs` reads FX graphs, for lines of the program and dtypes.
 - `wrapper.replay` follows the wrapper's statements, `wrapper.calls` its calls, and
   `wrapper.evaluation` its expressions. `derive` makes the same events from IR by liveness and
   Inductor's rule for in-place reuse. Both drive `allocations.Replay`, which counts bytes.

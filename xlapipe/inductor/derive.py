@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, ReplayedArgument
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind, ResizedStorage, UnknownAllocation
-from xlapipe.inductor.ir.argument_sizes import sizes_from_products
 from xlapipe.inductor.ir.graph import IrGraph, read_names
 from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout, Tensor, sum_if_known
@@ -46,7 +45,9 @@ class _Deriver:
     def __init__(self, graph: IrGraph, layouts: Mapping[str, Layout]) -> None:
         self._graph = graph
         self._layouts = {**layouts, **graph.layouts}
-        self._sizes = sizes_from_products(graph)
+        # Layouts of what only extern kernels read are not in the dump.
+        products = (leaf for leaf in graph.leaves if leaf.kernel == "extern_kernels.mm")
+        self._sizes = dict(size for leaf in products for size in _sizes_of_operands(graph, leaf))
         layouts_of_buffers = list(graph.layouts.values())
         on_host = bool(layouts_of_buffers) and not any(
             layout.on_device for layout in layouts_of_buffers
@@ -243,6 +244,31 @@ class _Deriver:
         )
         reason = "what the operator allocates inside is not in the dump"
         self._unknown(position, node.kernel or node.name, node.line, reason, size)
+
+
+def _sizes_of_operands(graph: IrGraph, product: IrNode) -> Iterator[tuple[str, int]]:
+    """Names and bytes of the operands of a product that have no layout.
+
+    A product [M, N] of a known operand [M, K] has another one of K × N elements. Which operand is
+    which follows from the sizes; if it does not, the size stays unknown.
+    """
+    names = [graph.memory_of(dependency.name) for dependency in graph.reads_of(product)]
+    result = graph.layouts.get(product.outputs[0].name) if product.outputs else None
+    if len(names) != 2 or result is None or result.item_bytes is None or len(result.shape) != 2:
+        return
+    for known, unknown in (names, names[::-1]):
+        operand = graph.layouts.get(known)
+        if operand is None or unknown in graph.layouts or operand.dtype != result.dtype:
+            continue
+        count, (rows, columns) = operand.elements, result.shape
+        if count and isinstance(rows, int) and isinstance(columns, int):
+            possible = {
+                count // size * other
+                for size, other in ((rows, columns), (columns, rows))
+                if size in operand.shape and size and count % size == 0
+            }
+            if len(possible) == 1:
+                yield unknown, possible.pop() * result.item_bytes
 
 
 def _set_storages(node: IrNode) -> Iterator[tuple[str, str]]:

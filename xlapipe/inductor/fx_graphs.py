@@ -30,11 +30,11 @@ _NO_SYMBOLS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """One call of a graph."""
+    """One call of a graph that comes from a known line of the program."""
 
     name: str
     target: str
-    source: SourceLine | None
+    source: SourceLine
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FxGraph:
     @cached_property
     def sources(self) -> Mapping[str, SourceLine]:
         """Lines of the program by node."""
-        return {node.name: node.source for node in self.nodes if node.source is not None}
+        return {node.name: node.source for node in self.nodes}
 
     def source_of(self, names: Iterable[str], operators: Iterable[str]) -> SourceLine | None:
         """The line of the first of some nodes that has one; else that of an operator.
@@ -63,8 +63,7 @@ class FxGraph:
             if name in self.sources:
                 return self.sources[name]
         for operator in operators:
-            calls = [node.source for node in self.nodes if operator in node.target]
-            lines = {source for source in calls if source is not None}
+            lines = {node.source for node in self.nodes if operator in node.target}
             if len(lines) == 1:
                 return lines.pop()
         return None
@@ -90,7 +89,7 @@ def read_fx_graph(text: TextLines) -> FxGraph | None:
             source = None
         elif _RETURN.match(line) is not None:
             break
-        elif (match := _NODE.match(line)) is not None:
+        elif source is not None and (match := _NODE.match(line)) is not None:
             nodes.append(FxNode(match["name"], match["target"], source))
     return None if placeholders is None else FxGraph(placeholders, tuple(nodes))
 

@@ -14,7 +14,7 @@ from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.wrapper.known import GivenArgument
 from xlapipe.inductor.wrapper.output_code import WrapperCode, literal_sizes
-from xlapipe.inductor.wrapper.sizes_and_dtypes import gather
+from xlapipe.inductor.wrapper.sizes_and_dtypes import Gathered
 
 _TANGENT = re.compile(r"tangents_\d+")
 
@@ -92,7 +92,7 @@ def argument_layouts(code: WrapperCode) -> Mapping[str, Layout]:
     layouts = {
         name: example for name, example in code.examples.items() if isinstance(example, Layout)
     }
-    for name, asserted in gather(code, {}).asserted.items():
+    for name, asserted in Gathered(code, {}).asserted.items():
         shape, strides = map(literal_sizes, asserted.args[1:3])
         if name not in layouts and shape is not None and strides is not None:
             layouts[name] = Layout(None, shape, strides)

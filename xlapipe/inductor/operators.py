@@ -126,9 +126,7 @@ def allocates_no_tensor(function: str) -> bool:
 
 def returns_operand(operator: str) -> bool:
     """Whether its result is its first operand, or a view of it."""
-    name = base_name(operator)
-    in_place = name.endswith("_") and not name.startswith("_")
-    return in_place or name in _ALIASING
+    return writes_operand(operator) or base_name(operator) in _ALIASING
 
 
 def writes_operand(operator: str) -> bool:

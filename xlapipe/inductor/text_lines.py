@@ -1,5 +1,7 @@
 """A part of a file: its lines, and the number that each has in the file."""
 
+import ast
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -9,8 +11,8 @@ from xlapipe.errors import DumpError
 
 CUT = "fix: the file seems cut short, copy or dump it again"
 UNKNOWN = (
-    "fix: the file is damaged, or a version of torch wrote it whose form xlapipe does not know: "
-    "dump it again, or report the line"
+    "fix: the file is damaged or cut short, or a version of torch wrote it whose form xlapipe does "
+    "not know: dump it again, or report the line"
 )
 
 
@@ -56,6 +58,21 @@ class TextLines:
 
     def _difference(self, index: int, expected: str, found: str) -> str:
         return f"{self.where}:{self.number(index)}: expected {expected}, found {found}"
+
+    def python(self) -> ast.Module:
+        """The syntax tree of the lines, which are never run.
+
+        Raises:
+          DumpError: the lines are not Python; it names the line.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes in strings
+                return ast.parse("\n".join(self.lines))
+        except SyntaxError as error:
+            self.fail((error.lineno or 1) - 1, "Python", f"{error.msg}")
+        except (ValueError, RecursionError, MemoryError) as error:
+            self.fail(0, "Python", f"{str(error) or type(error).__name__}")
 
     def fail_at(self, index: int, expected: str) -> NoReturn:
         """As `fail`, showing the line."""

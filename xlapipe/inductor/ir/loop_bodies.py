@@ -10,7 +10,6 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import TextLines
 
 _INDIRECT = re.compile(r"\bindirect\d+\b")
@@ -73,13 +72,13 @@ class ValueTable:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self.states: dict[str, int] = {}
+        self.states: dict[Hashable, int] = {}
 
     def number(self, *value: Hashable) -> int:
         """The number of a value."""
         return self._numbers.setdefault(value, len(self._numbers))
 
-    def state(self, buffer: str) -> int:
+    def state(self, buffer: Hashable) -> int:
         """The number of what `buffer` holds."""
         if buffer not in self.states:
             self.states[buffer] = self.number("buffer", buffer)
@@ -94,7 +93,7 @@ def read_body(text: TextLines, table: ValueTable) -> LoopBody:
     """
     # Lines keep their numbers: `if` takes the place of the line `class …`.
     indented = TextLines(text.where, ["if 1:", *text.lines], [text.number(0), *text.numbers])
-    tree = parse_module(indented)
+    tree = indented.python()
     statements = tree.body[0].body if isinstance(tree.body[0], ast.If) else []
     return _BodyReader(statements, table).read()
 

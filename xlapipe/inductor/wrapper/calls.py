@@ -27,7 +27,7 @@ from xlapipe.inductor.wrapper.launches import (
     kernel_kind,
     scalars_of,
 )
-from xlapipe.inductor.wrapper.sizes_and_dtypes import allocated_dtype, name_of
+from xlapipe.inductor.wrapper.sizes_and_dtypes import name_of, stated_dtype
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 from xlapipe.plans.hlo import SourceLine
 
@@ -91,7 +91,7 @@ class Calls(Evaluator):
     def allocate(self, node: ast.Call, operator: str, names: Sequence[str]) -> Value:
         """`empty_strided_cuda(sizes, strides, dtype)` and the like."""
         layout = self.layout_in(
-            node, 0, allocated_dtype(node), ALLOCATORS[operator] or _device(node)
+            node, 0, stated_dtype(node, 2), ALLOCATORS[operator] or _device(node)
         )
         if layout.dtype is not None and layout.dtype not in ITEM_BYTES:
             self.fail(node, "a dtype of torch", shown(layout.dtype))
@@ -107,7 +107,7 @@ class Calls(Evaluator):
         pool, offset, *_ = (*map(self.evaluate, node.args[:2]), None, None)
         if not isinstance(pool, Tensor):
             self.refuse(node, "a part of a pool")
-        layout = self.layout_in(node, 3, allocated_dtype(node), "cuda")
+        layout = self.layout_in(node, 3, stated_dtype(node, 2), "cuda")
         place = offset if isinstance(offset, int) else None
         tensor = self.checked_view(Tensor(pool.storage, layout, place), node)
         self.hold(tensor)

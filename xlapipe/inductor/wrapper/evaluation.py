@@ -16,7 +16,7 @@ from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.operators import VIEWS
 from xlapipe.inductor.wrapper.known import Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode
-from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, gather
+from xlapipe.inductor.wrapper.sizes_and_dtypes import Gathered, dotted
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
 _LONGEST_LIST = 10_000
@@ -63,7 +63,7 @@ class Evaluator:
     def __init__(self, code: WrapperCode, known: Known) -> None:
         self.code = code
         self.known = known
-        self.gathered = gather(code, known.layouts)
+        self.gathered = Gathered(code, known.layouts)
         self.replay = Replay(on_host=code.on_host)
         self.frames: list[dict[str, Value]] = [{}]
         self.constants: dict[str, Tensor] = {}

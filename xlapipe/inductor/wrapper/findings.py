@@ -1,11 +1,13 @@
 """Findings in wrapper code: work and memory that a call does not need."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.findings import SECTOR_BYTES
+from xlapipe.inductor.ir.loop_bodies import ValueTable
 from xlapipe.inductor.wrapper.launches import Launch
+from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
 
 def wrapper_findings(replay: Replay) -> tuple[InductorFinding, ...]:
@@ -17,20 +19,16 @@ class _Finder:
     def __init__(self, replay: Replay) -> None:
         self._launches = replay.launches
         self._storages = replay.storages
+        self._table = ValueTable()
         self._written: set[int] = set()
-        # What a storage holds: equal numbers are equal values.
-        self._states: dict[int, int] = {}
-        self._numbers: dict[tuple[object, ...], int] = {}
-        self._reduced: dict[tuple[object, ...], Launch] = {}
+        self._reduced: dict[Hashable, Launch] = {}
 
     def find(self) -> Iterator[InductorFinding]:
         read: set[int] = set()
         for launch in self._launches:
             yield from self._uninitialised(launch)
             if launch.definition is not None:
-                yield from self._duplicates(launch)
-                yield from self._strided(launch)
-                yield from self._float64(launch)
+                yield from self._inside(launch, launch.definition)
             yield from self._recomputed(launch)
             read.update(operand.tensor.storage for operand in launch.read)
             self._advance(launch)
@@ -43,54 +41,34 @@ class _Finder:
         for place, operand in enumerate((*launch.written, *launch.outputs)):
             self._written.add(operand.tensor.storage)
             which = first.get(operand.parameter or "", operand.parameter) or place
-            self._states[operand.tensor.storage] = self._number(*key, "writes", which)
+            self._table.states[operand.tensor.storage] = self._table.number(key, "writes", which)
 
-    def _key(self, launch: Launch) -> tuple[object, ...]:
-        read = tuple(
-            (
-                self._state(operand.tensor.storage),
-                operand.tensor.layout,
-                operand.tensor.offset_bytes,
-            )
-            for operand in launch.read
+    def _key(self, launch: Launch) -> Hashable:
+        read = (
+            (self._table.state(tensor.storage), tensor.layout, tensor.offset_bytes)
+            for tensor in (operand.tensor for operand in launch.read)
         )
-        return (launch.kernel.name, read, launch.scalars)
+        return (launch.kernel.name, tuple(read), launch.scalars)
 
-    def _number(self, *value: object) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def _state(self, storage: int) -> int:
-        if storage not in self._states:
-            self._states[storage] = self._number("storage", storage)
-        return self._states[storage]
-
-    def _duplicates(self, launch: Launch) -> Iterator[InductorFinding]:
-        assert launch.definition is not None
-        by_parameter = {operand.parameter: operand for operand in launch.operands}
-        for pointer, first in launch.definition.duplicate_stores:
-            one, other = by_parameter.get(pointer), by_parameter.get(first)
-            if one is not None and other is not None:
+    def _inside(self, launch: Launch, definition: TritonKernel) -> Iterator[InductorFinding]:
+        """What the source of a kernel shows."""
+        operands = {operand.parameter: operand for operand in launch.operands}
+        for pointer, first in definition.duplicate_stores:
+            if pointer in operands and first in operands:
+                one, other = operands[pointer], operands[first]
                 detail = f"{one.name} gets the same values as {other.name}"
                 yield self._finding(FindingKind.DUPLICATE_STORE, launch, one.size_bytes, detail)
-
-    def _strided(self, launch: Launch) -> Iterator[InductorFinding]:
-        assert launch.definition is not None
-        by_parameter = {operand.parameter: operand for operand in launch.operands}
-        for load in launch.definition.strided_loads:
-            operand = by_parameter.get(load.pointer)
+        for load in definition.strided_loads:
+            operand = operands.get(load.pointer)
             layout = operand.tensor.layout if operand is not None else None
             item = layout.item_bytes if layout is not None else None
             if operand is None or item is None or load.stride * item < SECTOR_BYTES:
                 continue
-            detail = (
-                f"reads {operand.name} at {load.index}: neighbours are {load.stride} elements apart"
-            )
+            where = f"reads {operand.name} at {load.index}"
+            detail = f"{where}: neighbours are {load.stride} elements apart"
             yield self._finding(FindingKind.STRIDED_READ, launch, operand.size_bytes, detail)
-
-    def _float64(self, launch: Launch) -> Iterator[InductorFinding]:
-        assert launch.definition is not None
-        elements = launch.definition.float64_elements
-        if elements is not None and elements > 1:
+        elements = definition.float64_elements or 0
+        if elements > 1:
             detail = f"computes in float64 for each of {elements} elements"
             yield self._finding(FindingKind.FLOAT64, launch, elements * 8, detail)
 

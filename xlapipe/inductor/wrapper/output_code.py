@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from xlapipe.inductor.layouts import Layout, dtype_name
-from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import CUT, TextLines
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
@@ -94,7 +93,7 @@ def read_wrapper(text: TextLines) -> WrapperCode:
     if is_cpp_wrapper(text):
         fix = "fix: dump with torch._inductor.config.cpp_wrapper = False, or give its IR"
         text.fail(0, "wrapper code in Python", "a module that compiles a C++ wrapper", fix)
-    tree = parse_module(text)
+    tree = text.python()
     defined = tuple(_defined(tree.body))
     functions = {name: function for name, function in defined if function is not None}
     if "call" not in functions:

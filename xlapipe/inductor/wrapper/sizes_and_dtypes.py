@@ -7,7 +7,6 @@ Triton kernels, and from operators whose results have the dtype of an operand.
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 from xlapipe.inductor.layouts import Layout, dtype_name
@@ -29,9 +28,11 @@ _ONE_DTYPE = frozenset(
 )
 
 
-@dataclass(frozen=True)
 class Gathered:
     """What the whole module states about its names.
+
+    Args:
+      layouts: from other files.
 
     Attributes:
       asserted: calls of `assert_size_stride(name, sizes, strides)` by name.
@@ -39,31 +40,7 @@ class Gathered:
       renamed: the name that a name is bound to next, by that name: `buf2 = buf1`.
     """
 
-    asserted: Mapping[str, ast.Call]
-    dtypes: Mapping[str, str]
-    elements: Mapping[str, Mapping[int, str]]
-    renamed: Mapping[str, str]
-
-
-def gather(code: WrapperCode, layouts: Mapping[str, Layout]) -> Gathered:
-    """Reads every function of a module.
-
-    Args:
-      layouts: from other files.
-    """
-    gatherer = _Gatherer(code)
-    for name, layout in (*code.examples.items(), *layouts.items()):
-        if isinstance(layout, Layout) and layout.dtype is not None:
-            gatherer.dtypes.setdefault(name, layout.dtype)
-    for function in code.functions.values():
-        for node in ast.walk(function):
-            gatherer.visit(node)
-    gatherer.spread()
-    return Gathered(gatherer.asserted, gatherer.dtypes, gatherer.elements, gatherer.renamed)
-
-
-class _Gatherer:
-    def __init__(self, code: WrapperCode) -> None:
+    def __init__(self, code: WrapperCode, layouts: Mapping[str, Layout]) -> None:
         self._code = code
         self.asserted: dict[str, ast.Call] = {}
         self.dtypes: dict[str, str] = {}
@@ -72,8 +49,15 @@ class _Gatherer:
         # Pairs of names that have one dtype.
         self._same: list[tuple[str, str]] = []
         self._calls: dict[str, ast.Call] = {}
+        for name, layout in (*code.examples.items(), *layouts.items()):
+            if isinstance(layout, Layout) and layout.dtype is not None:
+                self.dtypes.setdefault(name, layout.dtype)
+        for function in code.functions.values():
+            for node in ast.walk(function):
+                self._visit(node)
+        self._spread()
 
-    def visit(self, node: ast.AST) -> None:
+    def _visit(self, node: ast.AST) -> None:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._assigned(name, value)
@@ -87,7 +71,7 @@ class _Gatherer:
             case ast.Call():
                 self._called(node)
 
-    def spread(self) -> None:
+    def _spread(self) -> None:
         """Gives each name the dtype of those that it shares one with."""
         for name, places in self.elements.items():
             call = self._calls.get(name)
@@ -111,15 +95,10 @@ class _Gatherer:
                 self.elements.setdefault(call, {})[place] = name
             case ast.Call(func=function, args=arguments):
                 operator = dotted(function)
-                if operator in ALLOCATORS:
-                    dtype = allocated_dtype(value)
-                    if dtype is not None:
-                        self.dtypes.setdefault(name, dtype)
-                    return
+                dtype = stated_dtype(value, 2 if operator in ALLOCATORS else None)
+                if dtype is not None:
+                    self.dtypes.setdefault(name, dtype)
                 self._calls[name] = value
-                stated = _stated_dtype(value)
-                if stated is not None:
-                    self.dtypes.setdefault(name, stated)
                 first = name_of(arguments[0]) if arguments else None
                 one_dtype = is_extern(operator) and base_name(operator) in _ONE_DTYPE
                 if first is not None and (operator in VIEWS or one_dtype):
@@ -139,11 +118,8 @@ class _Gatherer:
         operator = dotted(call.func)
         if not is_extern(operator) or base_name(operator) not in _ONE_DTYPE:
             return
-        out = next((word.value for word in call.keywords if word.arg == "out"), None)
-        operands = [name for argument in call.args if (name := name_of(argument)) is not None]
-        if out is not None and (name := name_of(out)) is not None:
-            operands.append(name)
-        self._same.extend(pairwise(operands))
+        out = (word.value for word in call.keywords if word.arg == "out")
+        self._same.extend(pairwise(filter(None, map(name_of, (*call.args, *out)))))
 
     def _result(self, call: ast.Call | None, place: int, element: str) -> None:
         if call is None:
@@ -157,22 +133,12 @@ class _Gatherer:
                 self._same.append((element, operand))
 
 
-def _stated_dtype(call: ast.Call) -> str | None:
-    """The dtype in `dtype=torch.float32` or `out_dtype=torch.bfloat16`."""
-    for word in call.keywords:
-        if word.arg in ("dtype", "out_dtype"):
-            name = dotted(word.value)
-            return dtype_name(name) if name.startswith("torch.") else None
-    return None
-
-
-def allocated_dtype(call: ast.Call) -> str | None:
-    """The dtype that an allocation names."""
-    named = next((word.value for word in call.keywords if word.arg == "dtype"), None)
-    node = named if named is not None else (call.args[2] if len(call.args) > 2 else None)
-    if node is None:
-        return None
-    name = dotted(node)
+def stated_dtype(call: ast.Call, place: int | None = None) -> str | None:
+    """The dtype that a call names: `out_dtype=torch.bfloat16`, or an argument at `place`."""
+    nodes = [word.value for word in call.keywords if word.arg in ("dtype", "out_dtype")]
+    if place is not None:
+        nodes += call.args[place : place + 1]
+    name = dotted(nodes[0]) if nodes else ""
     return dtype_name(name) if name.startswith("torch.") else None
 
 
