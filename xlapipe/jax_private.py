@@ -27,7 +27,7 @@ from jax._src.checkify import ErrorEffect
 from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import batching, pxla
 from jax._src.lax import linalg
-from jax._src.lib import xla_client
+from jax._src.lib import _profiler, xla_client
 from jax._src.lib.mlir.dialects import hlo
 from jax._src.state.types import ReadEffect, RefEffect
 from jax.interpreters import mlir
@@ -212,6 +212,16 @@ def hlo_module_of_text(text: str) -> bytes:
     from jaxlib import _hlo  # type: ignore[attr-defined]
 
     return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+
+
+def host_profile() -> Any:
+    """A running profile of the host, whose `stop` gives its bytes. Loud.
+
+    Silent in a jax whose plugins do not record their work: no times of passes and kernels.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    return _profiler.ProfilerSession(options)
 
 
 def portable_artifact(module: Any) -> bytes:

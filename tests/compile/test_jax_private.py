@@ -333,3 +333,11 @@ def test_processes_of_a_group_have_a_client() -> None:
     state = jax_private.distributed_state
     assert {"client", "service", "preemption_sync_manager"} <= set(vars(state)) | set(dir(state))
     assert state.client is None
+
+
+def test_a_profile_of_the_host_has_what_is_compiled() -> None:
+    session = jax_private.host_profile()
+    jax.jit(lambda x: x + 1.0).lower(1.0).compile()
+    planes = jax.profiler.ProfileData.from_serialized_xspace(session.stop()).planes
+    names = [event.name for plane in planes for line in plane.lines for event in line.events]
+    assert any("backend_compile" in name for name in names)

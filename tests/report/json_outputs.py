@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -43,6 +44,14 @@ from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.compile_times import (
+    COMPILE_TIMES,
+    CompileTimes,
+    Copies,
+    KernelSeconds,
+    PassSeconds,
+    StageSeconds,
+)
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
@@ -95,6 +104,10 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         "diff",
         printed("diff", DUMPS[2], GOLDENS / f"fsdp-mlp/h200-1x2-triton-jax{GOLDEN_JAXLIB}"),
     )
+    timed = _with_compile_times(folder / "timed", DUMPS[2])
+    yield "show", printed("show", timed)
+    yield "diff", printed("diff", timed, timed)
+    yield "report", printed("report", timed, "--out", folder / "report.html")
     yield "diff", _diff(folder / "tpu")
     twin = GOLDENS / f"torch-mlp/h200-triton-jax{GOLDEN_JAXLIB}"
     yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
@@ -125,6 +138,22 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         yield "show-inductor", printed("show", inductor)
         yield "check-inductor", printed("check", inductor)
         yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
+
+
+def _with_compile_times(folder: Path, dump: Path) -> Path:
+    """A copy of a dump with what its compile took."""
+    shutil.copytree(dump, folder)
+    kernel = next(thunk.kernel for thunk in open_dump(dump).plan.thunks or () if thunk.kernel)
+    times = CompileTimes(
+        machine="a CPU, 2 cores",
+        stages={name: StageSeconds(1.0, 0.9) for name in ("trace", "lower", "compile")},
+        code_seconds=0.5,
+        passes=(PassSeconds("fusion", 0.1),),
+        kernels=(KernelSeconds(kernel, 0.1, 0.2), KernelSeconds("", 0.1, 0.1)),
+        copies=Copies(SourceLine("step.py", 9), 8, 80, 100),
+    )
+    (folder / COMPILE_TIMES).write_bytes(times.to_bytes())
+    return folder
 
 
 _OPERATION = OperationName(label="dot_general", scope="jit(step)", source=SourceLine("step.py", 9))

@@ -12,6 +12,7 @@ from xlapipe.cli.options import (
     add_scheduler_option,
     add_target_options,
     compile_settings,
+    multiple,
 )
 from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
@@ -40,6 +41,15 @@ def add(commands: Commands) -> None:
         help="worse means that an expectation of the workload fails, one whose text contains TEXT "
         "if given; default: more temporary memory",
     )
+    bisect.add_argument(
+        "--compile-time",
+        nargs="?",
+        type=multiple,
+        const=1.5,
+        metavar="RATIO",
+        help="worse means that the compile takes more than RATIO times the CPU time of the first; "
+        "default: 1.5",
+    )
     add_target_options(bisect)
     add_scheduler_option(bisect)
     bisect.add_argument("--out", type=Path, metavar="DIR", help="keep the dumps there")
@@ -52,6 +62,8 @@ def _bisect(options: argparse.Namespace) -> int:
     from xlapipe.devices.environment.scratch import scratch_folder
     from xlapipe.diff.comparing.bisect import bisect
 
+    if options.expect is not None and options.compile_time is not None:
+        raise XlapipeError("bisect: --expect and --compile-time state two faults; fix: give one")
     with Steps().shown() as steps, ExitStack() as stack:
         candidates = _candidates(options, steps.show)
         out = options.out or stack.enter_context(scratch_folder("bisect-"))
@@ -60,6 +72,7 @@ def _bisect(options: argparse.Namespace) -> int:
             candidates,
             out,
             expect=options.expect,
+            compile_time=options.compile_time,
             scheduler=options.scheduler,
             on_done=lambda step: steps.show(_step_line(step)),
         )
@@ -103,6 +116,8 @@ def _step_line(step: "Step") -> str:
     state = "worse" if step.bad else "as good as the first"
     if step.less_bytes > 0 and not step.bad:
         state = f"{step.less_bytes:,} B of temp less than the first"
+    if step.compile_ratio is not None:
+        state = f"compile {step.compile_ratio:.2f} times the CPU time of the first, {state}"
     failed = f"; fails: {'; '.join(step.failed)}" if step.failed else ""
     return (
         f"{step.label}: temp {step.temp_bytes:,} B, total {step.total_bytes:,} B, {state}{failed}"
@@ -117,7 +132,7 @@ def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
     return {
         "workload": workload,
         "compiled": [
-            named(step, "label", "temp_bytes", "total_bytes", "failed", "bad")
+            named(step, "label", "temp_bytes", "total_bytes", "failed", "bad", "compile_ratio")
             for step in result.steps
         ],
         **named(result, "good", "bad"),

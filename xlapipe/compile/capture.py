@@ -39,6 +39,7 @@ from xlapipe.dump.requested_lines import with_requested_lines
 from xlapipe.dump.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
+from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes
 from xlapipe.plans.gemms import requested_dots
 from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.opcodes import DOTS
@@ -95,14 +96,39 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     if compiled.tuning_logs is not None and compiled.autotune_results is not None:
         times = tuning_times(compiled.tuning_logs, compiled.autotune_results)
         files[TUNING_TIMES] = tuning_times_to_bytes(times)
+    took = _compile_times(record, plan, relative)
+    if took is not None:
+        files[COMPILE_TIMES] = took.to_bytes()
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, record, lock, dots, plan, relative)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
     config = files.get(TARGET_CONFIG)
-    dump = Dump(Path(where), manifest, plan, config.decode() if config is not None else None)
+    config_text = config.decode() if config is not None else None
+    dump = Dump(Path(where), manifest, plan, config_text, took)
     return dump, files
+
+
+def _compile_times(record: CompileRecord, plan: Plan, relative: "_Relative") -> CompileTimes | None:
+    """What the compile took, with names of kernels if XLA compiled the number that the plan has.
+
+    A module of constants may follow them.
+    """
+    times = record.times
+    if times is None:
+        return None
+    copies = times.copies
+    if copies is not None and copies.source is not None:
+        source = replace(copies.source, file=relative.path(copies.source.file))
+        copies = replace(copies, source=source)
+    launched = (thunk.kernel for thunk in plan.thunks or ())
+    names = list(dict.fromkeys(name for name in launched if name))
+    kernels = times.kernels
+    if names and len(kernels) - len(names) in (0, 1):
+        pairs = zip(kernels, names, strict=False)
+        kernels = tuple(replace(kernel, kernel=name) for kernel, name in pairs)
+    return replace(times, copies=copies, kernels=kernels)
 
 
 def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:

@@ -27,6 +27,7 @@ from xlapipe.compile.compile_program import (
     LockRefusedError,
     compile_program,
 )
+from xlapipe.compile.compile_timeline import Timeline, machine
 from xlapipe.compile.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
 from xlapipe.compile.messages import (
     KERNEL_STAGE,
@@ -48,6 +49,7 @@ from xlapipe.devices.targets.device_topology import (
 )
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
+from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
 # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
@@ -194,10 +196,24 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         call=program.call,
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
+        times=_times(program, compiled.timeline),
     )
     if cache is not None:
         cache.keep(key, request, record)
     return record
+
+
+def _times(program: LoweredProgram, timeline: Timeline | None) -> CompileTimes | None:
+    if timeline is None:
+        return None
+    return CompileTimes(
+        machine=machine(),
+        stages={**program.seconds, "compile": timeline.stage},
+        code_seconds=timeline.code_seconds,
+        passes=timeline.passes,
+        kernels=timeline.kernels,
+        copies=program.copies,
+    )
 
 
 def _compile_program(

@@ -130,7 +130,7 @@ def compile_key(
       environment: environment of the process that compiles.
     """
     content: dict[str, Any] = {
-        "program": replace(program, expectations=()).to_json(),
+        "program": program.compiled,
         "request": {
             **{name: value for name, value in asdict(request).items() if name not in _NOT_IN_KEY},
             # What the workload was made of is in the program.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from xlapipe.compile.compile_timeline import Timeline, timed_compile
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.messages import CompileRequest
 from xlapipe.compile.module_text import fingerprint_text
@@ -39,6 +40,7 @@ class CompiledProgram:
       renumbered: whether XLA got the module in the order that it has on the device.
       predicted_lock: number of tuned instructions by the basis of their result; None if no result
         was predicted.
+      timeline: what this call of XLA took; None if it was not timed.
       refused: XLA's message if it made a plan, and then refused it because the device has too
         little memory; there is no executable then.
     """
@@ -48,6 +50,7 @@ class CompiledProgram:
     renumbered: bool = False
     predicted_lock: Mapping[str, int] | None = None
     refused: str | None = None
+    timeline: Timeline | None = None
 
 
 class LockRefusedError(Exception):
@@ -163,13 +166,15 @@ def _compiled(
       RuntimeError: XLA made no plan.
     """
     renumbered = module is not None
-    try:
-        executable = _executable(request, program, devices, options, module=module)
-    except RuntimeError as error:
-        if not _is_planned(request, error):
-            raise
-        return CompiledProgram(None, renumbered=renumbered, refused=str(error))
-    return CompiledProgram(executable, renumbered=renumbered)
+    refused = executable = None
+    with timed_compile(profiled=request.target_config is not None) as timeline:
+        try:
+            executable = _executable(request, program, devices, options, module=module)
+        except RuntimeError as error:
+            if not _is_planned(request, error):
+                raise
+            refused = str(error)
+    return CompiledProgram(executable, renumbered=renumbered, refused=refused, timeline=timeline)
 
 
 def _is_planned(request: CompileRequest, error: RuntimeError) -> bool:

@@ -131,7 +131,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     """SHA-256 of all that the dump of `program` depends on, except expectations."""
     target = job.target
     content: dict[str, Any] = {
-        "program": replace(program, expectations=()).to_json(),
+        "program": program.compiled,
         "target": None if target is None else [target.name, target.description, target.config_text],
         "topology": str(job.topology),
         "policy": job.policy.value,

@@ -9,6 +9,7 @@ from typing import Any
 
 from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.files.typed_data import typed
+from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.registry import WorkloadReference
 
 LOCK_STAGE = "compile with a predicted lock"
@@ -79,6 +80,7 @@ class CompileRecord(CompileFacts):
     Attributes:
       target_config: target config of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
+      times: what the step's trace, its lowering and XLA took; kernels have no names.
       standard_library: its folder, for relative source paths.
       compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was
         compiled now.
@@ -87,6 +89,7 @@ class CompileRecord(CompileFacts):
     target_config: str
     seconds: Mapping[str, float]
     standard_library: str
+    times: CompileTimes | None = None
     compiled_at: str | None = None
 
     @classmethod

@@ -23,6 +23,7 @@ from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.writing import recover_folder, write_files, write_folder
 from xlapipe.plans import Plan
+from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes, read_compile_times
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 
@@ -56,12 +57,14 @@ class Dump:
 
     Attributes:
       target_config: configuration of the device that it was compiled for; None if it has none.
+      compile_times: what the compile took; None if it was not recorded.
     """
 
     path: Path
     manifest: Manifest
     plan: Plan
     target_config: str | None = None
+    compile_times: CompileTimes | None = None
 
     @cached_property
     def program(self) -> Program:
@@ -78,6 +81,7 @@ class Dump:
             mesh=self.manifest.mesh,
             options=self.manifest.options,
             call=self.manifest.call,
+            compile_times=self.compile_times,
         )
 
     @property
@@ -119,7 +123,7 @@ def open_dump(path: Path) -> Dump:
     config = None
     if TARGET_CONFIG in manifest.files:
         config = read_checked_file(path, manifest, TARGET_CONFIG).decode(errors="replace")
-    return Dump(path, manifest, plan, config)
+    return Dump(path, manifest, plan, config, read_compile_times(path))
 
 
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
@@ -314,11 +318,11 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
     Bytes of compressed files are not compared: they differ between builds of zlib.
     """
-    if not folder.is_dir() or file_names(folder) != set(contents):
+    if not folder.is_dir() or file_names(folder) != contents.keys() - {COMPILE_TIMES}:
         return False
     try:
         return all(
-            name == SOURCE_LINES or read_file(folder, name) == content
+            name in (SOURCE_LINES, COMPILE_TIMES) or read_file(folder, name) == content
             for name, content in contents.items()
         )
     except DumpError:
@@ -326,7 +330,7 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
 
 def file_names(folder: Path) -> set[str]:
-    """Names of the files in a dump's folder before they were packed."""
+    """Names of the files in a dump's folder before they were packed, without what it took."""
     from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
 
-    return {plain_name(item.name) for item in folder.iterdir()}
+    return {plain_name(item.name) for item in folder.iterdir()} - {COMPILE_TIMES}

@@ -12,6 +12,7 @@ from xlapipe.dump.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
+from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.program import RequestedDot
 from xlapipe.plans.wording import counted, listed
 from xlapipe.time.predicted_locks.predict import shares_text
@@ -19,6 +20,8 @@ from xlapipe.time.predicted_locks.predict import shares_text
 PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+# Files with measurements, which differ from one compile of a plan to the next.
+NOT_COMPARED = frozenset({TUNING_TIMES, COMPILE_TIMES})
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
     {"asked_early", "call", "dropped_updates", "extra_options", "kernel_codes", "left_out"}
@@ -231,11 +234,11 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
     """The manifest with the names of `files` and their SHA-256 digests.
 
-    The tuner's measurements are not part of the plan: a compile with the lock has the same plan.
+    What the tuner and the compile measured is not part of the plan.
     """
     digests = {
         name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
         for name in sorted(files)
-        if name != TUNING_TIMES
+        if name not in NOT_COMPARED
     }
     return replace(manifest, files=digests)

@@ -25,6 +25,7 @@ from xlapipe.dump.normal_form.constant_values import split_constants
 from xlapipe.dump.normal_form.plan import NormalForm, compare, read_normal_form
 from xlapipe.dump.readers.source_lines import SourceLines
 from xlapipe.errors import DumpError
+from xlapipe.plans.compile_times import COMPILE_TIMES
 
 _OP_NAME = re.compile(rb'op_name="((?:[^"\\]|\\.)*)"')
 
@@ -43,7 +44,8 @@ def notes_if_same(
         golden = read_manifest(folder, check_files=False)
         if golden.call is None:  # from before it was recorded
             manifest = replace(manifest, call=None)
-        if _stated(golden) != _stated(manifest) or file_names(folder) != {*files, MANIFEST}:
+        names = {*files, MANIFEST} - {COMPILE_TIMES}
+        if _stated(golden) != _stated(manifest) or file_names(folder) != names:
             return None
         kept = {
             name: read_checked_file(folder, golden, name) if digest else b""

@@ -11,6 +11,7 @@ from xlapipe.expect.collectives import (
     CollectiveEach,
     CollectivesOverlap,
 )
+from xlapipe.expect.compile_time import CompileTimeAtMost
 from xlapipe.expect.convolutions import ConvolutionCount
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.deterministic import Deterministic
@@ -64,6 +65,7 @@ __all__ = [
     "CollectiveEach",
     "CollectivesAskedFor",
     "CollectivesOverlap",
+    "CompileTimeAtMost",
     "CompiledAtMost",
     "CompiledOnce",
     "ConvolutionCount",

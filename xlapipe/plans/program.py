@@ -13,6 +13,7 @@ from typing import Any
 
 from xlapipe.files.typed_data import Natural
 from xlapipe.plans.call_facts import CallFacts
+from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.plan import Plan
 
@@ -181,6 +182,7 @@ class Program:
       mesh: axis names to sizes; None for one device.
       options: XLA's options; empty if they are unknown.
       call: what jax's caches depend on; None for a dump that does not record it.
+      compile_times: what the compile took; None if it is not known.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
         earlier one; None if nothing was measured.
     """
@@ -198,6 +200,7 @@ class Program:
     mesh: Mapping[str, int] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     call: CallFacts | None = None
+    compile_times: CompileTimes | None = None
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None
 

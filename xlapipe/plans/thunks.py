@@ -16,3 +16,8 @@ class Thunk:
     kind: str
     depth: int
     detail: str = ""
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel that it launches; empty for another kind."""
+        return self.detail.partition(" ")[0] if self.kind in ("kKernel", "kCustomKernel") else ""

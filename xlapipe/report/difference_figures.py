@@ -31,5 +31,13 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
             }
             for change in difference.time
         ],
+        "compile_time": {
+            "text": difference.compile_time_text,
+            "ratio": difference.compile_time_ratio,
+            "cpu_seconds": [times.cpu_seconds for times in difference.compile_times],
+            "seconds": [times.wall_seconds for times in difference.compile_times],
+        }
+        if difference.compile_times is not None
+        else None,
         "sentences": asdict(difference.sentences()),
     }

@@ -14,6 +14,7 @@ from xlapipe.plans import (
     SourceLine,
     Totals,
 )
+from xlapipe.plans.compile_times import Copies, PassSeconds, largest_cause, source_of_kernel
 from xlapipe.plans.copies import find_moves
 from xlapipe.plans.donation import donations
 from xlapipe.plans.gemms import GemmBackend
@@ -80,6 +81,36 @@ class CallbackRow(CallRow):
     op_name: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledKernelRow:
+    """What the machine code of a kernel took; its name and line are None if they are unknown."""
+
+    kernel: str | None
+    llvm_seconds: float
+    ptxas_seconds: float
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompileTimeRow:
+    """What the compile took.
+
+    Attributes:
+      seconds, cpu_seconds: wall and CPU time of all stages.
+      stages: wall time by stage.
+      kernels: those whose code took longest first, over all threads.
+    """
+
+    machine: str
+    seconds: float
+    cpu_seconds: float
+    stages: Mapping[str, float]
+    passes: tuple[PassSeconds, ...]
+    kernels: tuple[CompiledKernelRow, ...]
+    copies: Copies | None
+    largest_cause: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanFigures:
     """The JSON of `xlapipe show` for files that XLA wrote; what they do not hold is None.
@@ -115,6 +146,7 @@ class PlanFigures:
     tuned: bool | None = None
     refused: str | None = None
     recompiles: tuple[Recompile, ...] | None = None
+    compile_time: CompileTimeRow | None = None
     donations: tuple[DonationRow, ...] | None = None
     requested_collectives: tuple[RequestedCollective, ...] | None = None
     padding: Sequence[Padding] = ()
@@ -194,6 +226,7 @@ def dump_figures(dump: Dump) -> DumpFigures:
             "tuned": manifest.tuned_or_none,
             "refused": manifest.refused,
             "recompiles": recompiles(dump.program),
+            "compile_time": _compile_time(dump),
             "xla_patches": manifest.xla_patches,
             "donations": tuple(map(donation_row, donations(dump.program))),
             "collectives": compiled,
@@ -207,6 +240,31 @@ def dump_figures(dump: Dump) -> DumpFigures:
         options=manifest.options,
         arguments=manifest.arguments,
         outputs=manifest.outputs,
+    )
+
+
+def _compile_time(dump: Dump) -> CompileTimeRow | None:
+    times = dump.compile_times
+    if times is None:
+        return None
+    rows = [
+        CompiledKernelRow(
+            kernel.kernel or None,
+            kernel.llvm,
+            kernel.ptxas,
+            source_of_kernel(dump.plan, kernel.kernel) if kernel.kernel else None,
+        )
+        for kernel in sorted(times.kernels, key=lambda kernel: -kernel.seconds)
+    ]
+    return CompileTimeRow(
+        times.machine,
+        times.wall_seconds,
+        times.cpu_seconds,
+        times.stage_seconds,
+        times.passes,
+        tuple(rows),
+        times.copies,
+        largest_cause(times, dump.plan) or None,
     )
 
 

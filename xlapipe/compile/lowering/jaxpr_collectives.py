@@ -50,7 +50,7 @@ def _of(
         # majority, are not read: that takes long.
         if kind is None and (not called or equation.primitive.name == "pallas_call"):
             continue
-        source = _source(equation) or caller
+        source = source_of(equation) or caller
         inner = f"{scope}/{equation.source_info.name_stack}".strip("/")
         if kind is not None:
             yield RequestedCollective(
@@ -94,7 +94,7 @@ def _shape(aval: Any) -> str:
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
-def _source(equation: Any) -> SourceLine | None:
+def source_of(equation: Any) -> SourceLine | None:
     """The innermost line of the program's own code, as `read.stack_frames` finds it in HLO."""
     frames = list(user_frames(equation.source_info.traceback))
     own = next((frame for frame in frames if is_own_code(frame.file_name)), None)

@@ -65,6 +65,7 @@ from xlapipe.compile.lowering.stated_costs import stated_costs
 from xlapipe.compile.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
 from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
+from xlapipe.compile.lowering.traced_copies import traced_copies
 from xlapipe.compile.lowering.wrapped_steps import (
     EQUINOX_MARKER,
     JaxJit,
@@ -295,6 +296,8 @@ def _lowered_program(
         named_values=named_values(lowering.traced.jaxpr),
         stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
+        seconds=lowering.seconds,
+        copies=traced_copies(lowering.traced.jaxpr),
         # Only times need them.
         kernel_codes=kernel_codes(lowering.traced.jaxpr) if platform.has_speeds else (),
         device_count=len(devices),

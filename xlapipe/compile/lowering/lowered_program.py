@@ -5,11 +5,12 @@ StableHLO travels as MLIR bytecode, with the names of scopes and the source line
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.call_facts import CallFacts
+from xlapipe.plans.compile_times import Copies, StageSeconds
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 
@@ -33,6 +34,8 @@ class LoweredProgram:
         `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       call: what jax's caches depend on in a call.
+      seconds: of tracing and of lowering, by `trace` and `lower`; not part of what is compiled.
+      copies: operations that were traced repeatedly.
       expectations: as `expectation_to_json` writes them; None for one of a user's class.
     """
 
@@ -54,6 +57,13 @@ class LoweredProgram:
     asked_early: tuple[str, ...] = ()
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
     call: CallFacts | None = None
+    seconds: Mapping[str, StageSeconds] = field(default_factory=dict)
+    copies: Copies | None = None
+
+    @property
+    def compiled(self) -> dict[str, Any]:
+        """As `to_json`, what the result of a compile depends on."""
+        return replace(self, expectations=(), seconds={}).to_json()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; the module as base64."""

@@ -11,6 +11,7 @@ in `_WRAPPERS`.
 import functools
 import inspect
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,15 +27,21 @@ from xlapipe.compile.lowering.names import fn_text, positional_names
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import lower_traced, replaced
+from xlapipe.plans.compile_times import StageSeconds
 from xlapipe.workload import Workload
 
 
 @dataclass(frozen=True)
 class RecordedLowering:
-    """One call of `lower` that reached jax."""
+    """One call of `lower` that reached jax.
+
+    Attributes:
+      seconds: of tracing and of lowering, by `trace` and `lower`.
+    """
 
     traced: Any
     lowered: Any
+    seconds: Mapping[str, StageSeconds]
 
     @property
     def output_paths(self) -> list[tuple[Any, ...]]:
@@ -47,6 +54,7 @@ class RecordedLowering:
 def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
     """Lowers for `platform_name` whatever a wrapper lowers, and records the outermost calls."""
     recorded: list[RecordedLowering] = []
+    start = _now()
     original = getattr(*lower_traced)
     depth = 0
 
@@ -55,17 +63,27 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
         if depth == 0 and not platform_named(platform_name).runs_gpu_kernels:
             refuse_gpu_kernels(self.jaxpr)
         depth += 1
+        traced = _now()
         try:
             platforms = (platform_name,) if depth == 1 else lowering_platforms
             lowered = original(self, lowering_platforms=platforms, **options)
         finally:
             depth -= 1
         if depth == 0:
-            recorded.append(RecordedLowering(self, lowered))
+            seconds = {"trace": _between(start, traced), "lower": _between(traced, _now())}
+            recorded.append(RecordedLowering(self, lowered, seconds))
         return lowered
 
     with replaced(lower_traced, lower):
         yield recorded
+
+
+def _now() -> StageSeconds:
+    return StageSeconds(time.perf_counter(), time.process_time())
+
+
+def _between(start: StageSeconds, end: StageSeconds) -> StageSeconds:
+    return StageSeconds(end.wall - start.wall, end.cpu - start.cpu)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class Step:
       failed: the expectations that fail.
       bad: whether the plan is worse than the first one's.
       less_bytes: bytes of temporary memory below the first one's; negative if above.
+      compile_ratio: CPU time of the compile relative to the first one's; None if it is unknown.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Step:
     failed: tuple[str, ...]
     bad: bool
     less_bytes: int = 0
+    compile_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def bisect(
     out: Path,
     *,
     expect: str | None,
+    compile_time: float | None = None,
     scheduler: str | None = None,
     on_done: Callable[[Step], None] = lambda step: None,
 ) -> Bisection:
@@ -75,11 +78,13 @@ def bisect(
       expect: a candidate is bad if an expectation fails whose text contains this, and that holds
         for the first one; an empty text means any expectation. None: a candidate is bad if its
         temporary memory is larger than the first one's.
+      compile_time: instead, a candidate is bad if its compile takes more than this times the CPU
+        time of the first one's; each is compiled anew.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
 
     Raises:
       XlapipeError: fewer than two candidates; an expectation fails for the first one already, or
-        none has the text; or a compile failed.
+        none has the text; a compile failed, or did not tell its time.
     """
     labels = list(candidates)
     if len(labels) < 2:
@@ -88,9 +93,12 @@ def bisect(
 
     def compiled(label: str) -> Step:
         if label not in steps:
-            dump = _dump(candidates[label](), out / _folder(label), scheduler)
+            job = candidates[label]()
+            if compile_time is not None:
+                job = replace(job, cache_folder=None)
+            dump = _dump(job, out / _folder(label), scheduler)
             base = next(iter(steps.values()), None)
-            steps[label] = _step(label, dump, base, expect)
+            steps[label] = _step(label, dump, base, expect, compile_time)
             on_done(steps[label])
         return steps[label]
 
@@ -131,21 +139,33 @@ def _folder(label: str) -> str:
     return re.sub(r"[^\w.=-]+", "_", label)[:80]
 
 
-def _step(label: str, dump: Dump, base: Step | None, expect: str | None) -> Step:
+def _step(
+    label: str, dump: Dump, base: Step | None, expect: str | None, compile_time: float | None
+) -> Step:
     findings = check_all(dump.expectations, dump.program)
     failed = tuple(finding.expectation for finding in findings if not finding.holds)
     totals = dump.plan.totals
     if base is None and expect is not None:
         _refuse_base(label, [finding.expectation for finding in findings], failed, expect)
+    ratio = _compile_ratio(dump, base.dump if base is not None else dump)
+    if compile_time is not None and ratio is None:
+        raise XlapipeError(f"{label}: expected the time of its compile, found none in its dump")
     if base is None:
         bad = False
+    elif compile_time is not None:
+        bad = (ratio or 0.0) > compile_time
     elif expect is None:
         bad = totals.temp_bytes > base.temp_bytes
     else:
         bad = any(expect in text and text not in base.failed for text in failed)
     less_bytes = base.temp_bytes - totals.temp_bytes if base is not None else 0
     total_bytes = totals.total_allocation_bytes
-    return Step(label, dump, totals.temp_bytes, total_bytes, failed, bad, less_bytes)
+    return Step(label, dump, totals.temp_bytes, total_bytes, failed, bad, less_bytes, ratio)
+
+
+def _compile_ratio(dump: Dump, base: Dump) -> float | None:
+    own, first = dump.compile_times, base.compile_times
+    return own.ratio_to(first) if own is not None and first is not None else None
 
 
 def _refuse_base(label: str, texts: list[str], failed: tuple[str, ...], expect: str) -> None:

@@ -174,7 +174,7 @@ def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
-    for line in _time(overview):
+    for line in (*_time(overview), *_compile_time(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
     yield Text(_next(overview, name), style="bold")
 
@@ -264,6 +264,12 @@ def _time(overview: Overview) -> Iterator[str]:
         yield f"Time: {_predicted_text(prediction)}, {least}{network}"
     elif least:
         yield f"Time: {least}"
+
+
+def _compile_time(overview: Overview) -> Iterator[str]:
+    times = overview.opened.program.compile_times
+    if times is not None:
+        yield f"Compiled in {times.text(overview.plan)}"
 
 
 def _predicted_text(prediction: Prediction) -> str:

@@ -1,0 +1,183 @@
+"""What a compile took: beside the dump, in no golden, and compared by ratio."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.steps import timed_steps
+from xlapipe.cli import main
+from xlapipe.compile.compile_timeline import timed_compile
+from xlapipe.compile.lowering.lower import lower
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.pipeline import make_dump
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.diff import compare_opened
+from xlapipe.diff.comparing import bisect as bisecting
+from xlapipe.dump.dump import Dump, open_dump
+from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.opened import Opened
+from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.expect import CompileTimeAtMost
+from xlapipe.plans.compile_times import (
+    COMPILE_TIMES,
+    CompileTimes,
+    Copies,
+    KernelSeconds,
+    StageSeconds,
+    largest_cause,
+    source_of_kernel,
+)
+from xlapipe.workload import Workload
+
+pytestmark = pytest.mark.jax
+CONFIG = target_named("h200").config_text
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dump]:
+    settings = CompileSettings(target="h200", use_cache=False)
+    (job,) = jobs_of(["tests.steps.timed_steps:large_workload"], settings)
+    yield make_dump(job, tmp_path_factory.mktemp("dumps")).dump
+
+
+def times_of(cpu: float, *, machine: str = "a CPU, 2 cores") -> CompileTimes:
+    stages = {"trace": StageSeconds(0.5, 0.5), "compile": StageSeconds(cpu, cpu - 0.5)}
+    return CompileTimes(machine=machine, stages=stages)
+
+
+def test_the_kernel_that_takes_longest_is_named_with_its_line(dump: Dump) -> None:
+    times = dump.compile_times
+    assert times is not None
+    assert times.stages.keys() == {"trace", "lower", "compile"}
+    assert 0 < times.stage_seconds["code"] < times.stages["compile"].wall
+    assert times.passes[0].seconds > 0
+    longest = max(times.kernels, key=lambda kernel: kernel.seconds)
+    cause = largest_cause(times, dump.plan)
+    assert f"kernel {longest.kernel} at tests/steps/timed_steps.py:28 takes" in cause
+    launched = {thunk.kernel for thunk in dump.plan.thunks or ()} - {""}
+    assert {kernel.kernel for kernel in times.kernels if kernel.kernel} == launched
+    sorts = {name for name in launched if name.startswith("sort")}
+    assert len(sorts) > 1
+    assert {str(source_of_kernel(dump.plan, name)) for name in sorts} == {
+        "tests/steps/timed_steps.py:29"
+    }
+
+
+def test_times_are_beside_the_dump_and_change_no_golden(
+    dump: Dump, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((dump.path / MANIFEST).read_text())
+    assert COMPILE_TIMES not in manifest["files"]
+    before = {path.name: path.read_bytes() for path in dump.path.iterdir()}
+    settings = CompileSettings(target="h200", use_cache=False)
+    (job,) = jobs_of(["tests.steps.timed_steps:large_workload"], settings)
+    assert not make_dump(job, dump.path.parents[1]).changed
+    assert {path.name: path.read_bytes() for path in dump.path.iterdir()} == before
+
+    assert main(["show", str(dump.path)]) == 0
+    assert "Compiled in " in capsys.readouterr().out
+    assert main(["show", str(dump.path), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["compile_time"]
+    assert row["kernels"][0]["source"] == "tests/steps/timed_steps.py:28"
+    assert row["cpu_seconds"] > 0
+
+
+def test_a_dump_without_times_and_a_damaged_file(dump: Dump, tmp_path: Path) -> None:
+    for path in dump.path.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / COMPILE_TIMES).write_text('{"schema_version": 1, "machine": 3}')
+    with pytest.raises(DumpError, match="machine: expected text"):
+        open_dump(tmp_path)
+    (tmp_path / COMPILE_TIMES).unlink()
+    assert open_dump(tmp_path).compile_times is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "times", "line"),
+    [
+        (timed_steps.unrolled_workload, 6, 18),
+        (timed_steps.scanned_workload, None, None),
+    ],
+)
+def test_copies_of_a_loops_body_are_counted(
+    workload: Workload, times: int | None, line: int | None
+) -> None:
+    copies = lower(workload, CONFIG).copies
+    assert (copies and copies.times) == times
+    if copies is not None and copies.source is not None:
+        assert copies.operations == copies.of == 5 * 6
+        assert (Path(copies.source.file).name, copies.source.line) == ("timed_steps.py", line)
+
+
+def test_an_unrolled_loop_is_the_cause_unless_one_kernel_takes_most(dump: Dump) -> None:
+    copies = Copies(None, 300, 2_900, 3_000)
+    times = replace(times_of(10.0), copies=copies, code_seconds=6.0)
+    assert "2,900 of 3,000 operations are 300 copies" in largest_cause(times, dump.plan)
+    kernels = (KernelSeconds("fusion_1", 4.0, 1.9), KernelSeconds("fusion_2", 0.05, 0.05))
+    assert "kernel fusion_1 takes 5.9 s" in largest_cause(
+        replace(times, kernels=kernels), dump.plan
+    )
+    assert largest_cause(times_of(10.0), dump.plan) == ""
+
+
+def test_a_compile_is_compared_with_a_baseline_of_the_same_machine(
+    dump: Dump, tmp_path: Path
+) -> None:
+    expectation = CompileTimeAtMost(1.5, baseline=str(tmp_path))
+    program = replace(dump.program, compile_times=times_of(4.0))
+    assert not expectation.check(program).holds
+    (tmp_path / COMPILE_TIMES).write_bytes(times_of(2.0).to_bytes())
+    finding = expectation.check(program)
+    assert not finding.holds
+    assert "2.00 times the CPU time" in finding.measured
+    assert "compile 1.5 -> 3.5 s" in finding.violations[0].found
+    (tmp_path / COMPILE_TIMES).write_bytes(times_of(3.0).to_bytes())
+    assert expectation.check(program).holds
+    (tmp_path / COMPILE_TIMES).write_bytes(times_of(1.0, machine="another").to_bytes())
+    finding = expectation.check(program)
+    assert (finding.holds, finding.is_warning) == (True, True)
+
+
+def test_diff_states_both_compile_times(dump: Dump) -> None:
+    opened = [
+        Opened.of_dump(replace(dump, compile_times=times))
+        for times in (times_of(2.0), times_of(5.0), times_of(5.0, machine="another"), None)
+    ]
+    difference = compare_opened(opened[0], opened[1])
+    assert difference.same
+    assert "2.0 -> 5.0 s of CPU, 2.50 times" in difference.compile_time_text
+    assert "not compared" in compare_opened(opened[0], opened[2]).compile_time_text
+    assert compare_opened(opened[0], opened[3]).compile_time_text == ""
+
+
+def test_bisect_finds_the_first_slow_compile(
+    dump: Dump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = jobs_of(["tests.steps.timed_steps:large_workload"], CompileSettings(target="h200"))
+    jobs = {f"v{cpu:g}": (lambda cpu=cpu: replace(job, timeout_seconds=cpu)) for cpu in (1, 1.2, 2)}
+
+    def make(job: Any, out: Path) -> Any:
+        assert job.cache_folder is None
+        times = times_of(job.timeout_seconds) if job.timeout_seconds < 9 else None
+        return SimpleNamespace(dump=replace(dump, compile_times=times))
+
+    monkeypatch.setattr(bisecting, "make_dump", make)
+    result = bisecting.bisect(jobs, tmp_path, expect=None, compile_time=1.5)
+    assert (result.good, result.bad) == ("v1.2", "v2")
+    unknown = {"a": jobs["v1"], "b": lambda: replace(job, timeout_seconds=9)}
+    with pytest.raises(XlapipeError, match="b: expected the time of its compile"):
+        bisecting.bisect(unknown, tmp_path, expect=None, compile_time=1.5)
+    with pytest.raises(SystemExit):
+        main(["bisect", "w", "--compile-time", "0"])
+
+
+def test_what_is_not_profiled_is_timed() -> None:
+    with timed_compile(profiled=False) as timeline:
+        sum(range(200_000))
+    assert timeline.stage.wall > 0
+    assert (timeline.code_seconds, timeline.kernels) == (None, ())

@@ -1,0 +1,34 @@
+"""Steps whose compile takes long for one reason."""
+
+import jax
+import jax.numpy as jnp
+
+from xlapipe import Workload
+
+X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+W = jax.ShapeDtypeStruct((6, 128, 128), jnp.float32)
+
+
+def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.tanh(x @ w) + 1.0
+
+
+def unrolled(x: jax.Array, w: jax.Array) -> jax.Array:
+    for number in range(6):
+        x = layer(x, w[number])
+    return x
+
+
+def scanned(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda x, w: (layer(x, w), None), x, w)[0]
+
+
+def one_large_kernel(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sin = jnp.sin
+    y = sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(x * 9.0))))))))))))))))
+    return jnp.cumsum(x, axis=1), y, jnp.sort(x, axis=0)
+
+
+unrolled_workload = Workload(name="unrolled", fn=unrolled, args=(X, W))
+scanned_workload = Workload(name="scanned", fn=scanned, args=(X, W))
+large_workload = Workload(name="one-large-kernel", fn=one_large_kernel, args=(X,))
