@@ -30,7 +30,6 @@ from xlapipe.plans.compile_times import (
     KernelSeconds,
     StageSeconds,
     largest_cause,
-    source_of_kernel,
 )
 from xlapipe.workload import Workload
 
@@ -57,15 +56,10 @@ def test_the_kernel_that_takes_longest_is_named_with_its_line(dump: Dump) -> Non
     assert 0 < times.stage_seconds["code"] < times.stages["compile"].wall
     assert times.passes[0].seconds > 0
     longest = max(times.kernels, key=lambda kernel: kernel.seconds)
-    cause = largest_cause(times, dump.plan)
+    cause = largest_cause(replace(times, passes=()), dump.plan)
     assert f"kernel {longest.kernel} at tests/steps/timed_steps.py:28 takes" in cause
     launched = {thunk.kernel for thunk in dump.plan.thunks or ()} - {""}
     assert {kernel.kernel for kernel in times.kernels if kernel.kernel} == launched
-    sorts = {name for name in launched if name.startswith("sort")}
-    assert len(sorts) > 1
-    assert {str(source_of_kernel(dump.plan, name)) for name in sorts} == {
-        "tests/steps/timed_steps.py:29"
-    }
 
 
 def test_times_are_beside_the_dump_and_change_no_golden(
@@ -118,8 +112,11 @@ def test_an_unrolled_loop_is_the_cause_unless_one_kernel_takes_most(dump: Dump) 
     copies = Copies(None, 300, 2_900, 3_000)
     times = replace(times_of(10.0), copies=copies, code_seconds=6.0)
     assert "2,900 of 3,000 operations are 300 copies" in largest_cause(times, dump.plan)
-    kernels = (KernelSeconds("fusion_1", 4.0, 1.9), KernelSeconds("fusion_2", 0.05, 0.05))
-    assert "kernel fusion_1 takes 5.9 s" in largest_cause(
+    kernels = (
+        KernelSeconds("of_another_plan", 4.0, 1.9),
+        KernelSeconds("fusion_2", 0.05, 0.05),
+    )
+    assert "kernel of_another_plan takes 5.9 s" in largest_cause(
         replace(times, kernels=kernels), dump.plan
     )
     assert largest_cause(times_of(10.0), dump.plan) == ""

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.report.json_schema import problems
 from tests.steps import carried_steps
 from tests.steps.second_call_forms import Compiles
 from xlapipe import Workload, XlapipeError
 from xlapipe.api.testing.session import PlansOfTest
+from xlapipe.cli import main
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.expect import CompiledAtMost, CompiledOnce
@@ -203,3 +206,52 @@ def test_too_many_programs_are_named(xlapipe_plan: PlansOfTest) -> None:
     )
     with pytest.raises(XlapipeError, match=r"calls has .*expected a tuple of 2 arguments.*fix"):
         Workload(name="calls", fn=len, args=(X, X), calls=[(X,)])
+
+
+def test_check_compiles_the_program_of_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "tests.steps.called_steps:workload"
+    assert main(["check", name, "--calls", "own", "--deterministic", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    schema = json.loads((ROOT / "docs/schemas/check.v1.json").read_text())
+    assert list(problems([row], schema)) == []
+    assert [program["call"] for program in row["programs"]] == [1, 3]
+    assert "batch[0] is int32[5]" in row["programs"][1]["why"]
+    assert row["programs"][1]["total_bytes"] < row["programs"][0]["total_bytes"]
+    assert all(program["cpu_seconds"] > 0 for program in row["programs"])
+    cost = row["deterministic"]
+    assert (cost["instructions"], cost["left"]) == (1, 0)
+    before, after = cost["predicted_seconds"]
+    assert 0 < before < after
+
+    shapes = "batch[0]=9,batch[1]=9x64;batch[0]=32,batch[1]=32x64:float16"
+    assert main(["check", name, "--calls", shapes]) == 0
+    printed = capsys.readouterr().out
+    assert "5 calls use 4 programs, compiled in " in printed
+    assert "call 4 compiles, since batch[0] is int32[9]" in printed
+    assert "call 5 compiles, since batch[1] is float16[32,64]" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--calls", "batch=5"], "names 'batch', expected a leaf.*found table, batch"),
+        (["--calls", "batch[0]=5x1"], "batch.0. the shape 5x1, expected one of as many"),
+        (["--calls", "batch[0]=5:f99"], "dtype 'f99', expected one of jax"),
+        (["--calls", "batch[0]"], "--calls: expected own, or shapes.*found 'batch.0.'"),
+        (["--calls", "batch[0]=x"], "--calls: expected own, or shapes"),
+        (["--deterministic", "--target", "v5e"], "--deterministic is for GPUs|libtpu"),
+    ],
+)
+def test_calls_that_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "tests.steps.called_steps:workload", *options]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert "fix: " in error
+
+
+def test_a_dump_has_no_calls_to_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    golden = next((ROOT / "hlo_dumps").glob("*/*/manifest.json")).parent
+    assert main(["check", str(golden), "--calls", "own"]) == 2
+    assert "a dump is not compiled; fix: name workloads alone" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands, add_compile_options, compile_settings
 from xlapipe.cli.output import named_errors, print_json, print_lines
+from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,18 @@ def add(commands: Commands) -> None:
         nargs="+",
         metavar="PATH|WORKLOAD",
         help="a dump, as for `xlapipe show`, or a workload, which is compiled first",
+    )
+    check.add_argument(
+        "--calls",
+        metavar="own|SHAPES",
+        help="of a workload: compile the program of each call too. own: those of "
+        "Workload(calls=…); or shapes of leaves, e.g. x=5x128,y=5;x=16x128:bfloat16,y=16",
+    )
+    check.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="of a workload: what XLA's option against results that differ from run to run costs "
+        "in predicted time; compiles it again with the option if there are such",
     )
     add_compile_options(check)
 
@@ -46,7 +59,20 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
     paths = {subject: Path(subject) for subject in options.subjects}
     workloads = [subject for subject, path in paths.items() if not path.exists()]
     jobs = {}
+    if len(workloads) < len(paths) and (options.calls is not None or options.deterministic):
+        raise XlapipeError(
+            "check: --calls and --deterministic compile, and a dump is not compiled; fix: name "
+            "workloads alone, or leave them out"
+        )
     if workloads:
+        from xlapipe.diff.comparing.other_compiles import (
+            determinism_cost,
+            job_with_calls,
+            parse_calls,
+            programs_of_calls,
+        )
+
+        calls = parse_calls(options.calls) if options.calls is not None else None
         from xlapipe.compile.make_jobs import jobs_of
 
         compile_options = compile_settings(options, options.gemm)
@@ -58,9 +84,14 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
         for job in jobs.get(subject, ()):
             from xlapipe.compile.pipeline import compile_dump
             from xlapipe.dump.opened import Opened
+            from xlapipe.report.compiled_calls import with_compiles
             from xlapipe.report.xla_subject import XlaSubject
 
             with named_errors(job):
-                dump = compile_dump(job, None, allow_refused=True).dump
+                asked = job if calls is None else job_with_calls(job, calls)
+                dump = compile_dump(asked, None, allow_refused=True).dump
+                programs = programs_of_calls(job, dump, calls) if calls is not None else ()
+                cost = determinism_cost(asked, dump) if options.deterministic else None
             name = f"{subject} ({dump.manifest.device}, {job.policy})"
-            yield XlaSubject(replace(Opened.of_dump(dump), given_name=name)).checked()
+            checked = XlaSubject(replace(Opened.of_dump(dump), given_name=name)).checked()
+            yield with_compiles(checked, programs, cost)

@@ -39,7 +39,7 @@ from xlapipe.dump.requested_lines import with_requested_lines
 from xlapipe.dump.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
-from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes
+from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.gemms import requested_dots
 from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.opcodes import DOTS
@@ -96,9 +96,6 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     if compiled.tuning_logs is not None and compiled.autotune_results is not None:
         times = tuning_times(compiled.tuning_logs, compiled.autotune_results)
         files[TUNING_TIMES] = tuning_times_to_bytes(times)
-    took = _compile_times(record, plan, relative)
-    if took is not None:
-        files[COMPILE_TIMES] = took.to_bytes()
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, record, lock, dots, plan, relative)
@@ -106,7 +103,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
     config = files.get(TARGET_CONFIG)
     config_text = config.decode() if config is not None else None
-    dump = Dump(Path(where), manifest, plan, config_text, took)
+    dump = Dump(Path(where), manifest, plan, config_text, _compile_times(record, plan, relative))
     return dump, files
 
 

@@ -81,7 +81,7 @@ class DumpCache:
             dump = self._read(path)
             if dump is None:
                 compiled = compile_dump(job, folder)
-                write_dump(path, compiled.dump.manifest, compiled.files, fix=self.fix)
+                write_dump(path, compiled.dump.manifest, compiled.written_files, fix=self.fix)
                 os.ftruncate(binding, 0)
                 os.pwrite(binding, _binding(path), 0)
                 self._remove_unused()

@@ -36,6 +36,7 @@ from xlapipe.dump.normal_form.plan import (
 from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same, write_lines
 from xlapipe.errors import CompileError, WorkloadError, XlapipeError
+from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.registry import WorkloadReference, find_workload
 
 Outcome = TypeVar("Outcome")
@@ -58,6 +59,12 @@ class CompiledDump:
     normal: NormalForm
     files: dict[str, bytes]
     stage_seconds: Mapping[str, float]
+
+    @property
+    def written_files(self) -> dict[str, bytes]:
+        """The files, with what the compile took, which differs each time."""
+        times = self.dump.compile_times
+        return {**self.files, **({} if times is None else {COMPILE_TIMES: times.to_bytes()})}
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
     """
     path = dump_folder(out, compiled.dump.manifest)
     _refuse_to_replace_another(path, job)
-    files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
+    files, manifest = compiled.written_files, with_digests(compiled.dump.manifest, compiled.files)
     if job.target is None or not is_dump(path):
         changed = write_dump(path, manifest, files)
         return _written(compiled, path, changed, seconds)
@@ -218,7 +225,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     if job.target is not None:
         _refuse_unfinished_calls(compiled.dump)
         _refuse_untuned_calls(compiled.dump)
-    changed = write_dump(path, compiled.dump.manifest, compiled.files)
+    changed = write_dump(path, compiled.dump.manifest, compiled.written_files)
     return _written(compiled, path, changed, time.monotonic() - started)
 
 

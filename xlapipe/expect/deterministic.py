@@ -6,7 +6,7 @@ from xlapipe.devices.platforms import platform_named
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.program import Program
-from xlapipe.plans.run_to_run import OPTIONS, run_to_run
+from xlapipe.plans.run_to_run import run_to_run
 from xlapipe.plans.wording import counted
 
 
@@ -16,8 +16,8 @@ class Deterministic(Expectation):
 
     Such are scatters by atomics whose indices may repeat, and cuDNN's backward convolutions,
     unless XLA's option for deterministic operations is set. Pallas kernels and other calls of the
-    user's are not looked into. `xlapipe diff --workload W --options
-    xla_gpu_exclude_nondeterministic_ops=true` states what the option costs in predicted time.
+    user's are not looked into. `xlapipe check W --deterministic` states what the option costs in
+    predicted time.
     """
 
     def check(self, program: Program) -> Finding:
@@ -40,5 +40,5 @@ class Deterministic(Expectation):
             for row in rows
         ]
         text = f"{counted(len(rows), 'instruction')} may differ from run to run"
-        cost = f" (cost: xlapipe diff --workload W --options {OPTIONS[1]}=true)" if rows else ""
+        cost = " (cost: xlapipe check W --deterministic)" if rows else ""
         return self.finding(f"{text}{cost}", *violations)

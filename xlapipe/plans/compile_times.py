@@ -176,8 +176,7 @@ def read_compile_times(folder: Path) -> CompileTimes | None:
 def source_of_kernel(plan: Plan, kernel: str) -> SourceLine | None:
     """The line that most instructions of a kernel are of; None if it is not known."""
     named = {name.replace(".", "_"): name for name in plan.instructions}
-    # A sort has several kernels, which are numbered.
-    name = named.get(kernel) or named.get(kernel.rstrip("0123456789").removesuffix("_"))
+    name = named.get(kernel)
     if name is None or plan.module is None:
         return None
     fused = plan.instructions[name].called_computations

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xlapipe.compile.changed_reference import changed_reference
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.registry import WorkloadReference
-
-_CHANGED = "xlapipe.compile.lowering.changed_workload:changed_workload"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +95,4 @@ def changed_job(job: Job, change: Change | None, recorded: Mapping[str, Any] | N
     )
     if not arguments:
         return job
-    changed = WorkloadReference(
-        name=job.reference.name,
-        target=_CHANGED,
-        arguments={"reference": job.reference.to_json(), **arguments},
-    )
-    return replace(job, reference=changed)
+    return replace(job, reference=changed_reference(job.reference, **arguments))

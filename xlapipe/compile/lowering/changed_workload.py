@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen
+from xlapipe.compile.lowering.given_calls import call_alone, with_calls
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.compile.lowering.sharded_arguments import axes_by_number, axes_that_differ, sharded
@@ -31,6 +32,8 @@ def changed_workload(
     shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
     rematerialise: Mapping[str, Any] | None = None,
+    calls: Sequence[Mapping[str, str]] = (),
+    call: int = 1,
     devices: int | None = None,
 ) -> Workload:
     """The workload of a reference with one change.
@@ -44,6 +47,8 @@ def changed_workload(
       shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
       rematerialise: arguments of `rematerialise_as_chosen`, for this process from now on.
+      calls: as of `with_calls`.
+      call: number of the call whose arguments it gets; 1 leaves the workload as it is.
       devices: as for `load_workload`.
 
     Raises:
@@ -57,6 +62,10 @@ def changed_workload(
     if rematerialise is not None:  # before the module is imported, which may call jax.grad then
         rematerialise_as_chosen(**rematerialise)
     workload = load_workload(original, devices=devices)
+    if calls:
+        workload = with_calls(workload, calls)
+    if call != 1:
+        workload = call_alone(workload, call)
     if donate:
         workload = _donating(workload, donate)
     if shard_size is not None:
