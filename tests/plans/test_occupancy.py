@@ -149,6 +149,6 @@ def _check_consistency(occupancy: Occupancy) -> None:
         fullest = occupancy.fullest(allocation)
         if fullest is not None and not allocation.is_a(AllocationKind.THREAD_LOCAL):
             position, most_bytes = fullest
-            contents = occupancy.contents_of(allocation, position)
+            contents = occupancy.contents(position, [allocation])
             counted_bytes = sum(value.counted_bytes for value in contents)
             assert counted_bytes == most_bytes <= allocation.size_bytes

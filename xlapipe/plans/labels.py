@@ -86,27 +86,16 @@ class Labels:
             for leaf in self.program.arguments
             if leaf.parameter_number is not None
         }
-        if named or self.plan.module is None or self.plan.module.entry is None:
-            return named or self._from_values
-        entry = self.plan.module.computations[self.plan.module.entry]
-        return _if_unique(
-            {
-                parameter.parameter_number: parameter.op_name
-                for parameter in entry.instructions
-                if parameter.parameter_number is not None and parameter.op_name
-            }
-        )
-
-    @cached_property
-    def _from_values(self) -> Mapping[int, str]:
-        """The same for a dump without an entry computation."""
-        labels: dict[int, str] = {}
-        for allocation in self.plan.allocations:
-            for value in allocation.values:
-                defining = self.plan.instructions.get(value.instruction)
-                if defining and defining.parameter_number is not None and defining.op_name:
-                    labels[defining.parameter_number] = defining.op_name
-        return _if_unique(labels)
+        if named:
+            return named
+        entry = self.plan.entry
+        known = entry.instructions if entry is not None else self.plan.instructions.values()
+        labels = {
+            instruction.parameter_number: instruction.op_name
+            for instruction in known
+            if instruction.parameter_number is not None and instruction.op_name
+        }
+        return labels if len(set(labels.values())) == len(labels) else {}
 
     @cached_property
     def _outputs(self) -> Mapping[int, str]:
@@ -126,8 +115,3 @@ def labels_of(program: Program) -> Labels:
 
 def _is_of_cuda(instruction: Instruction) -> bool:
     return (instruction.custom_call_target or "").startswith("__cu")
-
-
-def _if_unique(labels: dict[int, str]) -> dict[int, str]:
-    """`labels`, or none at all if two parameters have the same."""
-    return labels if len(set(labels.values())) == len(labels) else {}

@@ -102,19 +102,20 @@ class Occupancy:
         """Bytes in use at `peak_position`."""
         return max(self.occupied_bytes, default=None)
 
-    def contents(self, position: int | None) -> tuple[CountedValue, ...]:
-        """Values alive at `position` (None: at any position), most bytes first."""
-        return _ranked(
-            value
-            for allocation in self.plan.allocations_in(self.space)
-            for value in self._counted(allocation, position)
-        )
-
-    def contents_of(
-        self, allocation: BufferAllocation, position: int | None
+    def contents(
+        self, position: int | None, allocations: Iterable[BufferAllocation] | None = None
     ) -> tuple[CountedValue, ...]:
-        """Like `contents`, for one allocation."""
-        return _ranked(self._counted(allocation, position))
+        """Values alive at `position` (None: at any position), most bytes first.
+
+        Args:
+          allocations: those to look into; None for all of the memory space.
+        """
+        if allocations is None:
+            allocations = self.plan.allocations_in(self.space)
+        values = (value for item in allocations for value in self._counted(item, position))
+        return tuple(
+            sorted(values, key=lambda counted: (-counted.counted_bytes, -counted.value.size_bytes))
+        )
 
     def fullest(self, *allocations: BufferAllocation) -> tuple[int, int] | None:
         """The first position at which the most bytes of `allocations` are in use, and these bytes.
@@ -212,12 +213,6 @@ class Occupancy:
                 if holders[segment] == (step > 0):
                     difference += step * (edges[segment + 1] - edges[segment])
             yield position, difference
-
-
-def _ranked(values: Iterable[CountedValue]) -> tuple[CountedValue, ...]:
-    return tuple(
-        sorted(values, key=lambda counted: (-counted.counted_bytes, -counted.value.size_bytes))
-    )
 
 
 def covered_bytes(intervals: Iterable[tuple[int, int]]) -> int:

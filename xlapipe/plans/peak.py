@@ -213,7 +213,7 @@ class Peak:
         idle = sum(gap.size_bytes for gap in gaps)
         never = self.occupancy.gaps(allocation, None)
         fullest = self.occupancy.fullest(allocation)
-        at_fullest = self.occupancy.contents_of(allocation, fullest[0] if fullest else None)
+        at_fullest = self.occupancy.contents(fullest[0] if fullest else None, [allocation])
         return Arena(
             allocation=allocation.index,
             kinds=tuple(str(kind) for kind in allocation.kinds),
@@ -239,14 +239,10 @@ def _group(role: Role, pattern: str, values: list[PeakValue]) -> PeakGroup:
     return PeakGroup(
         label=values[0].label if len({value.label for value in values}) == 1 else pattern,
         role=role,
-        counted_bytes=_counted(values),
+        counted_bytes=sum(value.counted_bytes for value in values),
         sources=tuple(sources),
         values=tuple(values),
     )
-
-
-def _counted(values: Iterable[PeakValue]) -> int:
-    return sum(value.counted_bytes for value in values)
 
 
 def _is_arena(allocation: BufferAllocation) -> bool:

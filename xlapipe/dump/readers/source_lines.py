@@ -6,16 +6,17 @@ XLA writes the stack frames of the traced program into the module. A dump keeps 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.typed_data import parse_typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import Frame
@@ -23,11 +24,10 @@ from xlapipe.plans.call_chains import Frame
 SCHEMA_VERSION = 1
 _HEAD = b'{"schema_version": 1, "sha256": "%s",\n'
 _REQUESTED = ("requested_dots", "requested_collectives")
-_DAMAGED = "copy the whole folder, or make the dump again"
+_DAMAGED = "copy the whole folder, update xlapipe, or make the dump again"
 
 
-@dataclass(frozen=True)
-class FrameLocation:
+class FrameLocation(NamedTuple):
     """A place in the traced program."""
 
     file: str
@@ -69,18 +69,16 @@ class SourceLines:
     def stack_frames(self) -> StackFrames:
         """The frames by number."""
         places = (FrameLocation("", "", 0, 0), *self.locations)
+        located = ((places[location], parent) for location, parent in self.frames)
         return StackFrames(
-            [
-                Frame(
-                    places[location].file, places[location].line, parent, places[location].function
-                )
-                for location, parent in self.frames
-            ]
+            [Frame(place.file, place.line, parent, place.function) for place, parent in located]
         )
 
     def to_bytes(self) -> bytes:
         """The file's content, with each location and each frame on a line."""
-        content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in _REQUESTED:
+            content[name] = [line and (line.file, line.line) for line in content[name]]
         parts = ",\n".join(f" {json.dumps(key)}: {_rows(value)}" for key, value in content.items())
         rest = f"{parts}\n}}\n".encode()
         return _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest
@@ -94,31 +92,20 @@ class SourceLines:
         """
         rest = data.partition(b"\n")[2]
         try:
-            content = json.loads(data)
-            schema = content["schema_version"]
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise DumpError(
-                f"{where}: expected source lines as JSON, found: {visible_line(str(error))}; "
-                f"fix: {_DAMAGED}"
-            ) from None
-        if schema != SCHEMA_VERSION:
-            raise DumpError(
-                f"{where}: schema version {visible_line(repr(schema))}, expected "
-                f"{SCHEMA_VERSION}; fix: update xlapipe, or make the dump again"
-            )
+            content = parse_typed(data, _Content, schema_version=SCHEMA_VERSION)
+        except ValueError as error:
+            raise DumpError(f"{where}: {visible_line(str(error))}; fix: {_DAMAGED}") from None
         if data != _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest:
             raise DumpError(
                 f"{where}: content differs from the SHA-256 in it, so the file is damaged or was "
                 f"edited; fix: {_DAMAGED}"
             )
-        if not _has_form(content):
-            raise DumpError(f"{where}: expected lists of rows, found others; fix: {_DAMAGED}")
         lines = cls(
-            content["module_sha256"],
-            tuple(FrameLocation(*row) for row in content["locations"]),
-            tuple((location, parent) for location, parent in content["frames"]),
-            tuple(content["instructions"]),
-            *(tuple(row and SourceLine(*row) for row in content[name]) for name in _REQUESTED),
+            content.module_sha256,
+            content.locations,
+            content.frames,
+            content.instructions,
+            *(tuple(row and SourceLine(*row) for row in getattr(content, it)) for it in _REQUESTED),
         )
         count = len(lines.frames)
         known = all(
@@ -131,6 +118,21 @@ class SourceLines:
                 f"fix: {_DAMAGED}"
             )
         return lines
+
+
+_Rows: TypeAlias = tuple[tuple[str, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The file's content except `schema_version`; a line is a row."""
+
+    module_sha256: str
+    locations: tuple[FrameLocation, ...]
+    frames: tuple[tuple[int, int], ...]
+    instructions: tuple[str, ...]
+    requested_dots: _Rows
+    requested_collectives: _Rows
 
 
 def read_source_lines(path: Path) -> SourceLines:
@@ -165,45 +167,9 @@ def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
-    """The value of a field as lists, texts and numbers."""
-    if isinstance(value, (FrameLocation, SourceLine)):
-        return list(asdict(value).values())
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _has_form(content: Mapping[str, Any]) -> bool:
-    """Whether the fields have the types of `SourceLines`; faster than comparing annotations."""
-    names = content.get("instructions")
-    requested = [
-        [row for row in rows if row is not None] if isinstance(rows, list) else rows
-        for rows in (content.get(name) for name in _REQUESTED)
-    ]
-    return (
-        type(content.get("module_sha256")) is str
-        and _are_rows(content.get("locations"), [str, str, int, int])
-        and _are_rows(content.get("frames"), [int, int])
-        and isinstance(names, list)
-        and all(type(name) is str for name in names)
-        and all(_are_rows(rows, [str, int]) for rows in requested)
-    )
-
-
-def _are_rows(rows: Any, types: list[type]) -> bool:
-    return isinstance(rows, list) and all(
-        isinstance(row, list) and list(map(type, row)) == types for row in rows
-    )
-
-
 def _rows(value: Any) -> str:
     """JSON with each item of a list on a line."""
-    if not isinstance(value, list) or not value:
+    if isinstance(value, str) or not value:
         return json.dumps(value)
-
-    def lines() -> Iterator[str]:
-        for item in value:
-            yield f"  {json.dumps(item, ensure_ascii=False)}"
-
-    return "[\n" + ",\n".join(lines()) + "\n ]"
+    lines = (f"  {json.dumps(item, ensure_ascii=False)}" for item in value)
+    return "[\n" + ",\n".join(lines) + "\n ]"

@@ -59,25 +59,19 @@ class TempGraphs:
     """Builds the graphs of a plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
-        self._plan = plan
-        self._module = module
-        self._structure = ValueStructure(plan, module)
-        self._allocation_of = {
-            value.name: allocation
-            for allocation in plan.device_allocations
-            for value in allocation.values
-        }
-        self._value_of = {
-            value.name: value
+        self.module = module
+        self.structure = ValueStructure(plan, module)
+        self._placed = {
+            value.name: (allocation, value)
             for allocation in plan.device_allocations
             for value in allocation.values
         }
 
     def results_of(self, instruction: Instruction) -> frozenset[str]:
         """Values of an instruction's result, and of its operands."""
-        values = set(self._structure.of(instruction.name).values())
+        values = set(self.structure.of(instruction.name).values())
         for position in range(len(instruction.operands)):
-            values |= self._structure.operand_values(instruction, position)
+            values |= self.structure.operand_values(instruction, position)
         return frozenset(values)
 
     def graph(self, computation: Computation, callers_values: frozenset[str]) -> TempGraph:
@@ -92,26 +86,19 @@ class TempGraphs:
         """The (begin, end) ranges of values, by allocation."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for name in names:
-            value = self._value_of.get(name)
+            value = self.value(name)
             if value is not None and value.size_bytes:
                 end = value.offset_bytes + value.size_bytes
-                index = self._allocation_of[name].index
+                index = self.allocation(name).index
                 ranges.setdefault(index, []).append((value.offset_bytes, end))
         return ranges
 
-    @property
-    def structure(self) -> ValueStructure:
-        return self._structure
-
-    @property
-    def module(self) -> HloModule:
-        return self._module
-
     def value(self, name: str) -> LogicalBuffer | None:
-        return self._value_of.get(name)
+        placed = self._placed.get(name)
+        return placed[1] if placed is not None else None
 
     def allocation(self, name: str) -> BufferAllocation:
-        return self._allocation_of[name]
+        return self._placed[name][0]
 
 
 class _Builder:
