@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from xlapipe.inductor.expressions import Dimension, dimensions
 
@@ -68,12 +69,8 @@ class Layout:
     @property
     def elements(self) -> int | None:
         """How many elements it has; None if a size is not known."""
-        count = 1
-        for size in self.shape:
-            if not isinstance(size, int):
-                return None
-            count *= size
-        return count
+        known = [size for size in self.shape if isinstance(size, int)]
+        return prod(known) if len(known) == len(self.shape) else None
 
     @property
     def item_bytes(self) -> int | None:

@@ -1,6 +1,7 @@
 """Findings in IR: work and memory that a graph does not need, from its loops' bodies."""
 
 from collections.abc import Iterable, Iterator
+from math import prod
 
 from xlapipe.inductor.expressions import evaluate, linear_terms
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
@@ -156,13 +157,8 @@ def _wide(body: LoopBody, name: str) -> bool:
 
 
 def _product(body: LoopBody, names: Iterable[str]) -> int | None:
-    total = 1
-    for name in names:
-        size = evaluate(body.ranges.get(name, "1"), {})
-        if size is None:
-            return None
-        total *= size
-    return total
+    sizes = [evaluate(body.ranges.get(name, "1"), {}) for name in names]
+    return None if None in sizes else prod(size or 0 for size in sizes)
 
 
 def _finding(kind: FindingKind, leaf: IrNode, size: int | None, detail: str) -> InductorFinding:

@@ -84,9 +84,7 @@ class _Interpreter(Calls):
                 self._delete(targets)
             case ast.Expr(value=ast.Call() as call):
                 self.release(self._call(call, ()), call)
-            case ast.Expr() | ast.Pass() | ast.Assert() | ast.Raise():
-                pass
-            case ast.Global() | ast.Nonlocal() | ast.AnnAssign(value=None):
+            case ast.Expr() | ast.Pass() | ast.Assert() | ast.Raise() | ast.Global():
                 pass
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 for alias in names:

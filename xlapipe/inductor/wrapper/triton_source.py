@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from xlapipe.inductor.expressions import linear_terms
 from xlapipe.inductor.layouts import dtype_name
@@ -78,17 +79,13 @@ class TritonKernel:
         if match is None:
             return {}
         dtype_of = {}
-        for position, (key, kind) in enumerate(_ARGUMENT.findall(match[1])):
+        for key, kind in _ARGUMENT.findall(match[1]):
             # Up to torch 2.4 the keys are positions.
             if kind.startswith("*"):
-                at = int(key) if key.isdecimal() else None
-                name = key if at is None else self._parameter(at, position)
+                at = int(key) if key.isdecimal() else len(self.parameters)
+                name = self.parameters[at] if at < len(self.parameters) else key
                 dtype_of[name] = dtype_name(kind[1:])
         return dtype_of
-
-    def _parameter(self, at: int, position: int) -> str:
-        names = self.parameters
-        return names[at] if at < len(names) else f"{position}"
 
     @cached_property
     def written(self) -> frozenset[str]:
@@ -120,19 +117,13 @@ class TritonKernel:
         """(pointer, first pointer) that get the same values of one dtype at the same places."""
         first: dict[tuple[str, str, str | None], str] = {}
         duplicates = []
-        for line in self.source.splitlines():
-            match = _STORE.search(line)
-            if match is None:
-                continue
-            index, after = _closed(line, match.end())
-            value = _STORED.match(line, after)
-            if value is None:
-                continue
-            key = (index, value[1], self.dtypes.get(match[1]))
-            if key in first and first[key] != match[1]:
-                duplicates.append((match[1], first[key]))
-            else:
-                first[key] = match[1]
+        for store in filter(None, map(_STORE.search, self.source.splitlines())):
+            index, after = _closed(store.string, store.end())
+            value = _STORED.match(store.string, after)
+            if value is not None:
+                key = (index, value[1], self.dtypes.get(store[1]))
+                if first.setdefault(key, store[1]) != store[1]:
+                    duplicates.append((store[1], first[key]))
         return tuple(duplicates)
 
     @cached_property
@@ -152,24 +143,19 @@ class TritonKernel:
     def _lanes(self) -> frozenset[str]:
         """Index variables whose neighbours are in neighbouring lanes."""
         one_row = _ONE_ROW.search(self.source) is not None
-        loads = set()
-        for line in self.source.splitlines():
-            match = _VARIABLE.match(line)
-            if match is None or "//" in match[2]:
-                continue
-            if not (one_row and match[1].startswith("x")):
-                loads.add(match[1])
-        return frozenset(loads)
+        variables = filter(None, map(_VARIABLE.match, self.source.splitlines()))
+        return frozenset(
+            variable[1]
+            for variable in variables
+            if "//" not in variable[2] and not (one_row and variable[1].startswith("x"))
+        )
 
     @cached_property
     def float64_elements(self) -> int | None:
         """How many elements it computes in float64; None if it computes none."""
         if _FLOAT64 not in self.source:
             return None
-        elements = 1
-        for size in _SIZE.findall(self.source):
-            elements *= int(size) if len(size) < 19 else 1
-        return elements
+        return prod(int(size) for size in _SIZE.findall(self.source) if len(size) < 19)
 
 
 def _closed(text: str, start: int) -> tuple[str, int]:
