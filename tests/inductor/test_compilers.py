@@ -59,13 +59,6 @@ def test_what_has_no_partner_is_listed() -> None:
     ]
 
 
-def test_an_unknown_shape_matches_by_bytes_only() -> None:
-    unknown = TensorLeaf("a", None, None, 2)
-    matched = match_leaves([unknown], [leaf("x", 7)])
-    assert matched.pairs[0].match == Match.SAME_BYTES
-    assert not matched.same
-
-
 def test_another_order_is_said() -> None:
     matched = match_leaves([leaf("a", 1), leaf("b", 2)], [leaf("y", 2), leaf("x", 1)])
     assert matched.same

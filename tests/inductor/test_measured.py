@@ -42,9 +42,3 @@ def test_ir_alone_gives_the_forward_peak_too(inductor: Path, name: str) -> None:
     (plan,) = read_inductor(folder / "ir_post_fusion.txt.gz").plans
     assert not plan.exact
     assert plan.remainder_bytes == 0
-
-
-def test_one_graph_of_a_folder(inductor: Path) -> None:
-    whole = plan_of(inductor / "resnet18", GraphKind.BACKWARD)
-    (alone,) = read_inductor(inductor / "resnet18" / "backward0").plans
-    assert alone.totals == whole.totals

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inductor import written
-from tests.inductor.test_wrapper import folder_of
 from xlapipe.diff.compilers import CompilerComparison, compare_compilers
-from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import Match
 from xlapipe.inductor.open_path import open_path
 from xlapipe.inductor.reader import read_inductor
@@ -72,17 +69,3 @@ def test_resnet(compare: Compare) -> None:
     reused = [pair for pair in comparison.arguments.pairs if pair.inductor and pair.inductor.reused]
     assert len(reused) == 60
     assert all(pair.xla is not None and pair.xla.reused for pair in reused)
-
-
-def test_an_argument_that_is_changed_in_place_is_an_output(tmp_path: Path) -> None:
-    code = written.FORWARD.replace("aten.copy_(buf2, buf1)", "aten.copy_(primals_2, buf1)")
-    folder = folder_of(tmp_path)
-    (folder / "forward0" / "output_code.py.gz").unlink()
-    (folder / "forward0" / "output_code.py").write_text(code)
-    forward, _, both = inductor_sides(read_inductor(folder))
-    assert [(leaf.name, leaf.reused) for leaf in forward.outputs] == [
-        ("buf2", False),
-        ("primals_2", True),
-    ]
-    assert [leaf.name for leaf in both.outputs] == ["buf2", "primals_2", "buf1"]
-    assert both.output_bytes == 256 + 512
