@@ -146,7 +146,8 @@ TRANSFORMED = {
 
 class NnxBlock(nnx.Module):
     def __init__(self, rngs: nnx.Rngs) -> None:
-        self.up, self.down = nnx.Linear(WIDTH, 32, rngs=rngs), nnx.Linear(32, WIDTH, rngs=rngs)
+        self.up = nnx.Linear(WIDTH, 2 * WIDTH, rngs=rngs)
+        self.down = nnx.Linear(2 * WIDTH, WIDTH, rngs=rngs)
 
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
         hidden = jnp.tanh(nnx.gelu(self.up(x)))

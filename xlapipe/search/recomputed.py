@@ -50,12 +50,13 @@ def _kernels(plan: Plan, cost: StepCost) -> Iterator[RecomputedKernel]:
             yield RecomputedKernel(
                 instruction=kernel.name,
                 op_name=kernel.op_name,
-                source=_relative(str(kernel.source)) if kernel.source is not None else None,
+                source=relative(str(kernel.source)) if kernel.source is not None else None,
                 value_bytes=plan.instructions[kernel.name].shape.size_bytes,
                 launches=kernel.launches,
                 floor_seconds=kernel.floor_seconds,
             )
 
 
-def _relative(source: str) -> str:
+def relative(source: str) -> str:
+    """A source line, relative to the current folder."""
     return source.removeprefix(f"{Path.cwd()}/")

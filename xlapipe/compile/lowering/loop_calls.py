@@ -3,7 +3,6 @@
 import ast
 import inspect
 import linecache
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -62,14 +61,14 @@ def loop_call(caller: FrameType, code: CodeType, first: object) -> LoopCall | No
     if call is None or loop is None:
         return None
     bound = _bound_to(call.func, code.co_name)
-    arguments = [*map(ast.unparse, call.args), *_keywords(call)]
+    arguments = [*map(ast.unparse, (*call.args, *call.keywords))]
+    cls = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
     function = ast.unparse(call.func)
     own: Any = None
     with suppress(Exception):
-        if _is_function(code):
+        if not cls:
             own = _value(call.func, caller)
         else:
-            cls = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
             function = f"{cls}.{code.co_name}"
             arguments.insert(0, ast.unparse(bound))
             names = {**caller.f_globals, **caller.f_locals}
@@ -78,7 +77,7 @@ def loop_call(caller: FrameType, code: CodeType, first: object) -> LoopCall | No
                 own = inspect.unwrap(eval(function, names))  # flax wraps methods
     if getattr(own, "__code__", None) is not code:
         return None
-    counter, header = _with_counter(loop)
+    counter, header = _with_counter(loop, caller.f_code)
     return LoopCall(
         source=f"{path}:{line}",
         written=ast.unparse(call),
@@ -88,11 +87,6 @@ def loop_call(caller: FrameType, code: CodeType, first: object) -> LoopCall | No
         header=header,
         header_source=f"{path}:{loop.lineno}",
     )
-
-
-def _is_function(code: CodeType) -> bool:
-    """Whether it is not in a class."""
-    return not code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
 
 
 def _bound_to(function: ast.expr, name: str) -> ast.expr:
@@ -106,13 +100,6 @@ def _value(expression: ast.expr, frame: FrameType) -> Any:
     if any(isinstance(node, ast.Call | ast.NamedExpr) for node in ast.walk(expression)):
         return None
     return eval(ast.unparse(expression), frame.f_globals, frame.f_locals)
-
-
-def _keywords(call: ast.Call) -> Sequence[str]:
-    return [
-        f"{own.arg}={ast.unparse(own.value)}" if own.arg else f"**{ast.unparse(own.value)}"
-        for own in call.keywords
-    ]
 
 
 @cache
@@ -134,14 +121,11 @@ def _loop_around(path: str, line: int) -> ast.For | None:
     return inner[1] if isinstance(inner[1], ast.For) else None
 
 
-def _with_counter(loop: ast.For) -> tuple[str, str]:
+def _with_counter(loop: ast.For, code: CodeType) -> tuple[str, str]:
     """The variable that counts a loop's iterations from 0, and the loop's first line with it."""
+    own = "number" if "number" not in code.co_varnames else "iteration"
     target, over = ast.unparse(loop.target), ast.unparse(loop.iter)
-    function = over.partition("(")[0]
-    one = isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1 and not loop.iter.keywords
-    if one and function == "range":
-        counter = "number" if target == "_" else target
+    if over.startswith("range(") and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
+        counter = own if target == "_" else target
         return counter, f"for {counter} in {over}:"
-    if one and function == "enumerate" and isinstance(loop.target, ast.Tuple):
-        return ast.unparse(loop.target.elts[0]), f"for {target} in {over}:"
-    return "number", f"for number, {target} in enumerate({over}):"
+    return own, f"for {own}, {target} in enumerate({over}):"

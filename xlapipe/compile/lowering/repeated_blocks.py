@@ -118,14 +118,20 @@ def _outer(
     codes: Sequence[CodeType],
     inside: Mapping[CodeType, Counter[tuple[_Frames, str]]],
 ) -> CodeType | None:
-    """The innermost function that most equations of a function are computed in."""
+    """The innermost function that most equations of a function are computed in.
+
+    If those of a part, such as an MLP, are in several functions: the one that has most of them.
+    """
     around: Counter[CodeType] = Counter()
+    outside, half = 0, inside[code].total() / 2
     for (frames, _), count in inside[code].items():
         own = _user_codes(frames)
-        for other in own[: own.index(code)]:
-            if other in codes:
-                around[other] += count
-    most = [other for other, count in around.items() if 2 * count > inside[code].total()]
+        others = [other for other in own[: own.index(code)] if other in codes]
+        around.update(dict.fromkeys(others, count))
+        outside += 0 if others else count
+    most = [other for other, count in around.items() if count > half]
+    if not most and outside < half:
+        return max(around, key=around.__getitem__)
     return min(most, key=lambda other: inside[other].total(), default=None)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from xlapipe.compile.lowering.forward_graph import (
     ForwardGraph,
@@ -10,6 +9,7 @@ from xlapipe.compile.lowering.forward_graph import (
     LoopCall,
     RepeatedCall,
 )
+from xlapipe.search.recomputed import relative
 
 # Functions that hold a smaller share of what is saved are helpers.
 _LEAST_SHARE = 0.02
@@ -192,8 +192,3 @@ def {name}(function):
 
     return call
 '''
-
-
-def relative(source: str) -> str:
-    """A source line, relative to the current folder."""
-    return source.removeprefix(f"{Path.cwd()}/")

@@ -212,12 +212,11 @@ class _Search:
         ]
         self._note_blocks(graphs)
         if self.changes.remat:  # without a solver: a first row within a minute
-            self._run(
-                [replace(base, change=change) for change in block_changes(own)]
-                for base, own in searched
-            )
+            mostly_blocks = [item for item in searched if item[1][0].kind == BLOCK]
+            self._run(map(self._of_blocks, mostly_blocks))
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
+            self._run(map(self._of_blocks, searched))
             self._run([self._between(*item) for item in searched])
             self._advise(searched)
         self._compare_with_no_limit()
@@ -281,6 +280,10 @@ class _Search:
             if graph.repeated:
                 found = blocks_text(graph.repeated, lines=True)
                 self.notes.append(f"Called repeatedly in the forward pass: {found}.")
+
+    def _of_blocks(self, searched: tuple[Candidate, Sequence[Place]]) -> list[Candidate]:
+        base, places = searched
+        return [replace(base, change=change) for change in block_changes(places)]
 
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         for place in (place for place in places if place.searched):
@@ -382,8 +385,13 @@ class _Search:
 
 
 def _not_tried(places: Sequence[Place]) -> str:
-    if any(place.kind == BLOCK for place in places):
-        return "a jax.lax.scan over the blocks, a smaller batch and more devices"
+    blocks = next((place for place in places if place.kind == BLOCK), None)
+    if blocks is not None:
+        return (
+            f"a jax.lax.scan over {blocks_text(blocks.functions)} with jax.checkpoint of its body, "
+            "which keeps the same values as recomputing everything of them, in a plan that may be "
+            "smaller; several blocks in one checkpoint; a smaller batch and more devices"
+        )
     if all(place.kind != GRADIENT for place in places):
         return "smaller blocks, a smaller batch and more devices"
     return (

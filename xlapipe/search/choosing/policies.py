@@ -24,10 +24,10 @@ from xlapipe.search.choosing.blocks import (
     blocks_of,
     blocks_text,
     decorators_of,
-    relative,
     statements_of,
 )
 from xlapipe.search.choosing.search import Group, Kept
+from xlapipe.search.recomputed import relative
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 _WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
@@ -350,17 +350,6 @@ def _call(site: Site, positions: str) -> str:
 
 def _wrapper(positions: Sequence[tuple[int, ...]]) -> str:
     """The function `rematerialised`, for the differentiated arguments of all sites."""
-    if positions == ((0,),):
-        return '''def rematerialised(function):
-    """`function`, which is differentiated in its first argument, under `policy`."""
-
-    def with_policy(first, *others, **named):
-        inner = jax.checkpoint(lambda first: function(first, *others, **named), policy=policy)
-        return inner(first)
-
-    return with_policy
-
-'''
     default = f"={positions[0]!r}" if len(positions) == 1 else ""
     return f'''def rematerialised(function, positions{default}):
     """`function`, which is differentiated in the arguments at `positions`, under `policy`."""

@@ -20,7 +20,6 @@ from xlapipe.plans.program import KeptIn, Program
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.at_peak import held_at_peak
-from xlapipe.search.choosing.blocks import relative
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.compiles import Compiles
 from xlapipe.search.choosing.policies import (
@@ -33,6 +32,7 @@ from xlapipe.search.choosing.policies import (
 )
 from xlapipe.search.choosing.search import keep_within, seconds_of
 from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.recomputed import relative
 from xlapipe.search.rows import SearchSettings
 
 # Compiles for each place until one frees enough, each of at least so many times the bytes before.
