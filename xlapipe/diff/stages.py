@@ -4,7 +4,7 @@ import re
 
 from xlapipe.diff.changes import HiddenChange
 from xlapipe.dump.normal_form.hlo import normal_hlo
-from xlapipe.dump.normal_form.plan import NormalForm, first_differing_stage
+from xlapipe.dump.normal_form.plan import NormalForm, compare
 from xlapipe.dump.opened import Opened
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
@@ -23,7 +23,7 @@ def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
     plans = a.plan_sections, b.plan_sections
     plan = (plans[0] or "", plans[1] or "") if None not in plans else ("", "")
     forms = (NormalForm(plan[side], after[side], before[side].encode()) for side in (0, 1))
-    return first_differing_stage(*forms)
+    return compare(*forms).stage
 
 
 def _normal_texts(a: str | None, b: str | None) -> tuple[str, str]:

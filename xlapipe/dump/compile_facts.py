@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from xlapipe.files.typed_data import Natural
+from xlapipe.files.typed_data import Count, Natural
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
@@ -48,7 +48,7 @@ class CompileFacts:
     memory_analysis: Mapping[str, Natural]
     requested_collectives: tuple[RequestedCollective, ...] | None = ()
     named_values: tuple[NamedValue, ...] = ()
-    mesh: Mapping[str, int] | None = None
+    mesh: Mapping[str, Count] | None = None
     topology: str | None = None
     fusion_without_result: str | None = None
     predicted_lock: Mapping[str, int] | None = None

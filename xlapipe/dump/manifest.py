@@ -217,12 +217,6 @@ class Manifest(CompileFacts):
                     f"{where}: expected names of files in the dump's folder, found {name!r:.60}; "
                     "fix: make the dump again"
                 )
-        for axis, size in (self.mesh or {}).items():
-            if type(size) is not int or size < 1:
-                raise DumpError(
-                    f"{where}: mesh axis {axis!r:.60} has size {size!r:.60}, expected an integer "
-                    "from 1 on; fix: make the dump again"
-                )
 
 
 def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:

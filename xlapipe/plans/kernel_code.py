@@ -1,10 +1,16 @@
 """What a Pallas kernel does in one launch, by its own code, or by what its author states."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-# Above all that a launch can do; numbers of a damaged file may have no float.
-_MOST = 1 << 62
+from msgspec import Meta
+
+from xlapipe.files.typed_data import Natural
+
+# Below all that a launch can do; numbers of a damaged file may have no float.
+_Count: TypeAlias = Annotated[int, Meta(ge=1, lt=1 << 62)]
+_Number: TypeAlias = Annotated[float, Meta(ge=0, lt=1 << 62)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +40,30 @@ class KernelCode:
         that does most.
 
     Raises:
-      ValueError: a number is negative or far too large, there is no program, warp or stage, or
-        other arrays have bytes than those of the sizes.
-      TypeError: a field is not a number.
+      ValueError: other arrays have bytes than those of the sizes.
     """
 
     kernel: str
-    operand_bytes: tuple[int, ...]
-    result_bytes: tuple[int, ...]
-    loaded_bytes: tuple[int, ...]
-    stored_bytes: tuple[int, ...]
-    updated_bytes: tuple[int, ...]
-    scattered_updates: int
-    programs: int
-    warps: int
-    stages: int
-    operations: Mapping[str, int]
-    flops: Mapping[str, int]
-    steps: float
-    ordered_steps: float
-    longest_steps: float
-    sequence: float
-    reductions: float
-    live_words: int
-    undecided: int = 0
+    operand_bytes: tuple[Natural, ...]
+    result_bytes: tuple[Natural, ...]
+    loaded_bytes: tuple[Natural, ...]
+    stored_bytes: tuple[Natural, ...]
+    updated_bytes: tuple[Natural, ...]
+    scattered_updates: Natural
+    programs: _Count
+    warps: _Count
+    stages: _Count
+    operations: Mapping[str, Natural]
+    flops: Mapping[str, Natural]
+    steps: _Number
+    ordered_steps: _Number
+    longest_steps: _Number
+    sequence: _Number
+    reductions: _Number
+    live_words: Natural
+    undecided: Natural = 0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            numbers = value.values() if isinstance(value, Mapping) else value
-            numbers = numbers if isinstance(numbers, Iterable) else (numbers,)
-            if field.name != "kernel" and not all(0 <= number <= _MOST for number in numbers):
-                raise ValueError(f"{field.name} of {self.kernel} is {value!r:.60}")
-        if min(self.programs, self.warps, self.stages) < 1:
-            raise ValueError(f"{self.kernel} has no programs, warps or stages")
         arrays = len(self.operand_bytes) + len(self.result_bytes)
         moved = (self.loaded_bytes, self.stored_bytes, self.updated_bytes)
         if any(len(sizes) != arrays for sizes in moved):

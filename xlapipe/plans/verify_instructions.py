@@ -7,6 +7,7 @@ the table lacks, such as a custom call, may have any operands.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -133,30 +134,15 @@ def _described(instruction: Instruction, operands: Sequence[Shape]) -> Mismatch:
 
 def _cycle_mismatch(module: HloModule) -> Mismatch | None:
     """A computation that calls itself, directly or not."""
-    done: set[str] = set()
-    for start in module.computations:
-        path: dict[str, Iterator[str]] = {}
-        pending = [] if start in done else [start]
-        while pending or path:
-            if pending:
-                name = pending.pop()
-                path[name] = _calls(module.computations[name])
-            name = next(reversed(path))
-            called = next((c for c in path[name] if c not in done), None)
-            if called is None:
-                done.add(name)
-                del path[name]
-            elif called in path:
-                return "computations that do not call themselves", f"that {called} does"
-            else:
-                pending.append(called)
+    calls = {
+        name: {called for item in computation.instructions for called in item.called_computations}
+        for name, computation in module.computations.items()
+    }
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        return "computations that do not call themselves", f"that {error.args[1][0]} does"
     return None
-
-
-def _calls(computation: Computation) -> Iterator[str]:
-    return (
-        name for instruction in computation.instructions for name in instruction.called_computations
-    )
 
 
 def _alike(one: Shape, other: Shape) -> bool:

@@ -21,22 +21,15 @@ _FREE |= {"bitcast_convert_type", "copy", "concatenate", "stop_gradient", "debug
 _OF_OPERANDS = ("reduce_", "argm", "cum")
 # XLA's opcodes of operations that take several instructions.
 _OPCODES = {
+    **{name: name for name in ("atan2", "cbrt", "erf", "log", "logistic", "rsqrt", "sqrt", "tanh")},
     "exp": "exponential",
     "exp2": "exponential",
     "expm1": "exponential-minus-one",
-    "log": "log",
     "log1p": "log-plus-one",
-    "tanh": "tanh",
-    "erf": "erf",
-    "logistic": "logistic",
     "sin": "sine",
     "cos": "cosine",
     "tan": "tan",
     "pow": "power",
-    "atan2": "atan2",
-    "cbrt": "cbrt",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
     "div": "divide",
     "rem": "remainder",
     "convert_element_type": "convert",

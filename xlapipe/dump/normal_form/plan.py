@@ -43,16 +43,6 @@ from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
 
-_SECTIONS = (
-    "program",
-    "totals",
-    "aliases",
-    "allocations",
-    "gemms",
-    "collectives",
-    "fusions",
-    "thunks",
-)
 FORM_VERSION = 1
 _OPTIMISED = "after_optimizations.txt"
 # The last result of a call of cuDNN's attention.
@@ -192,11 +182,6 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     return lines
 
 
-def first_differing_stage(golden: NormalForm, new: NormalForm) -> str | None:
-    """The first stage at which two normal forms differ, in words; None if they are equal."""
-    return compare(golden, new).stage
-
-
 @dataclass(frozen=True)
 class Comparison:
     """How a normal form compares with its golden's.
@@ -303,8 +288,8 @@ def _plan_text(dump: Dump) -> str:
     if manifest.extra_options:
         options = sorted(manifest.extra_options.items())
         lines.append(f"extra options: {', '.join(f'{key}={value}' for key, value in options)}")
-    for section in _SECTIONS:
-        body = list(_BODIES[section](program))
+    for section, body_of in _BODIES.items():
+        body = list(body_of(program))
         if body:
             lines += ["", f"[{section}]", *body]
     return "\n".join(lines) + "\n"

@@ -38,18 +38,10 @@ _NO_OPERANDS = frozenset({"constant", "parameter"})
 
 # Order of called computations by attribute: XLA stores a loop's body before its condition, but
 # prints them the other way round.
-_CALL_ORDER = {
-    "body": 0,
-    "condition": 1,
-    "true_computation": 2,
-    "false_computation": 3,
-    "branch_computations": 4,
-    "to_apply": 5,
-    "calls": 6,
-    "called_computations": 7,
-    "select": 8,
-    "scatter": 9,
-}
+_CALL_ORDER = (
+    *("body", "condition", "true_computation", "false_computation", "branch_computations"),
+    *("to_apply", "calls", "called_computations", "select", "scatter"),
+)
 
 
 class _Metadata(TypedDict):
@@ -227,8 +219,9 @@ def _operands(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
 
 
 def _called(attributes: dict[str, str]) -> tuple[str, ...]:
-    names = [name for name in attributes if name in _CALL_ORDER]
-    if not names:
-        return ()
-    names.sort(key=_CALL_ORDER.__getitem__)
-    return tuple(called for name in names for called in _CALLED.findall(attributes[name]))
+    return tuple(
+        called
+        for name in _CALL_ORDER
+        if name in attributes
+        for called in _CALLED.findall(attributes[name])
+    )
