@@ -37,7 +37,7 @@ from unittest.mock import patch
 import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from tests.dump import mutate
-from tests.dump.test_json_mutations import VALUES, damaged
+from tests.dump.mutate import VALUES, json_value
 from tests.shared.dumps import DATA, ROOT
 from xlapipe.api.find_target import target
 from xlapipe.cli import main
@@ -370,8 +370,8 @@ def damage_file(path: Path, chance: random.Random, others: list[Path]) -> str:
 
 def text_of(value: Any, chance: random.Random) -> str:
     """JSON text of a damaged value, sometimes with a key twice."""
-    with patch("tests.dump.test_json_mutations.VALUES", MORE_VALUES):
-        text = json.dumps(damaged(value, chance), ensure_ascii=chance.random() < 0.5)
+    with patch("tests.dump.mutate.VALUES", MORE_VALUES):
+        text = json.dumps(json_value(value, chance), ensure_ascii=chance.random() < 0.5)
     if chance.random() < 0.15 and text.startswith("{"):
         key = chance.choice(re.findall(r'"([^"\\]*)":', text) or [""])
         text = text[:-1] + f', "{key}": {json.dumps(chance.choice(VALUES[:10]))}' + "}"
@@ -534,6 +534,8 @@ def misprinted(code: int, texts: list[str], html: str) -> str | None:
     """What must not be printed or written."""
     if code not in (0, 1, 2):
         return f"exit code {code}"
+    if texts[1].count("xlapipe: error: ") > 1:
+        return f"more than one error: {texts[1][:2000]}"
     for text in texts:
         if "Traceback (most recent call last)" in text:
             return text[-2000:]

@@ -1,7 +1,11 @@
 """Damage dumps at random, as disks, copies, editors and attackers might."""
 
+import copy
+import json
 import random
 import re
+from collections.abc import Iterator
+from typing import Any
 
 _NUMBERS = ("0", "1", "-1", "7", str(2**31), str(2**63 - 1), str(2**63), "9" * 30, "٣", "1e9", "")
 _SNIPPETS = (
@@ -136,3 +140,41 @@ def _other(value: object, chance: random.Random) -> object:
     if isinstance(value, bytes):
         return wire(value, chance)
     return chance.choice(("", "x", "{}", "\0", "get-tuple-element", str(value) * 2))
+
+
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1.5, -0.5, 1e308, 2**63, 10**40, "", "2", "\x1b[2J", "\ud800",
+    "../../etc/passwd", "a" * 5000, [], {}, [[]], {"": ""}, [None], ["a", 1], {"a": {"b": []}},
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from places(item, (*path, index))
+
+
+def json_value(original: Any, chance: random.Random) -> Any:
+    """`original` with one to three values replaced, removed, repeated or moved."""
+    value = json.loads(json.dumps(original))
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        path = chance.choice(list(places(value)))
+        if not path:
+            return copy.deepcopy(chance.choice(VALUES))
+        parent = value
+        for step in path[:-1]:
+            parent = parent[step]
+        action = chance.randrange(4)
+        if action == 0:
+            del parent[path[-1]]
+        elif action == 1 and isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[path[-1]]))
+        elif action == 2 and isinstance(parent, dict):
+            parent[chance.choice(("", "\n", "name", "size_bytes"))] = parent.pop(path[-1])
+        else:
+            parent[path[-1]] = copy.deepcopy(chance.choice(VALUES))
+    return value

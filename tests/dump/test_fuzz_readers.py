@@ -18,7 +18,7 @@ def ended(seeds: range, folder: Path) -> list[fuzz_readers.Outcome]:
 
 
 def test_a_sample(tmp_path: Path) -> None:
-    outcomes = ended(range(3 * len(fuzz_readers.READERS)), tmp_path)
+    outcomes = ended(range(5 * len(fuzz_readers.READERS)), tmp_path)
     assert sum(outcome.code == 2 for outcome in outcomes) > 10
     assert sum(outcome.code != 2 for outcome in outcomes) > 5
 
@@ -34,6 +34,7 @@ def test_what_the_fuzzer_finds(tmp_path: Path) -> None:
     texts = ["", ""]
     assert fuzz_readers.misprinted(2, texts, "<p>") is None
     assert fuzz_readers.misprinted(3, texts, "")
+    assert fuzz_readers.misprinted(2, ["", "xlapipe: error: a\nxlapipe: error: b\n"], "")
     assert fuzz_readers.misprinted(0, ["\x1b[2J", ""], "")
     assert fuzz_readers.misprinted(2, ["", "Traceback (most recent call last):\n"], "")
     assert fuzz_readers.misprinted(0, texts, f"<p>{fuzz_readers.TAG}>")
