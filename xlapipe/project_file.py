@@ -12,7 +12,8 @@ are not read.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,25 @@ TABLE = ("tool", "xlapipe")
 _PROJECT_FILE = "pyproject.toml"
 _LARGEST_PROJECT_BYTES = 16 * 1024 * 1024
 _REFUSAL = Refusal(WorkloadError, "give a readable pyproject.toml")
+# What an option of the command states, which holds instead of any file.
+_of_command: dict[str, Any] = {}
+
+
+@contextmanager
+def stated_by_command(key: str, value: Any) -> Iterator[None]:
+    """While it runs, `stated` gives this value; None changes nothing."""
+    if value is not None:
+        _of_command[key] = value
+    try:
+        yield
+    finally:
+        _of_command.pop(key, None)
 
 
 def stated(start: Path, key: str) -> tuple[Path, Any] | None:
     """The nearest project file that has `key` below `[tool.xlapipe]`, and its value.
+
+    What the command states comes first, with the name of its option.
 
     Args:
       start: the folder that is read first; those above it follow.
@@ -34,6 +50,8 @@ def stated(start: Path, key: str) -> tuple[Path, Any] | None:
     Raises:
       WorkloadError: a file cannot be read, is not TOML, or `tool.xlapipe` is not a table.
     """
+    if key in _of_command:
+        return Path(f"--{key}"), _of_command[key]
     for folder in (start, *start.parents):
         file = folder / _PROJECT_FILE
         table = _table(file)

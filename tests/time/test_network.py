@@ -1,5 +1,6 @@
 """Networks: names, descriptions, and collectives laid over them, compared with sums by hand."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
 from tests.shared.small_hlo import plan_of_text
+from xlapipe.cli import main
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.devices.targets.network import (
     Network,
@@ -20,6 +22,7 @@ from xlapipe.errors import NetworkError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
+from xlapipe.project_file import stated_by_command
 from xlapipe.run.calibration.record import read_record
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
@@ -169,19 +172,20 @@ def test_an_unknown_or_damaged_network_is_refused(text: str, message: str) -> No
 
 def test_a_project_states_its_network(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
-    assert network_stated("efa", tmp_path) == networks()["efa"]
     file.write_text('[tool.xlapipe]\nnetwork = "dgx-a100"\n')
-    assert network_stated(None, tmp_path) == networks()["dgx-a100"]
+    assert network_stated(tmp_path) == networks()["dgx-a100"]
+    with stated_by_command("network", "efa"):
+        assert network_stated(tmp_path) == networks()["efa"]
     file.write_text(
         "[tool.xlapipe]\nnetwork = {gpus_per_domain = 4, nic_bytes_per_second = 25e9}\n"
     )
-    assert network_stated(None, tmp_path) == Network(4, 25e9)
+    assert network_stated(tmp_path) == Network(4, 25e9)
     for value, message in (('"x"', "unknown network 'x'"), ("3", "expected"), ("{}", "found none")):
         file.write_text(f"[tool.xlapipe]\nnetwork = {value}\n")
         with pytest.raises(
             NetworkError, match=f"pyproject.toml: tool.xlapipe.network: .*{message}"
         ):
-            network_stated(None, tmp_path)
+            network_stated(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -218,11 +222,45 @@ def test_a_network_with_other_links_replaces_those_of_the_gpu() -> None:
     assert own.seconds < slower.seconds < pcie.seconds
 
 
+FSDP = ROOT / f"hlo_dumps/fsdp-mlp/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
+
+
 def test_a_finding_about_time_states_the_network() -> None:
-    opened = open_path(ROOT / f"hlo_dumps/fsdp-mlp/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
-    finding = StepTimeAtMost(seconds=1.0).check(opened.program)
+    program = open_path(FSDP).program
+    finding = StepTimeAtMost(seconds=1.0).check(program)
     assert finding.holds
     assert finding.measured.endswith("network hgx-400g (assumed)")
+    with stated_by_command("network", "efa"):
+        assert StepTimeAtMost(seconds=1.0).check(program).measured.endswith("network efa")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", FSDP),
+        ("show", FSDP, "--time"),
+        ("report", FSDP, "--text"),
+        ("diff", FSDP, FSDP.with_name(FSDP.name.replace("1x4", "1x2"))),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_screen_with_a_time_takes_and_states_a_network(
+    arguments: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*map(str, arguments), "--network", "{gpus_per_domain = 2, nic_bytes_per_second = 1e9}"])
+    assert re.search(r"network.* as stated", capsys.readouterr().out)
+    main([*map(str, arguments), "--network", "pcie"])
+    assert re.search(r"network.* pcie", capsys.readouterr().out)
+    main(list(map(str, arguments)))  # what one command stated, the next one does not have
+    assert re.search(r"network.* hgx-400g.*assumed", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["check", "comment", "diff", "report", "saved", "show"])
+def test_an_unknown_network_is_refused_by_every_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(FSDP), *([str(FSDP)] * (command == "comment")), "--network", "efs"]) == 2
+    assert "did you mean efa?" in capsys.readouterr().err
 
 
 def test_collectives_that_ran_alone_on_two_h100s_took_what_the_table_says() -> None:

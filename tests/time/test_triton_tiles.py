@@ -6,6 +6,7 @@ import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.time.predict.gpu import HOPPER
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.triton_tiles import (
     ProductTile,
@@ -244,7 +245,7 @@ def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
     )
     module = plan_of_text(text).module
     assert module is not None
-    assert is_untuned(module) == untuned
+    assert is_untuned(module, HOPPER) == untuned
 
 
 @pytest.mark.parametrize("tile", ["0x64", "9999999999x9999999999"])

@@ -30,7 +30,8 @@ def notebook_page(opened: Opened, peak: Peak, page: str) -> str:
     sizes = {name: rounded(size) for name, size in kinds.items()}
     prediction = opened.prediction
     if prediction is not None and prediction.seconds is not None:
-        sizes["predicted time"] = seconds_text(prediction.seconds)
+        over = f", network {prediction.network_name}" if prediction.network else ""
+        sizes["predicted time"] = seconds_text(prediction.seconds) + over
     lines = [
         {"bytes at the peak": row.total_bytes, "": rounded(row.total_bytes), "line": row.source}
         for row in peak.by_source[:_LINES]

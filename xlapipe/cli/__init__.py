@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
 from xlapipe.devices.environment.process_end import end_process, signals_interrupt
+from xlapipe.project_file import stated_by_command
 
 if TYPE_CHECKING:
     from xlapipe.cli.options import Command
@@ -63,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run() -> int:
         options = _parser(arguments).parse_args(arguments)
         command: Command = options.command
-        code = command(options)
+        with stated_by_command("network", getattr(options, "network", None)):
+            code = command(options)
         print_notes_on_compiles()
         return code
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import Commands, add_compile_options, compile_settings
+from xlapipe.cli.options import Commands, add_compile_options, add_network_option, compile_settings
 from xlapipe.cli.output import named_errors, print_json, print_lines
 from xlapipe.errors import XlapipeError
 
@@ -37,6 +37,7 @@ def add(commands: Commands) -> None:
         "in predicted time; compiles it again with the option if there are such",
     )
     add_compile_options(check)
+    add_network_option(check)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Commands, add_network_option
 from xlapipe.cli.output import print_json, print_markdown
 from xlapipe.errors import XlapipeError
 
@@ -15,6 +15,7 @@ def add(commands: Commands) -> None:
     comment.add_argument("before", type=Path, metavar="BEFORE", help="a folder of dumps")
     comment.add_argument("after", type=Path, metavar="AFTER", help="the same folder, changed")
     comment.add_argument("--link", metavar="URL", help="address of the full report")
+    add_network_option(comment)
 
 
 def _comment(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from xlapipe.cli.options import (
     PATH_HELP,
     WORKLOAD_HELP,
     Commands,
+    add_network_option,
     add_target_options,
     compile_settings,
 )
@@ -48,6 +49,7 @@ def add(commands: Commands) -> None:
     diff.add_argument("--options", metavar="K=V,…", help="without and with these XLA options")
     diff.add_argument("--gemm", metavar="X[,Y]", help="with two GEMM policies; one applies to both")
     add_target_options(diff)
+    add_network_option(diff)
     diff.add_argument("--out", type=Path, metavar="DIR", help="keep the two dumps there")
 
 

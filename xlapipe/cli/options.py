@@ -269,7 +269,6 @@ def compile_settings(
         tuning=options.tuning,
         timeout_seconds=options.timeout,
         topology=options.topology,
-        network=getattr(options, "network", None),
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from xlapipe.cli.options import PATH_HELP, Commands
+from xlapipe.cli.options import PATH_HELP, Commands, add_network_option
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.files.visible_text import visible_lines
 
@@ -22,6 +22,7 @@ def add(commands: Commands) -> None:
     report.add_argument(
         "--xprof", type=Path, metavar="DIR", help="write a log folder for XProf's memory viewer"
     )
+    add_network_option(report)
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from xlapipe.cli.options import (
     SIZE_HELP,
     WORKLOAD_HELP,
     Commands,
+    add_network_option,
     add_target_options,
     compile_settings,
     size_of,
@@ -45,6 +46,7 @@ def add(commands: Commands) -> None:
         help="compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
     )
     add_target_options(parser)
+    add_network_option(parser)
 
 
 def _saved(options: argparse.Namespace) -> int:
@@ -164,7 +166,8 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
     for item in freed:
         yield Text(
             f"{item.change.text}: {item.freed_bytes:,} B less, {item.total_bytes:,} B in total, "
-            f"predicted time {_change(item.seconds)}",
+            f"predicted time {_change(item.seconds)}"
+            + (f", network {item.network}" if item.network else ""),
             style="bold",
         )
         yield from map(Text, item.change.code.splitlines())

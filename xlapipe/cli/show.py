@@ -122,7 +122,6 @@ def _show(options: argparse.Namespace) -> int:
         options.calibration,
         options.trips,
         options.timed,
-        options.network,
         options.host,
     )
     subject = open_subject(path, times)

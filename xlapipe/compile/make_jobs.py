@@ -41,7 +41,6 @@ class CompileSettings:
       tuning: where autotune results come from; None for what the project states, else `auto`.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
         workload's mesh.
-      network: between the devices, as `network_stated` takes it; None for the project's.
       options: extra XLA options.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       python: the interpreter of another environment; see `Job`.
@@ -59,7 +58,6 @@ class CompileSettings:
     tuning: Tuning | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     topology: str | None = None
-    network: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     python: Path | None = None
@@ -105,7 +103,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
         target = target_named(settings.target or DEFAULT_TARGET)
     _refuse_options_of_gpus(target, settings)
     topology = _topology(target, settings)
-    network = network_stated(settings.network, settings.project or Path.cwd())
+    network = network_stated(settings.project or Path.cwd())
     jobs = [
         Job(
             reference=reference,

@@ -51,7 +51,6 @@ class Opened:
       calibration: for predicted times; by default that of the target in `xlapipe.time.predict`.
       unknown_trips: trips of each loop whose number the plan does not state.
       timed: seconds of a launch of kernels that ran before; see `xlapipe.report.timed_kernels`.
-      network: between the GPUs, as `network_stated` takes it.
       host: host time, relative to the calibration's host.
       given_name: for people, where the path is not.
     """
@@ -63,7 +62,6 @@ class Opened:
     calibration: Calibration | None = None
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
-    network: str | None = None
     host: float = 1.0
     given_name: str = ""
 
@@ -121,7 +119,7 @@ class Opened:
             self.calibration,
             self.unknown_trips,
             self.timed,
-            network_stated(self.network, Path.cwd()),
+            network_stated(Path.cwd()),
             self.host,
         )
 

@@ -276,4 +276,4 @@ def _study_on(program: Program, target: str | None) -> tuple[Study | None, Viola
             f"target {name!r}" if name is not None else "a dump that does not name its target",
             advice="name one with target=…; `xlapipe targets` lists them",
         )
-    return Study(program.plan, device, network=network_stated(None, Path.cwd())), None
+    return Study(program.plan, device, network=network_stated(Path.cwd())), None

@@ -150,7 +150,6 @@ class TimeOptions:
       timed: a folder of dumps with time records, whose kernels are known; None for none.
       calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
       trips: trips of each loop whose number of trips is unknown; None for 1.
-      network: between the GPUs, by name or described; None for the project's.
       host: host time as a multiple of that of the host that the calibration was timed on.
     """
 
@@ -158,7 +157,6 @@ class TimeOptions:
     calibration: Path | None = None
     trips: int | None = None
     timed: Path | None = None
-    network: str | None = None
     host: float = 1.0
 
 

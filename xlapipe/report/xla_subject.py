@@ -215,8 +215,6 @@ def with_times(opened: Opened, times: TimeOptions) -> Opened:
 
         name = opened.device.name if opened.device is not None else ""
         opened = replace(opened, timed=timed_kernels(times.timed, name))
-    if times.network is not None:
-        opened = replace(opened, network=times.network)
     return replace(opened, unknown_trips=times.trips, host=times.host)
 
 

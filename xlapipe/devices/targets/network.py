@@ -107,19 +107,16 @@ def networks() -> Mapping[str, Network]:
     }
 
 
-def network_stated(text: str | None, start: Path) -> Network | None:
-    """The network that the user names, else that of the nearest `pyproject.toml`, if any.
+def network_stated(start: Path) -> Network | None:
+    """The network that the command states, else that of the nearest `pyproject.toml`, if any.
 
     Args:
-      text: as for `network_named`; None for the project's.
       start: the folder whose project file, or one above it, may state one.
 
     Raises:
       NetworkError: it is not a network.
       WorkloadError: as `xlapipe.project_file.stated`.
     """
-    if text is not None:
-        return network_named(text)
     file, value = stated(start, _KEY) or (start, None)
     if value is None:
         return None

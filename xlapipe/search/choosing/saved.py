@@ -130,12 +130,14 @@ class Freed:
     Attributes:
       freed_bytes: less than in the plan as written; 0 or less if nothing is freed.
       seconds: added to the predicted time; None if unknown.
+      network: its name; empty for a step without collectives.
     """
 
     change: Change
     freed_bytes: int
     total_bytes: int
     seconds: float | None
+    network: str = ""
 
 
 def saved(
@@ -280,6 +282,7 @@ def _freed(change: Change, written: PlannedMemory, changed: PlannedMemory) -> Fr
         freed_bytes=written.total_bytes - changed.total_bytes,
         total_bytes=changed.total_bytes,
         seconds=after - before if after is not None and before is not None else None,
+        network=changed.predicted.network_name if changed.predicted is not None else "",
     )
 
 

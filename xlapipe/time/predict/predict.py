@@ -223,8 +223,8 @@ class _Predictor:
         self._calibration = calibration
         self._unknown_trips = unknown_trips or plan.stated_trips
         self._timed = timed
-        self._untuned = is_untuned(plan.module)
         self._gpu = gpu_of(cost.device)
+        self._untuned = is_untuned(plan.module, self._gpu)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._exchanges = exchanges_of(plan, cost.device, network, calibration)
         self._products = measured_products(plan, cost)

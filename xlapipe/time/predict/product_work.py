@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
@@ -33,12 +33,12 @@ _TERMS_OF_SMALL_MATRICES = 300
 # Side of a tile, and least terms of small matrices, without tensor cores.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
-# XLA's tiles without autotune results: 16 × 16 on Blackwell, 16 × 8 on other GPUs, 64 × 32 for the
-# largest results. For more than a wave of such tiles, a tuner would choose larger ones, whose
-# elements, within these powers of two, make one wave.
+# XLA's tiles without autotune results: 16 × 16 on B200 and GB200, 16 × 8 on other GPUs, 64 × 32 for
+# the largest results, or 64 × 64 on B200 and GB200. For more than a wave of such tiles, a tuner would
+# choose larger ones, whose elements, within these powers of two, make one wave.
 _DEFAULT_TILE = re.compile(
     r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
-    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32)"\]'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32|(?P<large>64","64))"\]'
 )
 _IN_A_CALL = opcodes.DOTS | opcodes.RENAMES | opcodes.GIVEN | {"transpose", "tuple"}
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
@@ -52,15 +52,20 @@ _TILED = ("bf16", "f16", "f32")
 _MISALIGNED_32_BITS, _MISALIGNED_16_BITS = 4.0, 2.0
 
 
-def is_untuned(module: HloModule) -> bool:
-    """Whether all products by Triton have the tiles that XLA takes without autotune results."""
+def is_untuned(module: HloModule, gpu: Gpu) -> bool:
+    """Whether all products by Triton have the tiles that XLA takes without autotune results.
+
+    A tuner may choose the tiles of large results too, but 64 × 64 only for less than two waves.
+    """
+    waves = gpu.multiprocessors << _TUNED_AREAS[1] if gpu != HOPPER else inf
     tiles = [
-        _DEFAULT_TILE.search(instruction.backend_config)
+        (_DEFAULT_TILE.search(instruction.backend_config), first_array(instruction.shape)[2])
         for computation in module.computations.values()
         for instruction in computation.instructions
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
-    return all(tiles) and any(tile["small"] for tile in tiles if tile is not None)
+    default = [tile for tile, size in tiles if tile and not (tile["large"] and size < waves)]
+    return len(default) == len(tiles) and any(tile["small"] or tile["large"] for tile in default)
 
 
 def triton_product(
