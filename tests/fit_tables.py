@@ -4,11 +4,13 @@
 
 FOLDER has `collectives.parquet` and `gemm_GPU.parquet`. Needs pyarrow, pandas and scipy. The errors
 of what is left out are written into docs/which_gpu.md: of collectives every second size, of
-products every fifth, for which a grid is fitted to the others.
+products every fifth, for which a grid is fitted to the others. Tables of `_NOT_FITTED`, which
+the repository has too, are only compared with: their curves are another GPU's.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 from scipy.sparse.linalg import lsqr
 
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.time.products.efficiency import Product, roofline_seconds
+from xlapipe.time.products.efficiency import Product, product_seconds, roofline_seconds
 
 _TIME = Path(__file__).parent.parent / "xlapipe" / "time"
 _SOURCE = {
@@ -68,6 +70,7 @@ _TYPES = {"bfloat16": "bf16", "fp8": "f8e4m3fn", "nvfp4": "f4e2m1fn", "sq": "s8"
 _M = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 32768)
 _N = (32, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 _GROUPS = {"decode, m ≤ 32": (0, 32), "middle": (32, 1024), "large, m > 1,024": (1024, 1 << 40)}
+_NOT_FITTED = ("b300", "gb300")
 # Weight of the second differences along each axis of the grid.
 _SMOOTH = 0.3
 _PAGE = Path(__file__).parent.parent / "docs" / "which_gpu.md"
@@ -79,6 +82,8 @@ def products(folder: Path) -> list[str]:
     shown = []
     for file in sorted(folder.glob("gemm_*.parquet")):
         gpu, table = file.stem.removeprefix("gemm_"), pd.read_parquet(file)
+        if gpu in _NOT_FITTED:
+            continue
         device = device_of_target(gpu)
         assert device is not None
         for name, element in _TYPES.items():
@@ -101,7 +106,26 @@ def products(folder: Path) -> list[str]:
             lines.append({"gpu": gpu, "type": _name(element), "spread": spread, "ratios": whole})
     text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
     (_TIME / "products" / "efficiency.jsonl").write_text(text, encoding="utf-8")
-    return shown
+    return shown + [row for gpu in _NOT_FITTED for row in _compared(folder, gpu)]
+
+
+def _compared(folder: Path, gpu: str) -> Iterator[str]:
+    """Rows of a GPU of which nothing is fitted, if its table is in the folder."""
+    file, device = folder / f"gemm_{gpu}.parquet", device_of_target(gpu)
+    assert device is not None
+    table = pd.read_parquet(file) if file.exists() else pd.DataFrame({"dtype": []})
+    for name, element in _TYPES.items():
+        rows = table[table["dtype"] == name]
+        found = [
+            (m, abs(np.log(predicted.seconds * 1e3 / ms)))
+            for m, n, k, ms in zip(
+                *(rows.get(axis, []) for axis in ("m", "n", "k", "ms")), strict=True
+            )
+            if (predicted := product_seconds(Product(1, m, n, k, element), device)) is not None
+        ]
+        if found:
+            m, errors = map(np.array, zip(*found, strict=True))
+            yield _row(f"{gpu} (not fitted)", element, m, errors)
 
 
 def _name(element: str) -> str:

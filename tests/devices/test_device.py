@@ -35,7 +35,9 @@ def test_every_target_has_speeds_with_a_source(name: str) -> None:
     assert speeds.l2_bytes > 0
     peaks = [speeds.peak_of(kind) for kind in ("f64", "f32", "bf16", "s8")]
     assert None not in peaks
-    assert peaks == sorted(peaks)
+    # Blackwell Ultra has little int8.
+    ordered = peaks[:3] if name.endswith("b300") else peaks
+    assert ordered == sorted(ordered)
     assert speeds.peak_of("f16") == speeds.peak_of("bf16")
     if speeds.peak_of("f8e4m3fn") is not None:
         assert speeds.peak_of("f8e5m2") == 2 * speeds.peak_of("bf16")

@@ -259,7 +259,9 @@ def test_every_screen_with_a_time_takes_and_states_a_network(
 def test_an_unknown_network_is_refused_by_every_command(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(FSDP), *([str(FSDP)] * (command == "comment")), "--network", "efs"]) == 2
+    assert (
+        main([command, str(FSDP), *([str(FSDP)] * (command == "comment")), "--network", "efs"]) == 2
+    )
     assert "did you mean efa?" in capsys.readouterr().err
 
 

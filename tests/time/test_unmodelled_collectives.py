@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
+from xlapipe.devices.targets.catalogue import CatalogueRow, catalogue
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.plan import Plan
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import Prediction, basis_of
 from xlapipe.time.predict.study import Study
+from xlapipe.time.products.efficiency import Product, efficiencies, product_seconds
 
 ELEMENTS = 32 << 20
 
@@ -95,16 +97,36 @@ def test_eight_gpus_take_what_was_measured(target: str, measured_us: float) -> N
     assert seconds == pytest.approx(measured_us * 1e-6, rel=0.2)
 
 
-def test_a_figure_of_another_gpu_is_not_as_narrow_as_its_own() -> None:
-    def width(target: str, topology: str, groups: str) -> float:
-        result = prediction(target, topology, groups)
-        assert result.high_seconds is not None and result.low_seconds is not None
-        return result.high_seconds / result.low_seconds
+def width(target: str, topology: str, groups: str) -> float:
+    result = prediction(target, topology, groups)
+    assert result.high_seconds is not None and result.low_seconds is not None
+    return result.high_seconds / result.low_seconds
 
+
+def test_what_was_measured_on_fewer_links_is_less_narrow() -> None:
     own, table = width("h200", "1x2", "{{0,1}}"), width("h200", "1x8", "[1,8]<=[8]")
-    other, assumed = width("b300", "1x8", "[1,8]<=[8]"), width("h200", "2x8", "[1,16]<=[16]")
-    assert own <= table < other
-    assert table < assumed
+    assert own <= table < width("h200", "2x8", "[1,16]<=[16]")
+
+
+# Kernels of the others were timed with jax.
+OTHERS = [
+    row for row in catalogue() if row.unsupported is None and row.name not in ("h100_sxm", "h200")
+]
+
+
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.name)
+def test_no_figure_of_another_gpu_is_as_narrow_as_its_own(row: CatalogueRow) -> None:
+    if row.link_bandwidth is None:
+        assert prediction(row.name, "1x8", "[1,8]<=[8]").uncounted
+    else:
+        assert width(row.name, "1x8", "[1,8]<=[8]") > width("h200", "1x8", "[1,8]<=[8]")
+    device, table = device_of_target(row.name), efficiencies()
+    assert device is not None
+    for element in ("bf16", "f8e4m3fn", "s8", "f4e2m1fn"):
+        found = product_seconds(Product(1, 1024, 4096, 4096, element), device)
+        if found is not None:
+            own = table.spreads[found.measured_on, element[:2] if element[0] == "f" else element]
+            assert (found.spread > own) is not found.own
 
 
 def test_between_hosts_no_link_of_a_host_bounds_the_floor() -> None:
