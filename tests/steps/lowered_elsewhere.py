@@ -17,4 +17,4 @@ folder = Path(__file__).resolve().parent
 config = target_named("h200").config_text
 for name in sys.argv[1:]:
     program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=folder)), config)
-    print(hashlib.sha256(json.dumps(program.to_json(), sort_keys=True).encode()).hexdigest())
+    print(hashlib.sha256(json.dumps(program.compiled, sort_keys=True).encode()).hexdigest())

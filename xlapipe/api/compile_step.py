@@ -1,22 +1,20 @@
 """Compile a step from Python: one of this process, or a registered workload."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xlapipe.api.plan_arguments import job_of
-from xlapipe.api.planner import Planner, lowered_here
+from xlapipe.api.planner import Planned, Planner, lowered_here
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.compile import pipeline
 from xlapipe.compile.defaults import DEFAULT_TARGET
-from xlapipe.compile.dump_cache import CachedDump, DumpCache
+from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.cache_folder import cache_folder
 from xlapipe.dump.opened import Opened
-from xlapipe.expect import Expectation
-from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
 
@@ -38,14 +36,9 @@ class _StepPlans(Planner[StepPlan]):
     def _folder(self) -> Path:
         return Path.cwd()
 
-    def _plan(
-        self,
-        cached: CachedDump,
-        program: Program,
-        expectations: Sequence[Expectation],
-        untuned: Callable[[], CachedDump],
-    ) -> StepPlan:
-        return StepPlan(Opened(cached.dump.path, program, cached.dump), expectations)
+    def _plan(self, planned: Planned) -> StepPlan:
+        dump = planned.cached.dump
+        return StepPlan(Opened(dump.path, planned.program, dump), planned.expectations)
 
 
 plan = _StepPlans().plan

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,6 +21,21 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
 PlanT = TypeVar("PlanT")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step that was compiled, or whose dump was in the cache.
+
+    Attributes:
+      program: the plan, with the leaves that are one array.
+      untuned: compiles the step untuned if a lock may have been predicted for it.
+    """
+
+    cached: CachedDump
+    program: Program
+    expectations: Sequence[Expectation]
+    untuned: Callable[[], CachedDump]
 
 
 class Planner(ABC, Generic[PlanT]):
@@ -44,18 +59,7 @@ class Planner(ABC, Generic[PlanT]):
         """Where the compiling process runs, and what source paths are relative to."""
 
     @abstractmethod
-    def _plan(
-        self,
-        cached: CachedDump,
-        program: Program,
-        expectations: Sequence[Expectation],
-        untuned: Callable[[], CachedDump],
-    ) -> PlanT:
-        """The plan.
-
-        Args:
-          untuned: compiles the step untuned if a lock may have been predicted for it.
-        """
+    def _plan(self, planned: Planned) -> PlanT: ...
 
     def plan(
         self,
@@ -143,7 +147,7 @@ class Planner(ABC, Generic[PlanT]):
                 module, _ = lowered_here(workload, plain)
                 return self._cache.dump_of(plain, module, folder=self._folder)
 
-            return self._plan(cached, planned, workload.expectations, compile_untuned)
+            return self._plan(Planned(cached, planned, workload.expectations, compile_untuned))
         except XlapipeError as error:
             # The message is complete; xlapipe's own frames would only hide the caller's line.
             raise error.with_traceback(None) from None

@@ -167,7 +167,10 @@ def _compiled(
     """
     renumbered = module is not None
     refused = executable = None
-    with timed_compile(profiled=request.target_config is not None) as timeline:
+    is_profiled = request.target_config is not None and (
+        platform_named(request.platform).runs_gpu_kernels
+    )
+    with timed_compile(profiled=is_profiled) as timeline:
         try:
             executable = _executable(request, program, devices, options, module=module)
         except RuntimeError as error:

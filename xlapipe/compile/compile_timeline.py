@@ -83,7 +83,7 @@ def timed_compile(*, profiled: bool) -> Iterator[Timeline]:
     """Times the block.
 
     Args:
-      profiled: whether to profile what XLA does in it; a GPU that is attached would be too.
+      profiled: whether to profile what XLA does in it; a device that is attached would be too.
     """
     from xlapipe.jax_private import host_profile
 
@@ -94,9 +94,9 @@ def timed_compile(*, profiled: bool) -> Iterator[Timeline]:
         yield timeline
     finally:
         timeline.stage = StageSeconds(time.perf_counter() - wall, cpu_seconds() - cpu)
-        profile = session.stop() if session is not None else b""
-        # A profile of another form tells nothing, and must not stop a compile.
+        # A profile that fails, or of another form, tells nothing, and must not stop a compile.
         with suppress(Exception):
+            profile = session.stop() if session is not None else b""
             if 0 < len(profile) <= _LARGEST_PROFILE_BYTES:
                 timeline.read(profile)
 

@@ -8,9 +8,15 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from xlapipe.compile.frame_messages import module_without_frames
+from xlapipe.compile.wire_format import Change, with_fields
 from xlapipe.devices.platforms.dump_files import Part
-from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.dump.readers.hlo_proto import (
+    HloComputationProto,
+    HloInstructionProto,
+    HloModuleProto,
+    HloProto,
+    OpMetadata,
+)
 from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
 
 # Up to the empty line after the entries.
@@ -22,6 +28,36 @@ _FRAME = re.compile(
     rb'(metadata=\{(?:[^"{}\n]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"|\{[^"{}\n]*\}))*[^"{}\n]*?)'
     rb" ?\bstack_frame_id=\d+"
 )
+
+_MODULE, _COMPUTATIONS, _FRAMES, _INSTRUCTIONS, _METADATA, _FRAME_OF = (
+    message.DESCRIPTOR.fields_by_name[name].number
+    for message, name in (
+        (HloProto, "hlo_module"),
+        (HloModuleProto, "computations"),
+        (HloModuleProto, "stack_frame_index"),
+        (HloComputationProto, "instructions"),
+        (HloInstructionProto, "metadata"),
+        (OpMetadata, "stack_frame_id"),
+    )
+)
+
+
+def module_without_frames(proto: bytes) -> bytes:
+    """A serialised HloProto without stack frames; all else keeps its bytes.
+
+    Args:
+      proto: as C++ writes it, with fields in the order of their numbers.
+
+    Raises:
+      ValueError, IndexError: the bytes are not an HloProto.
+    """
+
+    def changing(fields: Mapping[int, Change | None]) -> Change:
+        return lambda content: with_fields(content, fields)
+
+    instruction = changing({_METADATA: changing({_FRAME_OF: None})})
+    module = {_COMPUTATIONS: changing({_INSTRUCTIONS: instruction}), _FRAMES: None}
+    return with_fields(proto, {_MODULE: changing(module)})
 
 
 def without_frames(part: Part, content: bytes) -> bytes:

@@ -4,10 +4,11 @@ Format: https://protobuf.dev/programming-guides/encoding
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+Change: TypeAlias = Callable[[bytes], bytes]
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 
@@ -43,12 +44,13 @@ def in_number_order(content: bytes, message: type[Message]) -> bytes:
     return _in_number_order(content, message.DESCRIPTOR)
 
 
-def with_fields(content: bytes, changed: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
+def with_fields(content: bytes, changed: Mapping[int, Change | None]) -> bytes:
     """A message with changed contents of some fields; the others keep their bytes.
 
     Args:
       content: a message as C++ writes it, with its fields in the order of their numbers.
-      changed: by the number of a field of messages, a function of each one's bytes.
+      changed: by the number of a field of messages, a function of each one's bytes; None to leave
+        the field out, of whatever type.
     """
     last = max(changed)
     parts = []
@@ -56,10 +58,10 @@ def with_fields(content: bytes, changed: Mapping[int, Callable[[bytes], bytes]])
         if number > last:
             parts.append(content[start:])
             break
-        change = changed.get(number)
-        parts.append(
-            content[start:end] if change is None else field(number, change(content[body:end]))
-        )
+        if number not in changed:
+            parts.append(content[start:end])
+        elif (change := changed[number]) is not None:
+            parts.append(field(number, change(content[body:end])))
     return b"".join(parts)
 
 

@@ -23,8 +23,12 @@ def difference_lines(difference: Difference, *, everything: bool = False) -> Ite
     yield Text(f"B  {difference.b_name}")
     for line in difference.context_lines()[: None if everything else _MAX_CONTEXT_LINES]:
         yield Text(f"   {line}")
+    yield from _change_lines(difference, everything)
     if difference.compile_time_text:
-        yield Text(f"   {difference.compile_time_text}")
+        yield Text(difference.compile_time_text)
+
+
+def _change_lines(difference: Difference, everything: bool) -> Iterator[Text]:
     if difference.same:
         yield Text("the plans are the same")
         return

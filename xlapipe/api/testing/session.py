@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.api.answer import Answer
-from xlapipe.api.planner import Planner
+from xlapipe.api.planner import Planned, Planner
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.plan import PlanUnderTest
-from xlapipe.compile.dump_cache import CachedDump, DumpCache
+from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.dump.dump import Dump
-from xlapipe.expect import Expectation
-from xlapipe.plans.program import Program
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -58,17 +56,12 @@ class PlansOfTest(Planner[PlanUnderTest]):
     def _folder(self) -> Path:
         return self.root
 
-    def _plan(
-        self,
-        cached: CachedDump,
-        program: Program,
-        expectations: Sequence[Expectation],
-        untuned: Callable[[], CachedDump],
-    ) -> PlanUnderTest:
+    def _plan(self, planned: Planned) -> PlanUnderTest:
+        cached = planned.cached
         self.on_plan(cached.compiled)
 
         def golden_dump() -> Dump:
-            compiled = untuned()
+            compiled = planned.untuned()
             if compiled is not cached:
                 self.on_plan(compiled.compiled)
             return compiled.dump
@@ -77,8 +70,8 @@ class PlansOfTest(Planner[PlanUnderTest]):
             self.on_note(note)
         return PlanUnderTest(
             cached.dump,
-            program,
-            expectations,
+            planned.program,
+            planned.expectations,
             key=cached.key,
             goldens=self.goldens,
             golden_dump=golden_dump,

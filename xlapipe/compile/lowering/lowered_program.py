@@ -57,7 +57,7 @@ class LoweredProgram:
     asked_early: tuple[str, ...] = ()
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
     call: CallFacts | None = None
-    seconds: Mapping[str, StageSeconds] = field(default_factory=dict)
+    seconds: Mapping[str, StageSeconds] = field(default_factory=dict, compare=False)
     copies: Copies | None = None
 
     @property
