@@ -278,3 +278,16 @@ def test_collectives_that_ran_alone_on_two_h100s_took_what_the_table_says() -> N
     for kernel in exchanged:
         assert kernel.launch.basis == "table"
         assert kernel.seconds == pytest.approx(measured[kernel.name], rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["data_parallel_step", "sharded_parameters_step"])
+def test_kernels_beside_a_collective_take_longer_than_alone_and_less_than_one_by_one(
+    name: str,
+) -> None:
+    record = ROOT / "tests/gpu/time_zoo/records/two_h100.tar.xz"
+    _, (profile,) = read_record(record, name)
+    cost, calibration = step_cost(profile.plan, H100), shipped_calibration("h100_sxm")
+    assert cost is not None and calibration is not None
+    prediction = predict(profile.plan, cost, calibration)
+    assert prediction.seconds == pytest.approx(profile.times.span_seconds, rel=0.05)
+    assert prediction.seconds < 0.9 * prediction.kernel_seconds

@@ -44,6 +44,10 @@ _CONVOLUTION_INTERVALS = 3
 _UNPROFILED, _OVERLAP = 0.5, 3
 # A device that waits less than this for the host does not wait.
 _LEAST_WAIT = 1.02
+# What a second takes longer in which a kernel runs beside a collective, as they share memory and
+# multiprocessors: fitted to the spans of six steps on two H200s. On two H100s the mean error of the
+# spans is then 5.2 %, and 7.6 without overlap.
+_CONTENTION = 0.4
 # Further kernels of command buffers lengthen no call measurably.
 _MOST_GRAPH_KERNELS = 150
 # Least share of the error of a GPU that was not measured, whatever share of its time a table has.
@@ -186,6 +190,7 @@ class _Clock:
       device, host: clocks of the device and of the host.
       busy: time that the device needs if it never waits for the host.
       beside: time at which the last asynchronous, overlapped kernel ends.
+      exchanging: the same of the last collective among them.
       pending: (scope, position of its done instruction, end) of kernels not yet waited for.
       graph: number of the command buffer of the last launch.
       graph_kernels: number of kernels launched in command buffers.
@@ -196,10 +201,24 @@ class _Clock:
     host: float = 0.0
     busy: float = 0.0
     beside: float = 0.0
+    exchanging: float = 0.0
     pending: list[tuple[str, int, float]] = field(default_factory=list)
     graph: int | None = None
     graph_kernels: int = 0
     timeline: list[TimelineEvent] = field(default_factory=list)
+
+    def slow_down(self, start: float, duration: float) -> float:
+        """Seconds by which a kernel and the collective beside it take longer together."""
+        overlap = max(0.0, min(start + duration, self.exchanging) - start)
+        more = _CONTENTION * overlap
+        if more:
+            self.beside += more
+            self.exchanging += more
+            self.pending = [
+                (scope, done, end + more if end > start else end)
+                for scope, done, end in self.pending
+            ]
+        return more
 
     def at_branch(self) -> "_Clock":
         """The clock when a branch of a conditional begins."""
@@ -498,7 +517,9 @@ class _Predictor:
         duration = max(time.seconds / at_once, self._floors.get(name, 0.0))
         self._wait(launch)
         opcode = kernel.site.instruction.opcode
-        if opcode.endswith("-start") and (opcode != "async-start" or touches_host(kernel.site)):
+        if opcode.endswith("-start") and (
+            opcode != "async-start" or kernel.wire_bytes or touches_host(kernel.site)
+        ):
             start = self._start(launch, duration)
             event = TimelineEvent(name, start, duration, ASYNCHRONOUS, times, time)
             clock.timeline.append(event)
@@ -506,6 +527,7 @@ class _Predictor:
         first = clock.device == 0.0
         if kernel.graph is not None and kernel.graph == clock.graph:
             start = clock.device + constants.graph_gap_seconds
+            duration += clock.slow_down(start, duration)
             clock.timeline.append(TimelineEvent(name, start, duration, COMPUTE, times, time))
             clock.device += constants.graph_gap_seconds + duration
             clock.busy += constants.graph_gap_seconds + duration
@@ -525,6 +547,7 @@ class _Predictor:
             clock.host += interval
         launches = max(0.0, time.launches - 1)
         start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
+        duration += clock.slow_down(start, duration)
         # Additional kernels of a library call wait for their own launches by the host.
         waiting = 0.0
         if kernel.graph is None and launches:
@@ -542,6 +565,8 @@ class _Predictor:
         name, scope, clock = launch.kernel.name, launch.kernel.site.caller, self._clock
         begin = max(clock.device, clock.beside)
         clock.beside = begin + duration
+        if launch.kernel.wire_bytes:
+            clock.exchanging = clock.beside
         done = next((item.name for item in scope.instructions if name in item.operands), None)
         if done is not None:
             clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
