@@ -11,6 +11,7 @@ import pytest
 
 from tests.steps import timed_steps
 from xlapipe.cli import main
+from xlapipe.compile import compile_timeline
 from xlapipe.compile.compile_timeline import timed_compile
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
@@ -178,3 +179,39 @@ def test_what_is_not_profiled_is_timed() -> None:
         sum(range(200_000))
     assert timeline.stage.wall > 0
     assert (timeline.code_seconds, timeline.kernels) == (None, ())
+
+
+def event(name: str, start: float, end: float, **numbers: int) -> Any:
+    return compile_timeline._Event(name, start, end, SimpleNamespace(stats=list(numbers.items())))
+
+
+def test_kernels_are_in_the_order_in_which_the_main_thread_scheduled_them() -> None:
+    """Of the first, the main thread scheduled both tasks; of the second, a task its second."""
+    main_thread = [event("T::Record", at, at, _p=at) for at in (1, 2, 3)]
+    second = [
+        event("T::StartRegion", 4, 4, _c=3),
+        event("T::Record", 5, 5, _p=9),
+        event("T::StopRegion", 6, 6),
+        event("T::StartRegion", 7, 7, _c=9),
+        event("CompileSingleModule", 8, 38e9),
+        event("PTX->CUBIN", 9, 20e9),
+    ]
+    first = [event("T::StartRegion", 50, 50, _c=2), event("CompileSingleModule", 51, 9e9)]
+    kernels = compile_timeline._kernels([second, first, main_thread])
+    assert [round(kernel.seconds) for kernel in kernels] == [9, 38]
+    assert [round(kernel.ptxas) for kernel in kernels] == [0, 20]
+
+
+def test_passes_are_what_runs_directly_in_a_pipeline() -> None:
+    events = [
+        event("OptimizeHloModule", 0, 100e9),
+        event("fusion (jit_step)", 0, 60e9),
+        event("simplification (jit_step)", 1, 5e9),
+        event("algsimp", 2, 4e9),
+        event("config-assigner", 6e9, 50e9),
+        event("inner (kernel)", 7e9, 20e9),
+        event("algsimp", 8e9, 9e9),
+        event("algsimp", 51e9, 52e9),
+    ]
+    passes = {item.name: round(item.seconds) for item in compile_timeline._passes(events)}
+    assert passes == {"config-assigner": 44, "algsimp": 5}

@@ -10,7 +10,7 @@ import platform
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from xlapipe.plans.compile_times import KernelSeconds, PassSeconds, StageSeconds
 
 _HOST = "/host:CPU"
 _CODE = "CompileModuleToLlvmIr"
+_TASK = "ThreadpoolListener::"
 _KERNEL, _PTXAS = "CompileSingleModule", "PTX->CUBIN"
 _LISTED_PASSES = 20
 # Larger profiles are of minutes of constant folding, and take long to read.
@@ -67,15 +68,24 @@ class Timeline:
 
         planes = ProfileData.from_serialized_xspace(profile).planes
         lines = [line for plane in planes if plane.name == _HOST for line in plane.lines]
-        threads = [_events(line) for line in lines]
-        codes = [(event, thread) for thread in threads for event in thread if event.name == _CODE]
+        codes = [
+            (event.start_ns, line) for line in lines for event in line.events if event.name == _CODE
+        ]
         if not codes:
             return
-        code, main = max(codes, key=lambda item: item[0].start)
-        self.passes = tuple(_passes(main))
-        self.code_seconds = code.seconds
-        during = [[event for event in thread if event.start >= code.start] for thread in threads]
-        self.kernels = tuple(_kernels(during))
+        start, main = max(codes, key=lambda item: item[0])
+        # Constant folding alone may schedule a million tasks: only those of kernels are read.
+        events = _events(event for event in main.events if not event.name.startswith(_TASK))
+        self.passes = tuple(_passes(events))
+        during = [
+            _events(event for event in line.events if event.start_ns >= start) for line in lines
+        ]
+        code = next(event for event in reversed(events) if event.name == _CODE)
+        compiled = [event for thread in during for event in thread if event.name == _KERNEL]
+        self.code_seconds = (max(event.end for event in (code, *compiled)) - code.start) / 1e9
+        # Otherwise XLA compiles modules of several kernels, when it has emitted them all.
+        if all(event.start < code.end for event in compiled):
+            self.kernels = tuple(_kernels(during))
 
 
 @contextmanager
@@ -116,11 +126,11 @@ def machine() -> str:
     return f"{model}, {cores} cores"
 
 
-def _events(line: Any) -> list[_Event]:
-    """The events of a thread by their start; those around others are before them."""
+def _events(given: Iterable[Any]) -> list[_Event]:
+    """Events of a thread by their start; those around others are before them."""
     events = [
         _Event(event.name, event.start_ns, event.start_ns + event.duration_ns, event)
-        for event in line.events
+        for event in given
     ]
     return sorted(events, key=lambda event: (event.start, -event.end))
 
