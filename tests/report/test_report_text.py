@@ -13,10 +13,12 @@ from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.diff import Sentence
 from xlapipe.inductor.open_path import open_path
-from xlapipe.report.html_page import render_page
+from xlapipe.report import pages
+from xlapipe.report.html_page import render_page, render_tables_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import code, plain, table
 from xlapipe.report.sections.two_dumps import compare_dumps
+from xlapipe.report.text_table import Table
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
@@ -156,3 +158,16 @@ def test_tables_are_padded() -> None:
         "| bcdef |    22 |",
         "",
     ]
+
+
+def test_a_page_says_the_same_in_every_form() -> None:
+    part = Table.of_first("held", ("bytes", "what"), [("1,024", "a*b<c"), ("8", "d")], {0}, 1)
+    page = pages.Page("p.pb", "XLA", (pages.Section("graph 0", ("a line",), (part,)),), "a note")
+    terminal = "\n".join(line.plain for line in pages.page_lines(page))
+    html = render_tables_page([page])
+    for text in (terminal, pages.pages_markdown([page]), html):
+        for said in ("p.pb", "a note", "graph 0", "a line", "held", "1,024", "… and 1 more"):
+            assert said in text
+    assert "a*b<c" in terminal
+    assert r"a\*b\<c" in pages.pages_markdown([page])
+    assert "a*b&lt;c" in html

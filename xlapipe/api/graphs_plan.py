@@ -50,9 +50,10 @@ class GraphsPlan(ShownPlan):
 
     def to_html(self) -> str:
         """The page of `xlapipe report`: one HTML document that needs no script."""
-        from xlapipe.report.inductor_page import render_inductor_page
+        from xlapipe.report.html_page import render_tables_page
+        from xlapipe.report.inductor_lines import inductor_page
 
-        return render_inductor_page([self.dump])
+        return render_tables_page([inductor_page(self.dump)])
 
     def _repr_html_(self) -> str:
         from xlapipe.api.notebook_page import framed

@@ -91,13 +91,14 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
 
 def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> int:
     if json_output:
-        from xlapipe.report.compilers_report import comparison_figures
+        from xlapipe.report.compilers_tables import comparison_figures
 
         print_json(comparison_figures(comparison))
     else:
-        from xlapipe.report.compilers_report import comparison_terminal
+        from xlapipe.report.compilers_tables import comparison_page
+        from xlapipe.report.pages import page_lines
 
-        print_lines(comparison_terminal(comparison))
+        print_lines(page_lines(comparison_page(comparison)))
     return 0 if comparison.same_interface else 1
 
 

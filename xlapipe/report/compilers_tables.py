@@ -1,22 +1,50 @@
-"""A comparison of two compilers as a heading, sentences and tables, for every form of report."""
+"""A comparison of two compilers as a page, and as the records of its JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
 from xlapipe.diff.compilers.compiler_side import CompilerSide
 from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
+from xlapipe.report.pages import Page, Section
+from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
 
 _UNKNOWN = "unknown"
 
 
-def comparison_heading(comparison: CompilerComparison) -> str:
-    """One line that names both sides."""
-    return f"{comparison.inductor.name} (torch Inductor) beside {comparison.xla.name} (XLA)"
+def comparison_page(comparison: CompilerComparison) -> Page:
+    """The page."""
+    title = f"{comparison.inductor.name} (torch Inductor) beside {comparison.xla.name} (XLA)"
+    lines = tuple(_sentences(comparison))
+    section = Section("side by side", lines, tuple(_tables(comparison)))
+    return Page(title, "torch Inductor and XLA", (section,))
 
 
-def comparison_lines(comparison: CompilerComparison) -> Iterator[str]:
+def comparison_figures(comparison: CompilerComparison) -> dict[str, Any]:
+    """The JSON of `xlapipe diff`; bytes are ints, what a dump does not hold is None."""
+    return {
+        "same_interface": comparison.same_interface,
+        "inductor": {**asdict(comparison.inductor), "launches": comparison.inductor.launches},
+        "xla": {**asdict(comparison.xla), "launches": comparison.xla.launches},
+        "arguments": _matched(comparison.arguments),
+        "outputs": _matched(comparison.outputs),
+        "kept_by_xla_bytes": comparison.kept_by_xla,
+        "products": [asdict(row) for row in comparison.products],
+        "sentences": list(_sentences(comparison)),
+    }
+
+
+def _matched(leaves: MatchedLeaves) -> dict[str, Any]:
+    return {
+        **named(leaves, "same", "same_order", "matched"),
+        "pairs": [asdict(pair) for pair in leaves.pairs],
+    }
+
+
+def _sentences(comparison: CompilerComparison) -> Iterator[str]:
     """What matches, what does not, and how exact the figures are."""
     yield _interface_line(comparison)
     for what, leaves in (("arguments", comparison.arguments), ("outputs", comparison.outputs)):
@@ -38,7 +66,7 @@ def comparison_lines(comparison: CompilerComparison) -> Iterator[str]:
     yield from comparison.inductor.notes
 
 
-def comparison_tables(comparison: CompilerComparison) -> Iterator[Table]:
+def _tables(comparison: CompilerComparison) -> Iterator[Table]:
     """The tables, in the order of the page."""
     inductor, xla = comparison.inductor, comparison.xla
     yield _figures(comparison)

@@ -26,6 +26,7 @@ from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, group_values, seconds_cell
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.overview.overview import Overview
+from xlapipe.report.pages import Page
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import json_form
 from xlapipe.report.sections.flame import flame_boxes
@@ -98,6 +99,14 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
         )
     )
     return visible_lines(page)
+
+
+def render_tables_page(pages: Sequence[Page]) -> str:
+    """A document of pages of tables, which needs no script."""
+    style = read_style()
+    policy = content_security_policy(style, "")
+    template = _environment().get_template("tables.html.j2")
+    return visible_lines(template.render(style=Markup(style), policy=policy, pages=pages))
 
 
 @cache

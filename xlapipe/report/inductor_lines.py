@@ -1,4 +1,4 @@
-"""Inductor's plans in rows of text, which the terminal, Markdown and HTML reports share."""
+"""Inductor's plans as pages, which a terminal, Markdown and HTML show."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding, Inducto
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.report.inductor_figures import sequence_totals
+from xlapipe.report.pages import Page, Section
 from xlapipe.report.text_table import MOST_ROWS, Table
 from xlapipe.report.units import exact, signed
 
@@ -18,6 +19,16 @@ _TITLES = {
     FindingKind.FLOAT64: "float64 for each element",
     FindingKind.UNUSED_COLLECTIVE: "collectives whose result nothing uses",
 }
+_TOTALS = (
+    "own_peak_bytes",
+    "argument_bytes",
+    "output_bytes",
+    "saved_bytes",
+    "given_argument_bytes",
+    "end_bytes",
+    "peak_with_arguments_bytes",
+    "unknown_allocations",
+)
 
 
 def heading(plan: InductorPlan) -> str:
@@ -26,24 +37,12 @@ def heading(plan: InductorPlan) -> str:
     return f"{plan.graph}{kind}: {plan.basis}"
 
 
-def total_rows(plan: InductorPlan) -> Iterator[tuple[str, str]]:
-    """Names and figures of the totals; an unknown figure is marked as unknown."""
-    totals = plan.totals
-    for name in (
-        "own_peak_bytes",
-        "argument_bytes",
-        "output_bytes",
-        "saved_bytes",
-        "given_argument_bytes",
-        "end_bytes",
-        "peak_with_arguments_bytes",
-        "unknown_allocations",
-    ):
-        value = getattr(totals, name)
-        if value is None and name != "saved_bytes":
-            yield name, "unknown"
-        elif value is not None:
-            yield name, f"{value:,}"
+def _total_table(plan: InductorPlan) -> Table:
+    """The totals; an unknown figure is marked as unknown."""
+    rows = [(name, _bytes(getattr(plan.totals, name))) for name in _TOTALS]
+    if plan.totals.saved_bytes is None:
+        rows.remove(("saved_bytes", "unknown"))
+    return Table("totals", ("figure", "bytes or calls"), tuple(rows), {1})
 
 
 def sequence_line(dump: InductorDump) -> str | None:
@@ -65,7 +64,7 @@ def measured_line(plan: InductorPlan) -> str | None:
     return f"{line}: {signed(plan.remainder_bytes)} beyond the plan, {why}"
 
 
-def peak_table(plan: InductorPlan) -> Table:
+def _peak_table(plan: InductorPlan) -> Table:
     """What the call holds at its peak, most bytes first."""
     held = plan.held_at_peak
     rows = [_held_row(plan, allocation) for allocation in held[:MOST_ROWS]]
@@ -87,7 +86,7 @@ def peak_table(plan: InductorPlan) -> Table:
     )
 
 
-def unknown_table(plan: InductorPlan) -> Table:
+def _unknown_table(plan: InductorPlan) -> Table:
     """Calls that hide bytes, by operator."""
     groups: dict[tuple[str, str], list[int | None]] = {}
     for unknown in plan.unknown:
@@ -100,7 +99,7 @@ def unknown_table(plan: InductorPlan) -> Table:
     return Table.of_first(title, ("calls", "operator", "bytes of results", "why"), rows, {0, 2})
 
 
-def gemm_table(plan: InductorPlan) -> Table:
+def _gemm_table(plan: InductorPlan) -> Table:
     """Matrix products and convolutions; those of one shape in one row."""
     groups: dict[tuple[str, str, str], int] = {}
     for gemm in plan.gemms:
@@ -113,7 +112,7 @@ def gemm_table(plan: InductorPlan) -> Table:
     return Table.of_first(title, ("count", "backend", "shapes", "source"), rows, {0})
 
 
-def collective_table(plan: InductorPlan) -> Table:
+def _collective_table(plan: InductorPlan) -> Table:
     """Collectives in their order."""
     rows = [
         (
@@ -217,28 +216,27 @@ def _bytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size:,}"
 
 
-def total_table(plan: InductorPlan) -> Table:
-    """The totals as a table."""
-    return Table("totals", ("figure", "bytes or calls"), tuple(total_rows(plan)), {1})
+def inductor_page(dump: InductorDump) -> Page:
+    """The report on a dump: a section for each graph."""
+    sections = tuple(map(_section, dump.plans))
+    return Page(str(dump.path), "torch Inductor", sections, sequence_line(dump) or "")
 
 
-def detail_tables(plan: InductorPlan) -> tuple[Table, ...]:
-    """The other tables of one graph, in the order of the report."""
-    return (
-        peak_table(plan),
-        unknown_table(plan),
-        gemm_table(plan),
-        collective_table(plan),
+def _section(plan: InductorPlan) -> Section:
+    measured = measured_line(plan)
+    lines = (
+        *(f"note: {note}" for note in plan.notes),
+        *([measured] if measured is not None else []),
+        kernel_line(plan),
+        *alias_lines(plan),
+        *only_lines(plan),
+    )
+    tables = (
+        _total_table(plan),
+        _peak_table(plan),
+        _unknown_table(plan),
+        _gemm_table(plan),
+        _collective_table(plan),
         *finding_tables(plan),
     )
-
-
-def plan_lines(plan: InductorPlan) -> Iterator[str]:
-    """What a report prints about one graph in addition to its tables."""
-    yield from (f"note: {note}" for note in plan.notes)
-    line = measured_line(plan)
-    if line is not None:
-        yield line
-    yield kernel_line(plan)
-    yield from alias_lines(plan)
-    yield from only_lines(plan)
+    return Section(heading(plan), lines, tables)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -15,6 +15,9 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.inductor_figures import inductor_figures
 from xlapipe.report.subjects import CheckedSubject, ShowOptions
+
+if TYPE_CHECKING:
+    from xlapipe.report.pages import Page
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class InductorSubject:
                 "Inductor; fix: --all prints every value with its lines"
             )
         if options.sections:
-            from xlapipe.report.inductor_terminal import inductor_lines
+            from xlapipe.report.inductor_lines import inductor_page
+            from xlapipe.report.pages import page_lines
 
-            return inductor_lines(dump)
+            return page_lines(inductor_page(dump))
         from xlapipe.report.inductor_overview import overview_lines
 
         module = f" --module {options.module}" if options.module is not None else ""
@@ -88,39 +92,71 @@ class InductorSubject:
         )
 
 
+class _PageGroup:
+    """A report of pages of tables."""
+
+    @property
+    def path(self) -> Path:
+        """The first dump of torch Inductor."""
+        raise NotImplementedError
+
+    def pages(self) -> "tuple[Page, ...]":
+        """What the report says."""
+        raise NotImplementedError
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        from xlapipe.report.pages import pages_markdown
+
+        return pages_markdown(self.pages())
+
+    def page(self) -> str:
+        """The report as one HTML document."""
+        from xlapipe.report.html_page import render_tables_page
+
+        return render_tables_page(self.pages())
+
+    def xprof_files(self) -> Mapping[Path, bytes]:
+        """Raises DumpError: XProf shows plans of XLA."""
+        raise DumpError(
+            f"{self.path}: expected a dump of XLA for --xprof, found one of torch Inductor; "
+            "fix: leave --xprof out"
+        )
+
+
 @dataclass(frozen=True)
-class InductorGroup:
+class InductorGroup(_PageGroup):
     """Dumps of torch Inductor in one report."""
 
     dumps: tuple[InductorDump, ...]
+
+    @property
+    def path(self) -> Path:
+        """The first dump."""
+        return self.dumps[0].path
 
     def data(self) -> dict[str, Any]:
         """The JSON of `xlapipe report`."""
         return {"subjects": [inductor_figures(dump) for dump in self.dumps]}
 
-    def markdown(self) -> str:
-        """The report as Markdown."""
-        from xlapipe.report.inductor_markdown import render_inductor_text
+    def pages(self) -> "tuple[Page, ...]":
+        """A page for each dump."""
+        from xlapipe.report.inductor_lines import inductor_page
 
-        return render_inductor_text(self.dumps)
-
-    def page(self) -> str:
-        """The report as one HTML document."""
-        from xlapipe.report.inductor_page import render_inductor_page
-
-        return render_inductor_page(self.dumps)
-
-    def xprof_files(self) -> Mapping[Path, bytes]:
-        """Raises DumpError: XProf shows plans of XLA."""
-        raise _not_for_xprof(self.dumps[0])
+        return tuple(map(inductor_page, self.dumps))
 
 
 @dataclass(frozen=True)
-class TwoCompilers:
+class TwoCompilers(_PageGroup):
     """A dump of torch Inductor beside one of XLA."""
 
     inductor: InductorDump
     xla: Opened
+
+    @property
+    def path(self) -> Path:
+        """The dump of torch Inductor."""
+        return self.inductor.path
 
     @cached_property
     def comparison(self) -> CompilerComparison:
@@ -129,29 +165,12 @@ class TwoCompilers:
 
     def data(self) -> dict[str, Any]:
         """The JSON of `xlapipe report`."""
-        from xlapipe.report.compilers_report import comparison_figures
+        from xlapipe.report.compilers_tables import comparison_figures
 
         return {"comparison": comparison_figures(self.comparison)}
 
-    def markdown(self) -> str:
-        """The comparison as Markdown."""
-        from xlapipe.report.compilers_report import comparison_markdown
+    def pages(self) -> "tuple[Page, ...]":
+        """The comparison."""
+        from xlapipe.report.compilers_tables import comparison_page
 
-        return comparison_markdown(self.comparison)
-
-    def page(self) -> str:
-        """The comparison as one HTML document."""
-        from xlapipe.report.compilers_report import comparison_page
-
-        return comparison_page(self.comparison)
-
-    def xprof_files(self) -> Mapping[Path, bytes]:
-        """Raises DumpError: XProf shows plans of XLA."""
-        raise _not_for_xprof(self.inductor)
-
-
-def _not_for_xprof(dump: InductorDump) -> DumpError:
-    return DumpError(
-        f"{dump.path}: expected a dump of XLA for --xprof, found one of torch Inductor; "
-        "fix: leave --xprof out"
-    )
+        return (comparison_page(self.comparison),)
