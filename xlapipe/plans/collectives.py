@@ -213,8 +213,7 @@ class _CollectiveFinder:
         self._dataflow = dataflow_of(module)
         self._gemms = frozenset(gemm.instruction for gemm in gemms)
         self._executions = executions(module)
-        schedule = live_ranges.schedule if live_ranges is not None else ()
-        self._positions = {name: position for position, name in enumerate(schedule)}
+        self._positions = live_ranges.positions if live_ranges is not None else {}
 
     @cached_property
     def _wrapped(self) -> frozenset[str]:

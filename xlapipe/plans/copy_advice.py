@@ -137,7 +137,7 @@ def _order_read(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[int, ...]:
 
 def _is_output(plan: Plan, copy: Copy) -> bool:
     """Whether a copy is an output of the step."""
-    entry = plan.module.entry_computation if plan.module is not None else None
+    entry = plan.entry
     if entry is None:
         return False
     root = entry.by_name[entry.root]

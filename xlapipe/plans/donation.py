@@ -325,8 +325,7 @@ def partner_of(program: Program, leaf: ArgumentLeaf) -> tuple[OutputLeaf | None,
 
 def _layouts(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> tuple[str, str] | None:
     """Layouts of the parameter and of the output; None without HLO."""
-    module = program.plan.module
-    entry = module.entry_computation if module is not None else None
+    entry = program.plan.entry
     if entry is None:
         return None
     root = entry.by_name[entry.root]

@@ -7,6 +7,7 @@ same offset is the same memory. A value that is computed from gathered data, e.g
 conversion, is not a gathered value.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import only_moves
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plans.hlo import Instruction
+from xlapipe.plans.occupancy import Occupancy, covered_bytes
 from xlapipe.plans.opcodes import FORWARDS
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
@@ -65,23 +67,18 @@ def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredVa
     most_bytes, most_values = 0, tuple[GatheredValue, ...]()
     for position in sorted({value.start for value in values}):
         alive = tuple(value for value in values if value.start <= position <= value.end)
-        size_bytes = sum(_occupied(alive))
+        size_bytes = _occupied_bytes(alive)
         if size_bytes > most_bytes:
             most_bytes, most_values = size_bytes, alive
     return most_bytes, most_values
 
 
-def _occupied(values: tuple[GatheredValue, ...]) -> Iterator[int]:
-    """Sizes of the disjoint memory ranges that the values cover."""
-    counted_to = (-1, 0)  # allocation, and the end of the bytes counted in it
-    for value in sorted(values, key=lambda value: (value.allocation, value.offset_bytes)):
+def _occupied_bytes(values: tuple[GatheredValue, ...]) -> int:
+    ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for value in values:
         end = value.offset_bytes + value.size_bytes
-        start = value.offset_bytes
-        if counted_to[0] == value.allocation:
-            start = max(start, counted_to[1])
-            end = max(end, counted_to[1])
-        yield end - start
-        counted_to = (value.allocation, end)
+        ranges[value.allocation].append((value.offset_bytes, end))
+    return sum(map(covered_bytes, ranges.values()))
 
 
 _ResultElement = tuple[str, tuple[int, ...]]
@@ -94,7 +91,7 @@ class _GatheredValueFinder:
         self._plan = plan
         self._dataflow = dataflow
         self._schedule = plan.live_ranges.schedule
-        self._alive = {live.name: live for live in plan.live_ranges.ranges}
+        self._alive = Occupancy(plan).alive
         self._placed: dict[str, tuple[BufferAllocation, LogicalBuffer]] = {}
         self._of_instruction: dict[str, list[str]] = {}
         self._by_address: dict[tuple[int, int, Shape], list[str]] = {}
@@ -198,10 +195,5 @@ class _GatheredValueFinder:
 
     def _is_root(self, name: str) -> bool:
         """Whether `name` is the entry's root and computes nothing."""
-        module = self._plan.module
-        entry = module.entry_computation if module is not None else None
-        return (
-            entry is not None
-            and name == entry.root
-            and entry.by_name[entry.root].opcode in FORWARDS
-        )
+        entry = self._plan.entry
+        return entry is not None and name == entry.root and entry.by_name[name].opcode in FORWARDS

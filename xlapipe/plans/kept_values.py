@@ -110,7 +110,7 @@ class _Rule:
         self._plan, self._phases = plan, phases_of(plan)
         self._occupancy = Occupancy(plan)
         self._schedule = plan.live_ranges.schedule if plan.live_ranges is not None else ()
-        self._positions = {name: position for position, name in enumerate(self._schedule)}
+        self._positions = plan.live_ranges.positions if plan.live_ranges is not None else {}
 
     def placed_in(
         self, allocation: BufferAllocation

@@ -1,6 +1,8 @@
 """Live ranges of values, in schedule positions (never time)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,7 @@ class LiveRange:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LiveRanges:
     """XLA's HloLiveRange.
 
@@ -28,3 +30,8 @@ class LiveRanges:
     ranges: tuple[LiveRange, ...]
     live_range_peak_position: int | None
     live_range_peak_bytes: int | None
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Schedule positions by the instruction's name."""
+        return {name: position for position, name in enumerate(self.schedule)}

@@ -65,11 +65,11 @@ def made_together(plan: Plan) -> tuple[MadeTogether, ...]:
         if held.value.name not in saved or _only_moves(plan, instruction):
             waiting.setdefault(instruction.name, []).append(held.counted_bytes)
     least_bytes = _LEAST_SHARE * (occupancy.peak_bytes or 0)
-    order = plan.live_ranges.schedule if plan.live_ranges is not None else ()
+    order = plan.live_ranges.positions if plan.live_ranges is not None else {}
     rows = (
         MadeTogether(
             instruction=name,
-            position=order.index(name),
+            position=order[name],
             values=len(sizes),
             size_bytes=sum(sizes),
             joined_by=COPY_FUSION

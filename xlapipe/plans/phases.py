@@ -96,9 +96,9 @@ class Phases:
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
-        live = self.plan.live_ranges
-        order = live.schedule if live is not None else self.plan.instructions
-        return {name: position for position, name in enumerate(order)}
+        if self.plan.live_ranges is not None:
+            return self.plan.live_ranges.positions
+        return {name: position for position, name in enumerate(self.plan.instructions)}
 
     @cached_property
     def first_gradient(self) -> int | None:
