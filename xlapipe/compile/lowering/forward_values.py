@@ -133,7 +133,7 @@ class _Walk:
         self._arguments: list[Any] = []
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
-        self.tracebacks: dict[tuple[Any, str], Counter[int]] = defaultdict(Counter)
+        self.tracebacks: dict[tuple[Any, str], Counter[tuple[int, ...]]] = defaultdict(Counter)
         self._tracebacks: dict[int, Any] = {}
         self.names: dict[str, None] = {}
         self.effects: dict[SideEffect, Any] = {}
@@ -236,14 +236,15 @@ class _Walk:
                 self._needed.update(_numbers(equation.invars, maker))
                 self._loops_of_both_passes.update(loop for loop, _ in place.loops)
             else:
-                traceback = place.traceback
+                tracebacks = place.tracebacks
                 if place.differentiated and self._acts_outside(equation, maker):
                     effect = SideEffect(equation.primitive.name, place.line, place.loop)
-                    self.effects[effect] = traceback
-                if place.differentiated and traceback is not None:
-                    self.tracebacks[traceback, equation.primitive.name][id(traceback)] += 1
+                    self.effects[effect] = tracebacks
+                if place.differentiated and tracebacks:
+                    same = self.tracebacks[tracebacks, equation.primitive.name]
+                    same[tuple(map(id, tracebacks))] += 1
                 number = self._add(equation, maker, place)
-                self._tracebacks[number] = traceback
+                self._tracebacks[number] = tracebacks
                 maker.update((output, number) for output in equation.outvars)
                 self._follow_sizes(equation)
 
@@ -413,7 +414,8 @@ class _Place:
     Attributes:
       stack: name stacks of the calls around it, and its own.
       line: the user's line; that of the call around it if it has none.
-      traceback: jax's of the same equation.
+      tracebacks: jax's of the same equation, after those of the calls around it, which the body of
+        a loop may lack.
       loop: line of the innermost scan that is differentiated.
       loops: number and iterations of each scan around it, the outermost first.
       devices: that compute it, each a separate value, inside of `shard_map`.
@@ -421,7 +423,7 @@ class _Place:
 
     stack: str = ""
     line: str | None = None
-    traceback: Any = None
+    tracebacks: tuple[Any, ...] = ()
     loop: str | None = None
     loops: tuple[tuple[int, int], ...] = ()
     devices: int = 1
@@ -450,7 +452,8 @@ class _Place:
         line = user_line(equation)
         if line is None:
             return replace(self, stack=stack)
-        return replace(self, stack=stack, line=line, traceback=equation.source_info.traceback)
+        tracebacks = (*self.tracebacks, equation.source_info.traceback)
+        return replace(self, stack=stack, line=line, tracebacks=tracebacks)
 
 
 def _numbers(variables: Sequence[Any], maker: Mapping[Any, int]) -> Iterator[int]:

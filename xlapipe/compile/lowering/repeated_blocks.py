@@ -20,26 +20,31 @@ _Frames = tuple[tuple[CodeType, int], ...]
 
 
 def repeated_calls(
-    equations: Mapping[tuple[Any, str], Counter[int]],
+    equations: Mapping[tuple[Any, str], Counter[tuple[int, ...]]],
     recorded: Mapping[CodeType, Calls],
     gradients: int,
 ) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
-    """The functions, in the order of their first call, and the numbers of those of a traceback.
+    """The functions, in the order of their first call, and the numbers of those of tracebacks.
 
     Args:
-      equations: how many equations have this traceback and primitive, by the traceback's id.
+      equations: how many equations have these tracebacks and this primitive, by the ids of the
+        tracebacks: what jax traced once and calls several times has one.
       recorded: calls from Python, of functions that it is known of.
       gradients: how often a gradient was taken. What each calls once is no block.
     """
-    frames = {traceback: _frames(traceback) for traceback, _ in equations}
+    frames = {tracebacks: _frames(tracebacks) for tracebacks, _ in equations}
     inside: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
-    cached: Counter[tuple[_Frames, str]] = Counter()
-    for (traceback, primitive), counts in equations.items():
-        equation = frames[traceback], primitive
-        cached[equation] += counts.total() - len(counts)
-        for code in _user_codes(frames[traceback]):
+    cached: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
+    for (tracebacks, primitive), counts in equations.items():
+        equation = frames[tracebacks], primitive
+        codes_of = [traceback.raw_frames()[0] for traceback in tracebacks]
+        for code in _user_codes(frames[tracebacks]):
+            level = next(n for n, codes in enumerate(codes_of) if code in codes)
             inside[code][equation] += counts.total()
-    calls = {code: _calls(code, own, cached, recorded.get(code)) for code, own in inside.items()}
+            cached[code][equation] += counts.total() - len({ids[level] for ids in counts})
+    calls = {
+        code: _calls(code, own, cached[code], recorded.get(code)) for code, own in inside.items()
+    }
     repeated = [code for code, count in calls.items() if count > max(1, gradients)]
     codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
     outer = {code: _outer(code, codes, inside) for code in codes}
@@ -49,15 +54,20 @@ def repeated_calls(
         for code, own in outer.items()
     )
     members = {
-        traceback: tuple(number[code] for code in _user_codes(own) if code in number)
-        for traceback, own in frames.items()
+        tracebacks: tuple(number[code] for code in _user_codes(own) if code in number)
+        for tracebacks, own in frames.items()
     }
     return functions, members
 
 
-def _frames(traceback: Any) -> _Frames:
-    codes, positions = traceback.raw_frames()
-    return tuple(zip(reversed(codes), reversed(positions), strict=True))
+def _frames(tracebacks: Sequence[Any]) -> _Frames:
+    """Those of the outermost call first, which inner tracebacks often repeat."""
+    raw = (traceback.raw_frames() for traceback in tracebacks)
+    return tuple(
+        frame
+        for codes, positions in raw
+        for frame in zip(reversed(codes), reversed(positions), strict=True)
+    )
 
 
 def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
@@ -69,7 +79,7 @@ def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
 def _calls(
     code: CodeType,
     equations: Counter[tuple[_Frames, str]],
-    cached: Mapping[tuple[_Frames, str], int],
+    cached: Counter[tuple[_Frames, str]],
     recorded: Calls | None,
 ) -> int:
     """How often a function is called.
@@ -79,7 +89,7 @@ def _calls(
         `jax.jit`, which Python does not run again.
     """
     if recorded is not None and recorded.count:
-        return recorded.count + _rarest(code, {own: cached[own] for own in equations})
+        return recorded.count + _rarest(code, cached)
     return _rarest(code, equations)
 
 

@@ -55,7 +55,7 @@ SOME = (
 def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> list[list[int]]:
     """Numbers of functions that get a checkpoint together.
 
-    The outermost repeated functions, then the parts of them, then both together.
+    The outermost repeated functions, then the parts of them, then both together, then parts alone.
 
     Args:
       values: that can be recomputed.
@@ -65,8 +65,9 @@ def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> list[list[
     levels = [[n for n in numbers if depth[n] == level] for level in range(_DEEPEST)]
     choices = [level for level in levels if level]
     if len(choices) > 1:
-        choices += [[part] for part in choices[1] if len(choices[1]) > 1]
-        choices.append([*choices[0], *choices[1]])
+        outer, parts, *_ = choices
+        choices.insert(2, [*outer, *parts])  # often the smallest plan
+        choices += [[part] for part in parts if len(parts) > 1]
     return choices
 
 
