@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands, at_least_one
-from xlapipe.cli.output import print_json, print_text
+from xlapipe.cli.output import print_json, print_lines, print_text
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -76,13 +76,9 @@ def _run(options: argparse.Namespace) -> int:
         for line in _result_lines(options.path, result):
             print_text(line)
         if finding is not None:
-            from xlapipe.report.findings import finding_lines
+            from xlapipe.report.check_lines import outcome_lines
 
-            print_text(
-                f"  {'ok' if finding.holds else 'FAIL'}  {finding.expectation}: {finding.measured}"
-            )
-            for line in finding_lines(finding) if not finding.holds else ():
-                print_text(f"        {line}".rstrip())
+            print_lines(outcome_lines(finding))
     return 0 if finding is None or finding.holds else 1
 
 

@@ -9,6 +9,7 @@ from xlapipe.plans.copies import Move
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import SMALL_COPIES, Donation, DonationOutcome, small_copies
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plans.wording import counted
 from xlapipe.report.memory_spaces import MoveRow, move_row
 from xlapipe.report.records import row_of
 
@@ -60,7 +61,7 @@ def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
     small = small_copies(rows)
     if small:
         size = sum(row.size_bytes for row in small)
-        leaves = "1 small leaf" if len(small) == 1 else f"{len(small)} small leaves"
+        leaves = counted(len(small), "small leaf", "small leaves")
         yield (
             f"  note: {leaves}, {size:,} B, in place and copied: at most 1/{SMALL_COPIES:,} of "
             "what is donated (--json lists them)"
@@ -88,8 +89,8 @@ def _heading(rows: Sequence[Donation]) -> Iterator[str]:
     if rows:
         in_place = [row for row in rows if row.holds]
         in_place_bytes = sum(row.size_bytes for row in in_place)
-        leaves = "leaf" if len(rows) == 1 else "leaves"
-        yield f"donation: {len(in_place)} of {len(rows)} {leaves} in place, {in_place_bytes:,} B"
+        leaves = counted(len(rows), "leaf", "leaves")
+        yield f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
 
 
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:

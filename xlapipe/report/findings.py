@@ -48,11 +48,6 @@ def refused_finding(message: str, plan: Plan) -> Finding:
     )
 
 
-def failed_count(findings: Sequence[Finding]) -> int:
-    """The number of findings that do not hold."""
-    return sum(not finding.holds for finding in findings)
-
-
 def finding_lines(finding: Finding) -> Iterator[str]:
     """What was expected and found, where, at which line, what to try; no line without violations.
 

@@ -9,6 +9,7 @@ from xlapipe.plans import Plan
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import missing_lines
+from xlapipe.plans.wording import counted
 
 _MAX_TRANSFERS = 20
 
@@ -40,8 +41,8 @@ def callback_lines(plan: Plan) -> Iterator[str]:
     calls = plan.host_callbacks
     if not calls:
         return
-    noun = "callback" if len(calls) == 1 else "callbacks"
-    yield f"{len(calls)} host {noun}; the plan was made without the Python code that they call"
+    count = counted(len(calls), "host callback")
+    yield f"{count}; the plan was made without the Python code that they call"
     for call in calls:
         source = call.source or "source line unknown"
         yield f"  {call.name}: {source}"
@@ -51,8 +52,7 @@ def untuned_call_lines(plan: Plan) -> Iterator[str]:
     """That calls have no algorithm and no workspace; none if autotune results name them all."""
     calls = plan.untuned_calls
     if calls:
-        noun = "convolution" if len(calls) == 1 else "convolutions"
         yield (
-            f"{len(calls)} {noun} of cuDNN without an algorithm: temp lacks the workspaces, which "
-            "autotune results of the GPU state (--tuning)"
+            f"{counted(len(calls), 'convolution')} of cuDNN without an algorithm: temp lacks the "
+            "workspaces, which autotune results of the GPU state (--tuning)"
         )

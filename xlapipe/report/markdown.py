@@ -13,7 +13,7 @@ from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import DumpData, dump_data
 from xlapipe.report.markdown_syntax import Row, code, fenced, plain, table
 from xlapipe.report.memory_spaces import space_lines
-from xlapipe.report.plan_figures import GemmRow
+from xlapipe.report.plan_figures import DumpFigures, GemmRow
 from xlapipe.report.sections.copies import CopyRow
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.target_text import short_label
@@ -39,10 +39,10 @@ def _dump(dump: Opened) -> Iterator[str]:
     yield f"# {plain(dump.title)}"
     yield ""
     figures = data.figures
-    if (of_dump := figures.of_dump) is not None:
-        versions = ", ".join(f"{key} {value}" for key, value in sorted(of_dump.versions.items()))
-        label = short_label(of_dump.autotuning)
-        yield f"GEMM policy {of_dump.gemm_policy}; {label}; {plain(versions)}"
+    if isinstance(figures, DumpFigures):
+        versions = ", ".join(f"{key} {value}" for key, value in sorted(figures.versions.items()))
+        label = short_label(figures.autotuning)
+        yield f"GEMM policy {figures.gemm_policy}; {label}; {plain(versions)}"
         yield ""
     if figures.notes:
         yield from (f"- {plain(note)}" for note in figures.notes)
@@ -57,17 +57,14 @@ def _dump(dump: Opened) -> Iterator[str]:
     yield from _aliasing(data)
     yield from _copies(data.copies)
     yield from _gemms(figures.gemms)
-    lines = list(collective_lines(figures.collectives, figures.requested_collectives))
-    if lines:
-        yield from ("## Collectives", "", *fenced(lines), "")
-    if figures.time is not None:
-        yield from ("## Time", "", *fenced(time_lines(figures.time)), "")
-    lines = list(space_lines(dump.program))
-    if lines:
-        yield from ("## Memories", "", *fenced(lines), "")
-    lines = list(host_lines(dump.plan))
-    if lines:
-        yield from ("## Host", "", *fenced(lines), "")
+    for title, part in (
+        ("Collectives", collective_lines(figures.collectives, figures.requested_collectives)),
+        ("Time", time_lines(figures.time) if figures.time is not None else ()),
+        ("Memories", space_lines(dump.program)),
+        ("Host", host_lines(dump.plan)),
+    ):
+        if lines := list(part):
+            yield from (f"## {title}", "", *fenced(lines), "")
 
 
 def _peak(data: DumpData) -> Iterator[str]:

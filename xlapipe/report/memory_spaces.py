@@ -9,6 +9,7 @@ from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, is_on_chip
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 from xlapipe.report.units import share
 
 _MAX_ROWS = 8
@@ -73,7 +74,7 @@ def _move_lines(moves: tuple[Move, ...]) -> Iterator[str]:
         direction = f"{str(move.source_space).upper()} to {str(move.target_space).upper()}"
         by_direction.setdefault(direction, []).append(move.copy.copied_bytes)
     for direction, sizes in sorted(by_direction.items()):
-        count = "1 move" if len(sizes) == 1 else f"{len(sizes)} moves"
+        count = counted(len(sizes), "move")
         yield f"  {direction}: {count}, {sum(sizes):,} B, largest {max(sizes):,} B"
 
 
@@ -82,7 +83,7 @@ def _padding_lines(program: Program) -> Iterator[str]:
     if not rows:
         return
     padding = sum(row.padding_bytes for row in rows)
-    leaves = "1 leaf" if len(rows) == 1 else f"{len(rows)} leaves"
+    leaves = counted(len(rows), "leaf", "leaves")
     yield f"padding: {padding:,} B in {leaves}, because arrays are stored in whole tiles"
     for row in rows[:_MAX_ROWS]:
         dims, stored = (" × ".join(map(str, dims)) for dims in (row.dims, row.stored_dims))

@@ -153,11 +153,6 @@ class PlanFigures:
     overview: Overview | None = None
     time: StepTime | None = None
 
-    @property
-    def of_dump(self) -> "DumpFigures | None":
-        """The same with what the manifest states; None for files that XLA wrote."""
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class DumpFigures(PlanFigures):
@@ -170,11 +165,6 @@ class DumpFigures(PlanFigures):
     options: Mapping[str, str]
     arguments: tuple[ArgumentLeaf, ...]
     outputs: tuple[OutputLeaf, ...]
-
-    @property
-    def of_dump(self) -> "DumpFigures":
-        """These figures."""
-        return self
 
 
 def plan_figures(plan: Plan) -> PlanFigures:

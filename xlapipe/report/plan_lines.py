@@ -15,7 +15,7 @@ from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
-from xlapipe.report.plan_figures import GemmRow, PlanFigures
+from xlapipe.report.plan_figures import DumpFigures, GemmRow, PlanFigures
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.target_text import device_text, short_label
 
@@ -37,15 +37,15 @@ def plan_lines(
     """
     plan, everything = program.plan, options.everything
     yield Text(name, style="bold")
-    if (dump := figures.of_dump) is not None:
-        versions = ", ".join(f"{key} {value}" for key, value in dump.versions.items())
-        label = dump.autotuning if everything else short_label(dump.autotuning)
+    if isinstance(figures, DumpFigures):
+        versions = ", ".join(f"{key} {value}" for key, value in figures.versions.items())
+        label = figures.autotuning if everything else short_label(figures.autotuning)
         yield Text(
-            f"{dump.workload} for {device_text(dump.target, dump.topology)}, GEMM policy "
-            f"{dump.gemm_policy}, {label}; {versions}"
+            f"{figures.workload} for {device_text(figures.target, figures.topology)}, GEMM policy "
+            f"{figures.gemm_policy}, {label}; {versions}"
         )
-        if everything and dump.xla_patches:
-            yield Text(f"  {PATCHED}: {', '.join(dump.xla_patches)}")
+        if everything and figures.xla_patches:
+            yield Text(f"  {PATCHED}: {', '.join(figures.xla_patches)}")
     if figures.refused is not None:
         yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
     for note in figures.notes:

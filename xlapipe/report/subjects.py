@@ -96,9 +96,7 @@ class CheckedSubject:
         """The lines for a terminal."""
         from xlapipe.report.check_lines import check_lines
 
-        return check_lines(
-            self.name, self.autotuning, self.findings, self.notes, self.donations, self.collectives
-        )
+        return check_lines(self)
 
 
 class Subject(Protocol):
