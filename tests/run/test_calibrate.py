@@ -15,7 +15,7 @@ import jax
 import pytest
 
 from tests.conftest import ROOT
-from tests.gpu.calibration.fit_constants import formula_rows
+from tests.gpu.calibration.fit_constants import feature_rows, formula_rows
 from tests.gpu.time_zoo.time_zoo import programs_of
 from xlapipe.cli import main
 from xlapipe.devices.targets.device import Device, device_of_target
@@ -258,3 +258,10 @@ def test_a_record_compares_each_fitted_constant_with_other_values() -> None:
     assert "| overlap_power" in rows
     assert "| start_seconds[input]" in rows
     assert "| staged_step_seconds" not in rows  # there is no product among its kernels
+
+
+def test_a_record_compares_each_constant_of_features_with_other_values() -> None:
+    _, profiles = read_record(RECORD, "scatters/00")
+    device, shipped = known()
+    rows = [*feature_rows(list(profiles), device, shipped.constants, "scatters.added_seconds")]
+    assert any(row.startswith("| scatters.added_seconds[1] | 1.3e-11 |") for row in rows)

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from tests.time.small_work import work_of_text
-from xlapipe.time.predict import scatter_work
 from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.predict.gpu import HOPPER
 from xlapipe.time.predict.kernel_time import time_of
 from xlapipe.time.predict.work import KernelWork, Updates
 
 _ROWS, _WIDTH, _TABLE = 4096, 64, 1000
+COSTS = HOPPER.features.scatters
 
 
 def _work(
@@ -98,10 +99,10 @@ def test_some_rows_of_a_select_between_a_constant_and_an_argument_meet() -> None
     assert random.rows_of_a_constant == _ROWS / 2
     short = _updates(index="bitcast(s)", element="bf16")
     # All of them wait for each other, half of them on average, while all their threads try.
-    waiting = met / 2 * scatter_work._WAITING_IN_ONE
+    waiting = met / 2 * COSTS.waiting_in_one_seconds
     threads = met * _WIDTH / 4
-    trying = threads / scatter_work._TRIED_AT_ONCE * scatter_work._TRIED_TOGETHER
-    assert short.seconds == pytest.approx(met * (waiting + trying) * scatter_work._OF_GRADIENTS)
+    trying = threads / COSTS.tried_at_once * COSTS.tried_together_seconds
+    assert short.seconds == pytest.approx(met * (waiting + trying) * COSTS.gradient_share)
     # An index that was computed, as those of tokens that experts take, is rarely replaced.
     assert _updates(index="bitcast(s)", computed=True).rows_of_a_constant == 0
 
@@ -135,7 +136,7 @@ def test_rows_of_a_bias_by_distance_take_so_long_at_most() -> None:
     positions = _work(**given, index="bitcast(o)")
     assert positions.what.endswith("at indices that follow from positions")
     assert positions.updates is not None
-    assert positions.updates.most_seconds == _ROWS * scatter_work._POSITION_SECONDS
+    assert positions.updates.most_seconds == _ROWS * COSTS.position_seconds
     calibration = shipped_calibration("h200")
     assert calibration is not None
     time = time_of(positions, 0, False, calibration)
@@ -162,8 +163,8 @@ def test_of_updates_to_one_place_only_those_that_are_larger_try_to_write() -> No
     # A thread has four elements, which it adds one after another: two threads of a warp have
     # elements of one sector.
     sectors = _ROWS * _WIDTH / 2
-    read = scatter_work._READ[0] + (scatter_work._READ[1] - scatter_work._READ[0]) / 3
-    expected = sectors * (larger * scatter_work._TRIED_TOGETHER + (1 - larger) * read)
+    read = COSTS.read_seconds[0] + (COSTS.read_seconds[1] - COSTS.read_seconds[0]) / 3
+    expected = sectors * (larger * COSTS.tried_together_seconds + (1 - larger) * read)
     assert _updates(combine="maximum").seconds == pytest.approx(expected, rel=1e-3)
 
 
@@ -172,8 +173,8 @@ def test_a_negated_update_is_tried_and_others_of_32_bits_are_added_at_once() -> 
     assert (added.tried, negated.tried, negated.negated) == (False, True, True)
     assert _work(negated=True).kind == "input scatter by attempts"
     # Eight elements of a sector at once, or two.
-    assert added.seconds == pytest.approx(_ROWS * _WIDTH / 8 * scatter_work._ADDED[1])
-    tried = _ROWS * _WIDTH / 2 * scatter_work._TRIED_TOGETHER
+    assert added.seconds == pytest.approx(_ROWS * _WIDTH / 8 * COSTS.added_seconds[1])
+    tried = _ROWS * _WIDTH / 2 * COSTS.tried_together_seconds
     assert tried < negated.seconds < 2 * tried
     assert not _updates(negated=True, combine="maximum").tried
 
@@ -181,7 +182,7 @@ def test_a_negated_update_is_tried_and_others_of_32_bits_are_added_at_once() -> 
 def test_elements_of_a_row_across_the_minor_dimension_are_updated_alone() -> None:
     near = _updates(table="1000,4,32", row="1,4,32").seconds
     far = _updates(table="4,32,1000", row="4,32,1").seconds
-    assert far / near == pytest.approx(8 * scatter_work._ADDED[0] / scatter_work._ADDED[1])
+    assert far / near == pytest.approx(8 * COSTS.added_seconds[0] / COSTS.added_seconds[1])
 
 
 def test_rows_whose_minor_dimension_is_odd_are_added_element_by_element() -> None:

@@ -428,6 +428,7 @@ def shipped_calibration(target: str) -> Calibration | None:
     )
 
 
+@cache
 def fitted_to(target: str) -> Fitted:
     """The constants that were fitted to the timed kernels of a GPU in this package."""
     return _constants_of(target).fitted

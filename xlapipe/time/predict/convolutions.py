@@ -14,6 +14,7 @@ from math import ceil, prod
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import element_bits
 from xlapipe.time.predict.arrays import first_array, operand_shapes
+from xlapipe.time.predict.features import Convolutions
 from xlapipe.time.predict.gpu import HOPPER, Gpu
 
 # Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
@@ -66,73 +67,10 @@ class Engine(Enum):
 
 _IN_CHUNKS = (Engine.HOPPER, Engine.AMPERE, Engine.CUTLASS)
 _IN_TILES = (*_IN_CHUNKS, Engine.REGISTERS, Engine.VECTORS)
-# Shares of the tensor cores' peak that blocks reach, by bits of an element: in forward passes and
-# gradients of inputs, and in gradients of weights; fitted to the calibrations' programs.
-_SHARES = {
-    Engine.HOPPER: {16: (0.92, 0.77), 32: (0.95, 0.4)},
-    Engine.AMPERE: {16: (0.25, 0.13), 32: (0.3, 0.06)},
-    Engine.CUTLASS: {16: (0.45, 0.13), 32: (0.45, 0.17)},
-    Engine.REGISTERS: {16: (0.09, 0.065), 32: (0.12, 0.065)},
-    Engine.VECTORS: {16: (0.02, 0.02), 32: (0.02, 0.02)},
-}
-# Latency per term of the only block on a multiprocessor, for 16 and 32 bits; and per indexed term
-# on Ampere's tensor cores. Not for gradients of weights. Measured on an H100.
-_WAITS = {
-    Engine.HOPPER: (0.3e-9, 3e-9),
-    Engine.AMPERE: (8e-9, 8e-9),
-    Engine.CUTLASS: (3.5e-9, 3.5e-9),
-    Engine.REGISTERS: (45e-9, 22e-9),
-    Engine.VECTORS: (40e-9, 40e-9),
-}
-_INDEXED_WAIT = 10e-9
-# Bytes per second of both operands that all of Hopper's blocks read together, by bits; and seconds
-# that each of their waves takes in addition. Pairs as in `_SHARES`.
-_READ_RATES = {16: (48e12, 11.3e12), 32: (17e12, 6.2e12)}
-_ROUNDS = {16: (1.6e-6, 0.0), 32: (2.3e-6, 9.3e-6)}
-# Seconds that each wave of other engines takes in addition.
-_ROUND_SECONDS = 1e-6
 # Terms are read in chunks of this number of bytes of one position's channels.
 _CHUNK_BYTES = 64
 # Tensor cores take channels of multiples of 16 bytes: others are padded.
 _ALIGNED_BYTES = 16
-# Gradients of weights divide their long sums among blocks, down to this number of terms.
-_LEAST_TERMS = 512
-# Additional kernels that pad one array's channels and unpack a copy, that reorder dimensions, that
-# split groups, and that do all of it for a bias.
-_TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
-# Share of the bandwidth that copies of one group's channels reach, around CUTLASS and around tiles
-# of Hopper's tensor cores; and that copies with another order of dimensions reach around these.
-_SLICED_SHARE, _SLICED_SHARE_OF_HOPPER, _REORDERED_SHARE = 1 / 3.5, 0.2, 0.4
-# Additional kernels that split a sum (split-K) and add its parts.
-_TO_SPLIT = 2.0
-# Additional kernels that transform both arrays, multiply them, and transform the product back, per
-# group: 6 to 10, which take as long as this number that only pad; and their share of bandwidth.
-_TO_TRANSFORM, _TRANSFORMING_SHARE = 12.0, 0.55
-# Engines without tiles: latency per term that a thread adds; and throughput, which bounds many
-# results: seconds per result, and per term of each, for 16 and 32 bits.
-_TERM_SECONDS = {
-    Engine.SIMPLE: (65e-9, 5e-12, (0.055e-12, 0.055e-12)),
-    Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 1.5e-12)),
-    Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
-}
-# Factor by which 16-bit groups that run one after another take longer.
-_SHORT_GROUPS = 2.0
-# 16-bit groups with an engine that no tuner chose run concurrently: latency per term of one group,
-# and seconds of throughput per term of each result; channels are padded to whole tiles.
-_ALONE_BESIDE_OTHERS, _OF_A_TERM_BESIDE_OTHERS, _TILE_BESIDE_OTHERS = 50e-9, 0.083e-12, 128
-# Kernels of groups run concurrently as far as multiprocessors have room for their blocks and until
-# the next launch: at most this number, by resident blocks, seconds per term, and seconds between
-# launches. Measured on an H100 with 60 grouped convolutions.
-_MOST_AT_ONCE, _BLOCKS_AT_ONCE, _OF_A_TERM, _BETWEEN_GROUPS = 4.0, 2, 8e-9, 4.5e-6
-# Latency per term of a gradient of weights, whose terms are positions of the images.
-_POSITION_SECONDS = {
-    Engine.SIMPLE: 0.6e-9,
-    Engine.DIRECT: 6e-9,
-    Engine.OF_CHANNELS_IN_TILES: 3e-9,
-}
-# Gradient of weights of a depthwise convolution, with partial sums in a workspace: seconds until
-# those are added up, per element of the images, and per sum that it is in.
-_PARTS_SECONDS, _PART_SECONDS, _PART_OF_A_SUM = 3.5e-6, 1.1e-12, 0.12e-12
 # Tiles that a tuner chooses from, if the engine is unknown.
 _TUNED_TILES = (0, 1, 3, 4, 5, 6, 7, 16)
 
@@ -276,14 +214,15 @@ def engine_work(convolution: Convolution, call: Instruction, gpu: Gpu = HOPPER) 
     engine = _engine(number, knobs, convolution)
     if engine in _IN_TILES:
         return _in_tiles(convolution, engine, chosen, gpu)
+    costs = gpu.features.convolutions
     if engine is Engine.PRODUCT:
-        return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
+        return EngineWork(engine, further_kernels=costs.split_kernels * convolution.of_weights)
     if engine is Engine.FOURIER:
         return EngineWork(
             engine,
-            further_kernels=_TO_TRANSFORM * convolution.groups,
+            further_kernels=costs.transform_kernels * convolution.groups,
             workspace_bytes=workspace_bytes,
-            workspace_share=_TRANSFORMING_SHARE,
+            workspace_share=costs.transform_share,
         )
     return _one_by_one(convolution, engine, chosen, gpu)
 
@@ -316,32 +255,37 @@ def _one_by_one(
     convolution: Convolution, engine: Engine, chosen: _Configuration, gpu: Gpu
 ) -> EngineWork:
     """The work of an engine whose threads each add the terms of one element."""
+    costs = gpu.features.convolutions
+    # Both engines of single channels take equally long for each term.
+    in_tiles = engine is Engine.OF_CHANNELS_IN_TILES
+    engine_costs = costs.terms[(Engine.OF_CHANNELS if in_tiles else engine).name]
     simple, short = engine is Engine.SIMPLE, convolution.element_bytes < 4
     one_by_one = simple and (not short or _USE_TEX in chosen.knobs)
     beside = simple and short and not chosen.knobs and convolution.groups > 1
     kernels = convolution.groups if one_by_one or beside else 1
-    at_once = min(_MOST_AT_ONCE, kernels) if beside else 1.0
+    at_once = min(costs.most_at_once, kernels) if beside else 1.0
     if convolution.of_weights:
         further = 2 * kernels - 1 if simple else 1
         if engine is Engine.OF_CHANNELS:
-            of_element = _PART_SECONDS + convolution.columns * _PART_OF_A_SUM
-            serial = _PARTS_SECONDS + convolution.terms * convolution.groups * of_element
+            of_element = costs.part_seconds + convolution.columns * costs.part_of_a_sum_seconds
+            serial = costs.parts_seconds + convolution.terms * convolution.groups * of_element
         else:
-            serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
-        if engine is Engine.OF_CHANNELS_IN_TILES:
+            serial = kernels * convolution.terms * engine_costs.position_seconds
+        if in_tiles:
             serial *= ceil(convolution.groups / gpu.multiprocessors)
             further = 0
     else:
-        alone, of_result, of_term = _TERM_SECONDS[engine]
         results = convolution.rows * convolution.columns * convolution.groups / kernels
-        together = of_result + convolution.terms * of_term[convolution.element_bytes >= 4]
-        serial = kernels * max(convolution.terms * alone, results * together)
-        serial *= _SHORT_GROUPS if short and one_by_one and kernels > 1 else 1
+        of_term = engine_costs.result_term_seconds[not short]
+        together = engine_costs.result_seconds + convolution.terms * of_term
+        alone = convolution.terms * engine_costs.term_seconds
+        serial = kernels * max(alone, results * together)
+        serial *= costs.short_groups if short and one_by_one and kernels > 1 else 1
         if beside:
-            columns = ceil(convolution.columns / _TILE_BESIDE_OTHERS) * _TILE_BESIDE_OTHERS
+            columns = ceil(convolution.columns / costs.beside_tile) * costs.beside_tile
             all_terms = convolution.rows * columns * convolution.terms * at_once
-            alone = convolution.terms * _ALONE_BESIDE_OTHERS
-            serial = kernels * max(alone, all_terms * _OF_A_TERM_BESIDE_OTHERS)
+            alone = convolution.terms * costs.beside_term_seconds
+            serial = kernels * max(alone, all_terms * costs.beside_result_term_seconds)
         further = kernels - 1
     return EngineWork(
         engine,
@@ -355,7 +299,8 @@ def _one_by_one(
 def _in_tiles(
     convolution: Convolution, engine: Engine, chosen: _Configuration, gpu: Gpu
 ) -> EngineWork:
-    knobs = chosen.knobs
+    knobs, costs = chosen.knobs, gpu.features.convolutions
+    engine_costs = costs.tiles[engine.name]
     rows, columns = _TILES.get(knobs.get(_TILE_SIZE, -1), _OTHER_TILE)
     groups, width = convolution.groups, max(1.0, convolution.columns)
     of_group = ceil(convolution.rows / rows) * ceil(width / columns)
@@ -368,74 +313,69 @@ def _in_tiles(
     terms, parts = convolution.terms, 1.0
     split = convolution.of_weights or _SLICES in knobs
     if split:
-        parts = min(max(1.0, terms / _LEAST_TERMS), gpu.multiprocessors / tiles)
+        parts = min(max(1.0, terms / costs.least_terms), gpu.multiprocessors / tiles)
     elif engine in _IN_CHUNKS:
         in_chunks = _ALIGNED_BYTES if knobs.get(_IDX_MODE) else _CHUNK_BYTES
         chunk = in_chunks / convolution.element_bytes
         channels = max(1.0, convolution.channels)
         terms *= ceil(channels / chunk) * chunk / channels
     blocks, at_once = tiles * parts, 1.0
-    bits, of_weights = 32 if convolution.element_bytes >= 4 else 16, convolution.of_weights
+    wide, of_weights = convolution.element_bytes >= 4, convolution.of_weights
     terms /= parts
     if one_by_one and groups > 1:
         rounds = ceil(blocks / gpu.multiprocessors)
-        room = _BLOCKS_AT_ONCE * gpu.multiprocessors / blocks
-        room = min(room, rounds * terms * _OF_A_TERM / _BETWEEN_GROUPS, groups, _MOST_AT_ONCE)
-        at_once = max(1.0, room)
+        room = costs.blocks_at_once * gpu.multiprocessors / blocks
+        until_next = rounds * terms * costs.group_term_seconds / costs.group_interval_seconds
+        at_once = max(1.0, min(room, until_next, groups, costs.most_at_once))
         blocks = groups * rounds * gpu.multiprocessors
         if engine is Engine.CUTLASS:
             blocks *= at_once
-    wait = _wait_of_a_term(convolution, engine, knobs) * terms
-    round_seconds = _ROUND_SECONDS
-    if engine is Engine.HOPPER:
+    wait = 0.0 if of_weights else terms * engine_costs.term_seconds[wide]
+    if engine is Engine.AMPERE and knobs.get(_IDX_MODE) and not of_weights:
+        wait = terms * costs.indexed_term_seconds
+    rates = engine_costs.weights_read_rates if of_weights else engine_costs.read_rates
+    if rates is not None:
         read_bytes = (rows + columns) * terms * convolution.element_bytes
-        rate = _READ_RATES[bits][of_weights] * gpu.vector
-        wait = max(wait, read_bytes * gpu.multiprocessors / rate)
-        round_seconds = _ROUNDS[bits][of_weights]
-    share = _SLICED_SHARE if engine is Engine.CUTLASS and groups > 1 else 1.0
-    if engine is Engine.HOPPER and groups > 1:
-        share = _SLICED_SHARE_OF_HOPPER
-    elif engine is Engine.HOPPER and not convolution.channels_last:
-        share = _REORDERED_SHARE
+        wait = max(wait, read_bytes * gpu.multiprocessors / (rates[wide] * gpu.vector))
+    shares, waves = engine_costs.peak_shares, engine_costs.round_seconds
+    if of_weights:
+        shares, waves = engine_costs.weights_peak_shares, engine_costs.weights_round_seconds
+    share = engine_costs.sliced_share if groups > 1 else 1.0
+    if engine is Engine.HOPPER and groups == 1 and not convolution.channels_last:
+        share = costs.reordered_share
     return EngineWork(
         engine,
         blocks=blocks,
         block_flops=2 * rows * columns * terms,
         block_wait_seconds=wait,
-        block_share=_SHARES[engine][bits][of_weights],
-        round_seconds=round_seconds,
-        further_kernels=_further_kernels(convolution, engine, chosen) + split,
+        block_share=shares[wide],
+        round_seconds=waves[wide],
+        further_kernels=_further_kernels(convolution, engine, chosen, costs) + split,
         workspace_bytes=chosen.workspace_bytes or 0,
         workspace_share=share,
         at_once=at_once,
     )
 
 
-def _wait_of_a_term(convolution: Convolution, engine: Engine, knobs: Mapping[int, int]) -> float:
-    if convolution.of_weights:
-        return 0.0
-    if engine is Engine.AMPERE and knobs.get(_IDX_MODE):
-        return _INDEXED_WAIT
-    return _WAITS[engine][convolution.element_bytes >= 4]
-
-
-def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configuration) -> float:
+def _further_kernels(
+    convolution: Convolution, engine: Engine, chosen: _Configuration, costs: Convolutions
+) -> float:
     groups = convolution.groups
     if engine is Engine.VECTORS:
-        return groups * (1 + _TO_PAD * bool(chosen.workspace_bytes)) - 1
+        return groups * (1 + costs.pad_kernels * bool(chosen.workspace_bytes)) - 1
     if engine is Engine.REGISTERS:
-        return _TO_PAD
-    of_groups = _FOR_GROUPS * (groups - 1) if engine is Engine.CUTLASS else 0.0
+        return costs.pad_kernels
+    of_groups = costs.group_kernels * (groups - 1) if engine is Engine.CUTLASS else 0.0
     if chosen.workspace_bytes == 0 and groups == 1:
         return 0.0  # there is no place for copies
     if convolution.padded:
-        more = _FOR_A_BIAS if chosen.biased else 0.0
-        return _TO_PAD * convolution.padded + _AROUND_PADDING + more + of_groups
+        more = costs.around_padding_kernels + costs.bias_kernels * chosen.biased
+        return costs.pad_kernels * convolution.padded + more + of_groups
     if not convolution.channels_last:
-        return _TO_REORDER
+        return costs.reorder_kernels
     narrow = convolution.rows if convolution.of_weights else convolution.channels
     divided = groups > 1 and narrow * convolution.element_bytes % _ALIGNED_BYTES > 0
-    return _FOR_GROUPS * divided + of_groups
+    return costs.group_kernels * divided + of_groups
 
 
 def _best(convolution: Convolution, gpu: Gpu) -> EngineWork:

@@ -5,16 +5,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
-
-from msgspec import Meta
 
 from xlapipe.files.typed_data import Count, Line
-
-# Plausible ranges: seconds of a latency, a share or a factor, a rate of any processor.
-_Latency: TypeAlias = Annotated[float, Meta(ge=0, le=0.1)]
-_Factor: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]
-_Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
+from xlapipe.time.predict.features import Factor, Features, Latency, Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +23,8 @@ class Similarity:
     """
 
     kind: Line
-    reach: _Factor
-    noise: _Factor
+    reach: Factor
+    noise: Factor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,38 +64,40 @@ class Fitted:
       similar: by kind, the first that applies.
       scales: how fast times of a kind change along each coordinate and in a command buffer,
         relative to other kinds: fitted so that each program is predicted best from the others.
+      features: constants of features, which all GPUs of a generation share.
     """
 
-    start_seconds: Mapping[Line, _Latency]
-    product_start_seconds: _Latency
-    library_start_seconds: _Latency
-    terms_start_seconds: _Latency
-    further_kernel_seconds: _Latency
-    chain_seconds: Mapping[Line, _Latency]
-    chain_read_seconds: _Latency
-    serial_seconds: _Latency
-    cached_serial_seconds: _Latency
-    step_seconds: _Latency
-    staged_step_seconds: _Latency
-    byte_operations: _Factor
-    element_operations: _Factor
-    staged_byte_operations: _Factor
-    staged_element_operations: _Factor
-    result_operations: _Factor
-    peak_share: _Factor
-    peak_shares: Mapping[Line, _Factor]
-    isolated_share: _Factor
-    partial_sector_rate: _Rate
-    line_operations: _Factor
-    overlap_power: _Factor
-    least_share: _Factor
+    start_seconds: Mapping[Line, Latency]
+    product_start_seconds: Latency
+    library_start_seconds: Latency
+    terms_start_seconds: Latency
+    further_kernel_seconds: Latency
+    chain_seconds: Mapping[Line, Latency]
+    chain_read_seconds: Latency
+    serial_seconds: Latency
+    cached_serial_seconds: Latency
+    step_seconds: Latency
+    staged_step_seconds: Latency
+    byte_operations: Factor
+    element_operations: Factor
+    staged_byte_operations: Factor
+    staged_element_operations: Factor
+    result_operations: Factor
+    peak_share: Factor
+    peak_shares: Mapping[Line, Factor]
+    isolated_share: Factor
+    partial_sector_rate: Rate
+    line_operations: Factor
+    overlap_power: Factor
+    least_share: Factor
     large_copy_bytes: Count
-    rest_seconds: tuple[tuple[Count, _Latency], ...]
-    in_a_step: _Factor
-    uncalibrated_ratio: _Factor
-    stated_ratio: _Factor
+    rest_seconds: tuple[tuple[Count, Latency], ...]
+    in_a_step: Factor
+    uncalibrated_ratio: Factor
+    stated_ratio: Factor
     similar: tuple[Similarity, ...]
-    scales: Mapping[Line, Sequence[_Factor]]
+    scales: Mapping[Line, Sequence[Factor]]
+    features: Features
 
     def similarity(self, kind: str) -> Similarity:
         """How timed kernels of a kind correct the formula."""

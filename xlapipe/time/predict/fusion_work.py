@@ -35,10 +35,6 @@ from xlapipe.time.predict.reductions import (
 from xlapipe.time.predict.triton_tiles import fusion_tile
 from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork, Updates
 
-# A step of a sort in one block takes as long as this number of operations on the whole GPU.
-_SORT_STEP = 3.2e6
-# Least cost of an element of a sort, in operations: each short sort has its own block.
-_LEAST_COMPARED = 360.0
 # Elements per thread to which XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 _SHORT_TYPES, _COMPLEX = ("bf16", "f16"), ("c64", "c128")
@@ -275,7 +271,7 @@ def _features_of(fusion: Fusion, hero: _Hero, point: list[float], threads: int) 
     if instruction is not None and opcode in opcodes.INDEXED:
         return _of_rows(fusion, instruction, point, threads)
     if instruction is not None and opcode == "sort":
-        point, operations = sort_steps(instruction, fusion.inner.shape)
+        point, operations = sort_steps(instruction, fusion.inner.shape, fusion.gpu)
         arrays, elements = fusion.inner.shape.arrays, first_array(fusion.inner.shape)[2]
         return _Features(
             "sort", point, f"{len(arrays)} arrays of {elements:,} elements", operations
@@ -444,14 +440,15 @@ def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str,
     return heroes
 
 
-def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:
+def sort_steps(sort: Instruction, result: Shape, gpu: Gpu) -> tuple[list[float], float]:
     """The point of a sort by XLA, and its cost in operations of the whole GPU."""
     operands, elements = len(result.arrays), first_array(result)[2]
     length, distance = _sorted(sort)
     # Blocks sort parts of 4,096 elements in dependent steps.
     steps = log(length) * (log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)
-    compared = max(_LEAST_COMPARED, 7 * log(length) ** 2)
-    operations = compared * elements * operands + _SORT_STEP * steps
+    costs = gpu.features.libraries
+    compared = max(costs.compared, 7 * log(length) ** 2)
+    operations = compared * elements * operands + costs.sort_step * steps
     return [log(elements), log(length), float(operands), log(min(distance, 32))], operations
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.time.predict.calibration import fitted_to
+from xlapipe.time.predict.features import Features
 
 THREADS_OF_A_WARP = 32
 """Threads that run in step."""
@@ -36,6 +38,11 @@ class Gpu:
     bandwidth: float = 1.0
     vector: float = 1.0
     peak: float = 1.0
+
+    @property
+    def features(self) -> Features:
+        """Constants of the features of timed kernels, as of an H200 for its generation."""
+        return fitted_to(_CALIBRATED[0]).features
 
     # Rates by which features relate what limits a kernel. Timed kernels keep these features, so
     # they are those of an H200 for its generation, whatever its calibration's constants are.

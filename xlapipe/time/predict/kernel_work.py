@@ -57,6 +57,11 @@ def work_of(
     return _KNOWN[key]
 
 
+def forget() -> None:
+    """Forget kernels that this process has seen, after constants of features have changed."""
+    _KNOWN.clear()
+
+
 def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
     work = _by_kind(kernel, module, untuned, gpu)
     return work if work.gpu == gpu else replace(work, gpu=gpu)
@@ -143,7 +148,7 @@ def _other(
     if inner.opcode == "custom-call" and cost.kind != name:  # the kernel's own name
         if threads:
             elements = first_array(inner.shape)[2]
-            return uncounted_work(cost, elements, threads, _grid(thunk)[1])
+            return uncounted_work(cost, elements, threads, _grid(thunk)[1], gpu)
         name = UNCOUNTED
     call = call_of(name, inner, scope, cost, threads, gpu)
     features = features_of_call(call)

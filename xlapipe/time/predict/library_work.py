@@ -14,19 +14,6 @@ from xlapipe.time.predict.arrays import first_array, log, operand_shapes
 from xlapipe.time.predict.fusion_work import sort_steps
 from xlapipe.time.predict.gpu import Gpu
 
-# TopK: an element that a thread compares
-# with one result, and the merge of the results of 1,024 threads.
-_COMPARED, _MERGED = 3.3e6, 2.6e4
-# Triangular solve: a row for one right-hand side, for several, and of a batch; an
-# element of a batch's solution, and a term of a row for one right-hand side. LU: a pivot.
-_ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
-_PIVOT = 3e6
-# Tridiagonal solve: a right-hand side; cuSPARSE solves one after another.
-_SYSTEM = 2e8
-# CUB's radix sort. Several rows: fixed, per element, and per byte of it. One row:
-# fixed, passes over 32-bit keys, per element in them, and per byte of it.
-_START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
-_START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
 # Most elements that one block sorts.
 _SORTED_AT_ONCE = 4096
 
@@ -100,8 +87,9 @@ def _triangular(call: Call) -> Features:
         return _unknown(call)
     size, batch = call.size, prod(call.first[:-2])
     columns = prod(call.operands[1]) // max(1, size * batch)
-    row = _ROW_OF_MANY if batch > 1 else _ROW if columns > 1 else _ROW_ALONE
-    of_element = (_ELEMENT_OF_MANY if batch > 1 else 0.0) + _TERM * size
+    costs = call.gpu.features.libraries
+    row = costs.row_of_many if batch > 1 else costs.row if columns > 1 else costs.row_alone
+    of_element = (costs.element_of_many if batch > 1 else 0.0) + costs.term * size
     # cuBLAS divides a triangle into blocks of 32.
     point = (log(size), log(columns), log(batch), 3.0 * (size % 32 > 0))
     return Features(point, size * row + batch * size * columns * of_element)
@@ -119,7 +107,7 @@ def _tridiagonal(call: Call) -> Features:
     # Systems of several columns are solved one after another.
     size, batch = call.size, prod(call.first[:-1])
     columns = max(1, call.elements // max(1, size * batch))
-    operations = _SYSTEM * columns * (batch if columns > 1 else 1)
+    operations = call.gpu.features.libraries.system * columns * (batch if columns > 1 else 1)
     return Features((log(size), log(columns), log(batch)), operations)
 
 
@@ -135,7 +123,7 @@ def _transform(call: Call) -> Features:
 def _pivots(call: Call) -> Features:
     # A thread applies the pivots of a matrix one after another.
     pivots, batch = (call.dims[-1] if call.dims else 1), prod(call.dims[:-1])
-    operations = _PIVOT * pivots * min(5.0, batch ** (1 / 3))
+    operations = call.gpu.features.libraries.pivot * pivots * min(5.0, batch ** (1 / 3))
     return Features((log(pivots), log(batch)), operations)
 
 
@@ -148,7 +136,7 @@ def _top(call: Call) -> Features:
 
 def _sorted(call: Call) -> Features:
     if call.name == "sort":
-        steps, operations = sort_steps(call.instruction, call.instruction.shape)
+        steps, operations = sort_steps(call.instruction, call.instruction.shape, call.gpu)
         return Features(tuple(steps), operations, "custom sort")
     elements, columns = prod(call.first), call.size
     key_bits = element_bits(call.types[0]) or 32 if call.types else 32
@@ -208,8 +196,8 @@ def _largest(rows: int, columns: int, count: int, gpu: Gpu) -> tuple[int, float]
     slices = max(1, int(columns / max(1.0, log(columns))))
     threads = min(1024, 8192 // max(1, min(kept, 1024)), 1 << (slices.bit_length() - 1))
     threads = max(1, threads)
-    compared = columns / threads * min(kept, 8) ** 0.9 * _COMPARED
-    merged = log(threads) ** 3 * kept**1.7 * _MERGED
+    compared = columns / threads * min(kept, 8) ** 0.9 * gpu.features.libraries.top_compared
+    merged = log(threads) ** 3 * kept**1.7 * gpu.features.libraries.top_merged
     # Several blocks of few threads are resident on a multiprocessor.
     rounds = max(1.0, rows / gpu.multiprocessors * min(1.0, threads / 512) ** 0.6)
     return kept, (compared + merged) * rounds
@@ -222,10 +210,11 @@ def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu:
     """
     rows = max(1, elements // max(1, columns))
     element_bytes = touched / 2 / max(1, elements)
+    costs = gpu.features.libraries
     if rows > 1:
-        each = _SORTED + _SORTED_BYTE * element_bytes
-        return _START_OF_ROWS + each * columns * max(1.0, rows / gpu.multiprocessors)
+        each = costs.sorted_element + costs.sorted_byte * element_bytes
+        return costs.rows_start + each * columns * max(1.0, rows / gpu.multiprocessors)
     if elements <= _SORTED_AT_ONCE:
-        return _START_OF_PASSES
-    each = _PASSED + _PASSED_BYTE * element_bytes
-    return _START_OF_PASSES + key_bits / 32 * (_PASSES + each * elements)
+        return costs.passes_start
+    each = costs.passed_element + costs.passed_byte * element_bytes
+    return costs.passes_start + key_bits / 32 * (costs.passes + each * elements)

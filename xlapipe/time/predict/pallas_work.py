@@ -13,15 +13,8 @@ from xlapipe.time.predict.work import KernelWork
 
 UNCOUNTED = "pallas"
 """The kind of Pallas kernels whose code is unknown."""
-# In simple operations of the whole GPU that take as long: a byte that one warp reads, as the only
-# warp of its block or not.
-_READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
-# A small array that all programs load is in the L1 caches, from which a byte takes this share.
-_L1_BYTES, _SHARE_OF_L1 = 64 * 1024, 0.5
-# Seconds of the L2 cache per element that is updated alone; per line of adjacent ones, and lines
-# that it updates at once.
-_SCATTERED_SECONDS = 9e-12
-_LINE_BYTES, _LINE_SECONDS, _LINES_AT_ONCE = 128, 14e-9, 96
+_L1_BYTES = 64 * 1024  # of a small array
+_LINE_BYTES = 128
 
 
 def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> KernelWork:
@@ -40,7 +33,8 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
         longest=max(1.0, code.longest_steps / steps),
         reductions=code.reductions,
         live_words=code.live_words,
-        loaded_bytes=sum(map(_as_loaded(code.programs), code.loaded_bytes, sizes)) / code.programs,
+        loaded_bytes=sum(map(_as_loaded(code.programs, gpu), code.loaded_bytes, sizes))
+        / code.programs,
         added=code.scattered_updates / code.programs,
         operations=operations / code.programs,
         flops={name: count / code.programs for name, count in flops.items()},
@@ -48,8 +42,9 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
     )
     threads = code.programs * code.warps * THREADS_OF_A_WARP
     missing = max(0, LEAST_THREADS - code.warps * THREADS_OF_A_WARP) * code.programs
+    costs = gpu.features.programs
     updates = sum(
-        updated / _LINE_BYTES / min(max(1, size // _LINE_BYTES), _LINES_AT_ONCE)
+        updated / _LINE_BYTES / min(max(1, size // _LINE_BYTES), costs.lines_at_once)
         for updated, size in zip(code.updated_bytes, sizes, strict=True)
     )
     beside = SMALL_SECONDS + program.seconds(gpu.operation_rate, gpu.product_rate)
@@ -73,22 +68,25 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
         f"{code.programs:,} programs of {code.warps} warps",
         missing_threads=missing,
         program=program,
-        update_seconds=updates * _LINE_SECONDS + code.scattered_updates * _SCATTERED_SECONDS,
+        update_seconds=updates * costs.line_seconds
+        + code.scattered_updates * costs.scattered_seconds,
         partly_unknown=code.undecided > 0,
     )
 
 
-def _as_loaded(programs: int) -> Callable[[int, int], float]:
+def _as_loaded(programs: int, gpu: Gpu) -> Callable[[int, int], float]:
     """Equivalent bytes: a small array that all programs load is in the L1 caches."""
 
     def loaded(loaded_bytes: int, size_bytes: int) -> float:
         shared = size_bytes <= _L1_BYTES and loaded_bytes >= programs * size_bytes
-        return loaded_bytes * (_SHARE_OF_L1 if shared else 1.0)
+        return loaded_bytes * (gpu.features.programs.l1_share if shared else 1.0)
 
     return loaded
 
 
-def uncounted_work(cost: KernelCost, elements: int, threads: int, per_block: int) -> KernelWork:
+def uncounted_work(
+    cost: KernelCost, elements: int, threads: int, per_block: int, gpu: Gpu
+) -> KernelWork:
     """The work of one launch of a kernel whose code is unknown: it reads and writes.
 
     Args:
@@ -96,7 +94,9 @@ def uncounted_work(cost: KernelCost, elements: int, threads: int, per_block: int
       threads, per_block: of the launch, and of a block.
     """
     touched = cost.read_bytes + cost.written_bytes
-    of_a_byte = _READ_ALONE if per_block <= THREADS_OF_A_WARP else _READ_BY_A_WARP
+    costs = gpu.features.programs
+    alone = per_block <= THREADS_OF_A_WARP
+    of_a_byte = costs.byte_alone_operations if alone else costs.byte_operations
     return KernelWork(
         UNCOUNTED,
         (log(touched), log(threads), 0.5 * log(elements), 0.5 * log(per_block)),

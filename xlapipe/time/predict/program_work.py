@@ -13,23 +13,7 @@ from xlapipe.time.predict.gpu import (
     Gpu,
 )
 
-# Fitted to 573 Pallas kernels of the calibration that an H100 ran. Latency of a loop trip: products
-# whose operands are loaded ahead (pipelined), other products, loads without products, and loads in
-# loops that also store.
-_PRODUCT_SECONDS, _UNSTAGED_PRODUCT_SECONDS = 0.2e-6, 0.7e-6
-_LOAD_SECONDS, _ORDERED_SECONDS = 0.14e-6, 0.43e-6
-_REDUCTION_SECONDS = 0.4e-6
-# With four warps: latency per byte that the only resident block loads; the power by which it grows
-# with fewer warps; and latency per element that it adds to device memory.
-_LOADED_ALONE_SECONDS, _BY_FEWER, _ADDED_ALONE_SECONDS = 17e-12, 0.83, 5.6e-9
-# Factor by which operations of the only resident block take longer, since its warps stall; and
-# warps that a multiprocessor issues for at once.
-_ALONE, _ISSUED = 2.1, 4
-_BYTE_SECONDS = 8e-12  # of a multiprocessor
-_SHARE_OF_PEAK = {"f32": 0.19}
-# Spills: words that registers do not hold are stored and loaded in each trip of a loop.
-_REGISTERS_OF_A_THREAD, _HELD_REGISTERS = 30, 217
-_SPILLED_WORD_SECONDS = 125e-12
+_ISSUED = 4  # warps that a multiprocessor issues for at once
 _MOST_RESIDENT = 32.0
 # Wave quantization: waves, and programs of a multiprocessor, are whole numbers if they are few and
 # no program takes longer than this multiple of the average.
@@ -73,7 +57,7 @@ class ProgramWork:
     def registers(self) -> float:
         """Registers that a thread needs; it can have at most 255."""
         threads = self.warps * THREADS_OF_A_WARP
-        return self.live_words / threads + _REGISTERS_OF_A_THREAD
+        return self.live_words / threads + self.gpu.features.programs.thread_registers
 
     @property
     def resident(self) -> float:
@@ -106,23 +90,26 @@ class ProgramWork:
           operation_rate: simple operations of the whole GPU per second.
           peak: of the whole GPU, by type.
         """
+        costs = self.gpu.features.programs
         operations = self.operations * self.gpu.multiprocessors / operation_rate
-        trip, loaded = _LOAD_SECONDS, self.loaded_bytes * _LOADED_ALONE_SECONDS
+        trip, loaded = costs.load_seconds, self.loaded_bytes * costs.loaded_byte_seconds
         if self.flops:
-            trip = _PRODUCT_SECONDS if self.stages > 1 else _UNSTAGED_PRODUCT_SECONDS
+            trip = costs.product_seconds if self.stages > 1 else costs.unstaged_product_seconds
             loaded = 0.0
-        waits = (self.steps - self.ordered_steps) * trip + self.ordered_steps * _ORDERED_SECONDS
-        waits += self.reductions * _REDUCTION_SECONDS
+        waits = (
+            self.steps - self.ordered_steps
+        ) * trip + self.ordered_steps * costs.ordered_seconds
+        waits += self.reductions * costs.reduction_seconds
         fewer = _ISSUED / self.warps
-        waits += (operations * _ALONE + self.added * _ADDED_ALONE_SECONDS) * fewer
-        waits += loaded * fewer**_BY_FEWER
+        alone = operations * costs.alone_factor + self.added * costs.added_element_seconds
+        waits += alone * fewer + loaded * fewer**costs.fewer_warps_power
         products = sum(
-            count * self.gpu.multiprocessors / (_SHARE_OF_PEAK.get(name, 1.0) * peak(name))
+            count * self.gpu.multiprocessors / (costs.peak_shares.get(name, 1.0) * peak(name))
             for name, count in self.flops.items()
         )
         threads = self.warps * THREADS_OF_A_WARP
         again = self.steps if self.steps > 1 else 0.0
-        spilled = max(0.0, self.registers - _HELD_REGISTERS) * threads * again
-        computes = operations + products + self.loaded_bytes * _BYTE_SECONDS
-        computes += spilled * _SPILLED_WORD_SECONDS
+        spilled = max(0.0, self.registers - costs.held_registers) * threads * again
+        computes = operations + products + self.loaded_bytes * costs.byte_seconds
+        computes += spilled * costs.spilled_word_seconds
         return float(max(self.rounds * waits, self.busiest * computes))

@@ -31,30 +31,7 @@ _SECTOR_BYTES = 32
 # Number of warps sampled, and the most updates per thread.
 _WARPS, _MOST_OF_A_THREAD = 6, 8
 _GOLDEN = (5**0.5 - 1) / 2
-# Seconds per sector of atomic adds, for an array that fits in the L2 cache and for one that does
-# not: with one element of the sector updated, and with all eight.
-_ADDED, _FAR = (10e-12, 13e-12), (56e-12, 26e-12)
-# The same for compare-and-swap loops: one element of a sector, and several.
-_TRIED, _TRIED_TOGETHER = 29e-12, 37e-12
-# The same for a maximum or minimum that leaves the stored value unchanged; Euler's constant.
-_READ, _EULER = (5e-12, 20e-12), 0.5772
-# Seconds until a sector, and one element, can take its next update.
-_SECTOR_SECONDS, _ELEMENT_SECONDS = 7e-9, 1.8e-9
-# Seconds per row that contends with another for one index: H200, rows of 64 elements.
-_MEETING_SECONDS = 20e-9
-# Contention in compare-and-swap loops: seconds that each further update of one destination takes
-# per competing update, for threads with one update, with several, and if there is only one
-# destination. All resident threads try each time; with several updates per thread, _TRIED_AT_ONCE
-# elements reach a sector together. Two 16-bit elements share a word, which takes _OF_A_WORD times
-# as long if each has its own thread. Measured on an H100: of 72 scatters, half are within 10 %,
-# nine of ten within a factor of 2.
-_WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
-_TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
-# Relative to the stored values, gradients are smaller than a calibration's random numbers and
-# change them less often. So rows of a constant index take _OF_GRADIENTS times as long (0.5 to 0.7
-# in four steps of the zoos); a row of a relative-position bias, with one element per head, takes at
-# most _POSITION_SECONDS (16 to 47 ns in two steps).
-_OF_GRADIENTS, _POSITION_SECONDS, _HEADS = 0.65, 40e-9, 32
+_EULER = 0.5772
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 _COMPLEX = ("c64", "c128")
 # Opcodes that pass an update to the scatter within the same thread.
@@ -90,16 +67,17 @@ def updates_of(
         rows_of_a_constant=chosen,
         meeting_seconds=0.0,
     )
+    costs = gpu.features.scatters
     meeting = added.meeting_seconds(chosen or updates.meeting_rows)
-    of_constant = chosen * meeting * (_OF_GRADIENTS if added.tried else 1.0)
+    of_constant = chosen * meeting * (costs.gradient_share if added.tried else 1.0)
     most = math.inf
     if added.element in _SHORT_TYPES and are_of_positions(scatter, inner, body, scope, module):
-        if added.row <= _HEADS:
-            most = added.rows * _POSITION_SECONDS
+        if added.row <= costs.heads:
+            most = added.rows * costs.position_seconds
         elif added.of_place > 1:
             share = share_of_one_place(scatter, inner, body, scope, module)
             rows = added.rows * share
-            of_constant = rows * added.meeting_seconds(rows, share) * _OF_GRADIENTS
+            of_constant = rows * added.meeting_seconds(rows, share) * costs.gradient_share
     return replace(
         updates,
         seconds=max(updates.seconds, of_constant),
@@ -145,7 +123,8 @@ class _Added:
         """Seconds of the scatter if its updates are spread evenly."""
         if not self.tried:
             of_sector = self.sectors / max(1.0, self.table_bytes / _SECTOR_BYTES)
-            busy = max(of_sector * _SECTOR_SECONDS, self.of_place * _ELEMENT_SECONDS)
+            costs = self.gpu.features.scatters
+            busy = max(of_sector * costs.sector_seconds, self.of_place * costs.element_seconds)
             return max(self._passing(), busy)
         if self.of_place <= 1:
             return self._passing()
@@ -159,38 +138,40 @@ class _Added:
           share: share of the resident rows that contend.
         """
         if not self.tried:
-            return _MEETING_SECONDS if self.combine == "add" else 0.0
+            return self.gpu.features.scatters.meeting_seconds if self.combine == "add" else 0.0
         at_once = min(rows, self._rows_at_once() * share)
         # Contention falls towards the end: the last rows wait for fewer others.
         others = at_once * (1 - at_once / max(1.0, 2 * rows))
-        return self._all_try(at_once) + others * _WAITING_IN_ONE
+        return self._all_try(at_once) + others * self.gpu.features.scatters.waiting_in_one_seconds
 
     def _passing(self) -> float:
         """Seconds in which the L2 cache receives all sectors, without contention."""
-        largest = self.combine in _LARGEST
+        largest, costs = self.combine in _LARGEST, self.gpu.features.scatters
         share = log2(max(1.0, min(self.elements / self.sectors, 8.0))) / 3
         if self.tried or (largest and self.element in _FLOATS):
             alone = self.elements < 1.2 * self.sectors
-            seconds = self.sectors * (_TRIED if alone else _TRIED_TOGETHER)
+            each = costs.tried_seconds if alone else costs.tried_together_seconds
+            seconds = self.sectors * each
         else:
-            one, eight = _FAR if self.table_bytes > self.gpu.l2_bytes else _ADDED
+            far = self.table_bytes > self.gpu.l2_bytes
+            one, eight = costs.far_added_seconds if far else costs.added_seconds
             seconds = self.sectors * (one + (eight - one) * share)
         if not largest or self.of_place <= 1:
             return seconds
         # About ln n plus Euler's constant of n values in random order are larger than all before.
         larger = min(1.0, (math.log(self.of_place) + _EULER) / self.of_place)
-        one, eight = _READ
+        one, eight = costs.read_seconds
         return larger * seconds + (1 - larger) * self.sectors * (one + (eight - one) * share)
 
     def _waiting(self, places: float) -> float:
         """Seconds per further compare-and-swap of a destination, with rows spread over `places`."""
-        rows = self._rows_at_once()
+        rows, costs = self._rows_at_once(), self.gpu.features.scatters
         # A warp contributes at most one competing update per destination at a time.
         there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
         several = self.together > 1
-        waiting = there * (_WAITING_OF_SEVERAL if several else _WAITING)
-        each = self._all_try(rows) * there / (1 + there) + waiting
-        return each * (_OF_A_WORD if self.element in _SHORT_TYPES and not several else 1.0)
+        waiting = costs.waiting_of_several_seconds if several else costs.waiting_seconds
+        each = self._all_try(rows) * there / (1 + there) + there * waiting
+        return each * (costs.word_factor if self.element in _SHORT_TYPES and not several else 1.0)
 
     def _rows_at_once(self) -> float:
         """Rows whose threads are resident at the same time."""
@@ -198,8 +179,9 @@ class _Added:
 
     def _all_try(self, rows: float) -> float:
         """Seconds until the threads of this number of rows have each tried once."""
-        share = self.sectors / self.elements if self.together == 1 else 1 / _TRIED_AT_ONCE
-        return rows * self.row / self.together * share * _TRIED_TOGETHER
+        costs = self.gpu.features.scatters
+        share = self.sectors / self.elements if self.together == 1 else 1 / costs.tried_at_once
+        return rows * self.row / self.together * share * costs.tried_together_seconds
 
 
 def _added(
