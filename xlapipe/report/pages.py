@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from xlapipe.report.markdown_syntax import plain, table
-from xlapipe.report.text_table import Table, aligned_row, column_widths
-
-_WIDEST_COLUMN = 60
+from xlapipe.report.text_table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +54,9 @@ def page_lines(page: Page) -> Iterator[Text]:
 def _table_lines(part: Table) -> Iterator[Text]:
     """A table under its title; the title alone if there are no rows."""
     yield Text(part.title, style="bold")
-    if not part.rows:
-        return
-    rows = [part.headings, *part.rows]
-    # A few long cells do not widen the column: a terminal folds their rows between names.
-    widths = [min(width, _WIDEST_COLUMN) for width in column_widths(rows)]
-    for number, row in enumerate(rows):
-        line = aligned_row(row, widths, right=part.right)
-        yield Text(f" {line}", style="" if number else "bold")
-    if part.left_out:
-        yield Text(f"  … and {part.left_out} more (--json lists all)")
+    if part.rows:
+        for number, line in enumerate(part.lines()):
+            yield Text(line, style="" if number else "bold")
 
 
 def pages_markdown(pages: Sequence[Page]) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 MOST_ROWS = 30
+# A few long cells do not widen a column: a terminal folds their rows between names.
+_WIDEST_COLUMN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,10 @@ class Table:
 
     def lines(self) -> Iterator[str]:
         """The lines below the title, indented."""
-        for line in aligned_rows([self.headings, *self.rows], self.right):
-            yield f"  {line}"
+        rows = [self.headings, *self.rows]
+        widths = [min(width, _WIDEST_COLUMN) for width in column_widths(rows)]
+        for row in rows:
+            yield f"  {aligned_row(row, widths, self.right)}"
         if self.left_out:
             yield f"  … and {self.left_out} more (--json lists all)"
 
