@@ -57,6 +57,7 @@ def test_the_table_has_network_mfu_and_cost() -> None:
     assert "cost of 1M batch" in lines[1] and "MFU" in lines[1]
     assert "50.0 %" in lines[2]
     assert "Network hgx-400g: 8 GPUs (assumed" in text
+    assert "than the chosen one, tried on forms for one GPU only." in text
     assert "Cost at 2.9 per device and hour, for 8 devices." in text
 
 

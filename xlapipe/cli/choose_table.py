@@ -81,7 +81,8 @@ def _target_lines(
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
-        yield Text("faster: the probability that the row is faster than the chosen one.")
+        tried = ", tried on forms for one GPU only" * any(networks([row.memory for row in rows]))
+        yield Text(f"faster: the probability that the row is faster than the chosen one{tried}.")
         if predicted.scaled_from is not None:
             yield from (Text(f"  assumed: {text}") for text in predicted.assumptions)
     yield from (Text(f"Network {text}.") for text in networks([row.memory for row in rows]))
