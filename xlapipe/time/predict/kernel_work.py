@@ -50,11 +50,12 @@ def work_of(
     counted = (cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
     key = (*parts, *counted, flops, launch, kernel.wire_bytes, untuned, gpu)
-    if key not in _KNOWN:
+    work = _KNOWN.get(key)
+    if work is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = _work_of(kernel, module, untuned, gpu)
-    return _KNOWN[key]
+        work = _KNOWN[key] = _work_of(kernel, module, untuned, gpu)
+    return work
 
 
 def forget() -> None:
