@@ -92,7 +92,7 @@ def test_show_and_saved_print_the_same_bytes(
     assert main(["saved", workload, "--json"]) == 0
     saved_bytes = json.loads(capsys.readouterr().out)["saved_bytes"]
     program = open_dump(dump).program
-    uses = Uses(Occupancy(program.plan), Labels(program.plan, program.arguments, program.outputs))
+    uses = Uses(Occupancy(program.plan), Labels(program))
     peak = uses.occupancy.peak_position
     counted = [v for v in uses.occupancy.contents(peak) if uses.of(v).purpose is Purpose.SAVED]
     assert sum(value.counted_bytes for value in counted) == saved_bytes == by_hand
