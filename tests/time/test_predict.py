@@ -72,6 +72,18 @@ def test_kernels_of_programs_that_no_fit_has_seen_are_predicted(compare: ModuleT
     assert compare.summary(compare.compared(compare.ZOOS[-1]))["median"] <= 0.047
 
 
+@pytest.mark.parametrize(
+    ("family", "mean", "median"), [("machine_learning", 0.115, 0.08), ("numerics", 0.13, 0.12)]
+)
+def test_a_blind_zoo(compare: ModuleType, family: str, mean: float, median: float) -> None:
+    """Programs of somebody who had not seen the predictor; nothing was fitted to them."""
+    own = [item for item in compare.compared("blind") if item.name.startswith(family)]
+    row = compare.summary(own)
+    assert row["mean"] <= mean
+    assert row["median"] <= median
+    assert row["interval"] >= 0.8
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_kernels_of_all_zoos_are_predicted(compare: ModuleType) -> None:

@@ -214,6 +214,7 @@ def test_rows_that_are_summed_lie_beside_each_other() -> None:
     [
         ("1,8,16 1,16,8", True),
         ("1,8,16 1,64,32", True),
+        ("1,8,16 1,64,8 1,32,64", True),
         ("1,8,16 1,64,64", False),
         ("1,64,32", False),
         ("", False),

@@ -34,11 +34,13 @@ _TERMS_OF_SMALL_MATRICES = 300
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 # XLA's tiles without autotune results: 16 × 16 on B200 and GB200, 16 × 8 on other GPUs, 64 × 32 for
-# the largest results, or 64 × 64 on B200 and GB200. For more than a wave of such tiles, a tuner
-# would choose larger ones, whose elements, within these powers of two, make one wave.
+# the largest results, or 64 × 64 on B200 and GB200, and 64 × 8 where one dimension is small. For
+# more than a wave of such tiles, a tuner would choose larger ones, whose elements, within these
+# powers of two, make one wave.
 _DEFAULT_TILE = re.compile(
     r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
-    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32|(?P<large>64","64))"\]'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*'
+    r'(?:(?P<small>16","8|8","16|16","16)|64","(?:8|32)|(?:8|32)","64|(?P<large>64","64))"\]'
 )
 _IN_A_CALL = opcodes.DOTS | opcodes.RENAMES | opcodes.GIVEN | {"transpose", "tuple"}
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
