@@ -35,6 +35,7 @@ ALLOWED = {
         "run/profile.py",
     },
     "the kernel's files, and libraries that are loaded": {
+        "compile/compile_timeline.py",
         "compile/xla_patches/loaded_library.py",
         "run/jax_distributed.py",
     },

@@ -95,7 +95,7 @@ ResidualBlock.__call__ = recomputed
     ),
 }
 # The others take minutes.
-_SAMPLED = ("plain encoder and decoder", "nnx U-Net")
+_SAMPLED = ("nnx U-Net",)
 _CASES = [
     pytest.param(name, marks=[] if name in _SAMPLED else pytest.mark.exhaustive) for name in WRITTEN
 ]
@@ -154,6 +154,7 @@ def test_every_hand_written_form_is_one_of_those_that_are_tried(name: str, tmp_p
         assert operations(by_hand) in tried, text
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", _CASES)
 def test_the_smallest_plan_is_at_most_a_twentieth_larger_than_the_best_written_by_hand(
     name: str,
