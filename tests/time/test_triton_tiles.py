@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
-from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.time.predict.gpu import HOPPER
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.triton_tiles import (
@@ -209,23 +209,11 @@ def test_rows_that_are_summed_lie_beside_each_other() -> None:
     assert (found.pieces, found.rows_of_a_piece) == (1, 16)
 
 
-@pytest.mark.parametrize(
-    ("tiles", "untuned"),
-    [
-        ("1,8,16 1,16,8", True),
-        ("1,8,16 1,64,32", True),
-        ("1,8,16 1,64,8 1,32,64", True),
-        ("1,8,16 1,64,64", False),
-        ("1,64,32", False),
-        ("", False),
-    ],
-)
-def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
-    tiles: str, untuned: bool
-) -> None:
-    sizes = [f'"{tile}"'.replace(",", '","') for tile in tiles.split()]
+def _products(tiles: list[str], shape: str) -> HloModule:
+    """Products of one shape by Triton, with tiles."""
+    sizes = [f'"{tile}"'.replace(",", '","') for tile in tiles]
     fusions = [
-        f"  f{number} = f32[4,64,64]{{2,1,0}} fusion(p0), kind=kCustom, calls=fused, "
+        f"  f{number} = {shape} fusion(p0), kind=kCustom, calls=fused, "
         'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
         f'"num_tiles_per_pid":0,"num_warps":"2","output_tiles":[{{"sizes":[{size}]}}]}},'
         '"kind":"__triton_nested_gemm_fusion"}}'
@@ -235,18 +223,44 @@ def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
         [
             "HloModule small, is_scheduled=true",
             "fused {",
-            "  ROOT q0 = f32[4,64,64]{2,1,0} parameter(0)",
+            f"  ROOT q0 = {shape} parameter(0)",
             "}",
             "ENTRY main {",
-            "  p0 = f32[4,64,64]{2,1,0} parameter(0)",
+            f"  p0 = {shape} parameter(0)",
             *fusions,
-            "  ROOT t = (f32[4,64,64]{2,1,0}) tuple(p0)",
+            f"  ROOT t = ({shape}) tuple(p0)",
             "}",
         ]
     )
     module = plan_of_text(text).module
     assert module is not None
+    return module
+
+
+@pytest.mark.parametrize(
+    ("tiles", "untuned"),
+    [
+        ("1,8,16 1,16,8", True),
+        ("1,8,16 1,64,32", True),
+        ("1,8,16 1,64,64", False),
+        ("1,64,32", False),
+        ("", False),
+    ],
+)
+def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
+    tiles: str, untuned: bool
+) -> None:
+    module = _products(tiles.split(), "f32[4,64,64]{2,1,0}")
     assert is_untuned(module, HOPPER) == untuned
+
+
+@pytest.mark.parametrize(
+    ("shape", "untuned"),
+    [("f32[4,1024,1024]", True), ("f32[4,9,262144]", False), ("f32[4,64,64]", False)],
+)
+def test_no_tuner_takes_a_small_tile_for_a_large_result(shape: str, untuned: bool) -> None:
+    """Whatever tiles the other products have."""
+    assert is_untuned(_products(["1,8,16", "1,128,8"], f"{shape}{{2,1,0}}"), HOPPER) == untuned
 
 
 @pytest.mark.parametrize("tile", ["0x64", "9999999999x9999999999"])

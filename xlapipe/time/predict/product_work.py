@@ -34,14 +34,14 @@ _TERMS_OF_SMALL_MATRICES = 300
 _EXACT_TILE, _EXACT_TERMS = 32, 85
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 # XLA's tiles without autotune results: 16 × 16 on B200 and GB200, 16 × 8 on other GPUs, 64 × 32 for
-# the largest results, or 64 × 64 on B200 and GB200, and 64 × 8 where one dimension is small. For
-# more than a wave of such tiles, a tuner would choose larger ones, whose elements, within these
-# powers of two, make one wave.
+# the largest results, or 64 × 64 on B200 and GB200. For more than a wave of such tiles, a tuner
+# would choose larger ones, whose elements, within these powers of two, make one wave.
 _DEFAULT_TILE = re.compile(
     r'"num_stages":[134],"num_tiles_per_pid":0,"num_warps":"[24]",'
-    r'"output_tiles":\[\{"sizes":\["(?:1",")*'
-    r'(?:(?P<small>16","8|8","16|16","16)|64","(?:8|32)|(?:8|32)","64|(?P<large>64","64))"\]'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16|16","16)|64","32|(?P<large>64","64))"\]'
 )
+# No tuner takes the small ones for so many elements, of which neither side is narrow.
+_NEVER_SMALL_ELEMENTS, _NARROW = 1 << 20, 64
 _IN_A_CALL = opcodes.DOTS | opcodes.RENAMES | opcodes.GIVEN | {"transpose", "tuple"}
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 # Element types whose products take equally long.
@@ -55,19 +55,26 @@ _MISALIGNED_32_BITS, _MISALIGNED_16_BITS = 4.0, 2.0
 
 
 def is_untuned(module: HloModule, gpu: Gpu) -> bool:
-    """Whether all products by Triton have the tiles that XLA takes without autotune results.
+    """Whether products by Triton have the tiles that XLA takes without autotune results.
 
-    A tuner may choose the tiles of large results too, but 64 × 64 only for less than two waves.
+    Either all have them, or one has a small tile that no tuner would choose. A tuner may choose the
+    tiles of large results too, but 64 × 64 only for less than two waves.
     """
     waves = gpu.multiprocessors << _TUNED_AREAS[1] if gpu != HOPPER else inf
     tiles = [
-        (_DEFAULT_TILE.search(instruction.backend_config), first_array(instruction.shape)[2])
+        (_DEFAULT_TILE.search(instruction.backend_config), first_array(instruction.shape))
         for computation in module.computations.values()
         for instruction in computation.instructions
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
-    default = [tile for tile, size in tiles if tile and not (tile["large"] and size < waves)]
-    return len(default) == len(tiles) and any(tile["small"] or tile["large"] for tile in default)
+    default = [tile for tile, array in tiles if tile and not (tile["large"] and array[2] < waves)]
+    if len(default) == len(tiles):
+        return any(tile["small"] or tile["large"] for tile in default)
+    return any(
+        tile["small"] and array[2] >= _NEVER_SMALL_ELEMENTS and min(array[1][-2:]) >= _NARROW
+        for tile, array in tiles
+        if tile
+    )
 
 
 def triton_product(
