@@ -34,6 +34,7 @@ def state_bytes(whole: int, split: int, parts: int) -> int:
     return 3 * 4 * (whole + split // parts)
 
 
+@pytest.mark.slow
 def test_meshes_of_a_gpt_are_one_front_whose_bytes_are_those_by_hand() -> None:
     rows = rows_of(f"workloads:gpt({SIZES})", mesh=("data", "fsdp", "tensor"))
     split = VOCABULARY * WIDTH + 12 * WIDTH**2
