@@ -167,7 +167,7 @@ def feed_forward(x: jax.Array, w: Params) -> jax.Array:
 
 
 def experts(x: jax.Array, w: Params) -> jax.Array:
-    """Each expert takes the tokens that it fits best, twice as many as its share."""
+    """Each expert takes the tokens of its highest scores, twice as many as its share."""
     tokens = _norm(x).reshape(-1, x.shape[-1])
     gates = jax.nn.softmax((tokens @ w["router"]).astype(jnp.float32))
     share, chosen = jax.lax.top_k(gates.T, 2 * tokens.shape[0] // gates.shape[1])
