@@ -55,6 +55,8 @@ def in_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["both given"]),
         (["show", "nowhere"], ["nowhere"]),
         (["check", "nowhere-at-all"], ["unknown workload"]),
+        (["explain", "run.log", "--plan", "a", "--workload", "b"], ["two programs", "fix: give"]),
+        (["calibrate", "--out", "gpu.json"], ["--target attached or --from", "fix: give one"]),
     ],
 )
 def test_refused_before_compiling(

@@ -10,7 +10,7 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.cli.dump_table import DumpTable
-from xlapipe.cli.options import add_target_options, compile_settings
+from xlapipe.cli.options import TARGET, add_options, compile_settings
 from xlapipe.cli.output import named_error, run_command
 from xlapipe.compile.job import Job
 from xlapipe.compile.xla_patches import XlaPatch
@@ -131,7 +131,7 @@ def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_changes_of_xla_that_are_left_out_are_read_by_name() -> None:
     parser = argparse.ArgumentParser()
-    add_target_options(parser)
+    add_options(parser, TARGET)
     given = parser.parse_args(["--without-xla-patch", "cub-table"])
     assert compile_settings(given, None).without_xla_patches == {XlaPatch.CUB_TABLE}
     with pytest.raises(SystemExit):

@@ -9,7 +9,6 @@ import pytest
 import xlapipe
 from xlapipe.cli import all_commands, main
 from xlapipe.cli.completion import SHELLS, options_by_command, script_lines
-from xlapipe.cli.examples import EXAMPLES
 from xlapipe.report.advice import Advice, Remedy, advice_lines
 
 COMMANDS = sorted(options_by_command(all_commands()))
@@ -34,9 +33,9 @@ def test_each_help_has_two_examples_and_fits_a_terminal(
     words = {"target": ("target", "capture"), "lock": ("lock", "add")}.get(command, (command,))
     code, text = answer(capsys, *words, "--help")
     assert code == 0
-    assert len(EXAMPLES[words[-1]]) == 2
-    for example, _ in EXAMPLES[words[-1]]:
-        assert f"  {example}\n" in text
+    examples = text.partition("examples:\n")[2].splitlines()
+    commands = [line for line in examples if not line.startswith("      ")]
+    assert len(commands) == 2 and all(line[2:4] in ("xl", "py", "ev") for line in commands)
     assert all(len(line) <= 80 for line in text.splitlines()), text
 
 

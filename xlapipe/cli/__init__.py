@@ -3,7 +3,8 @@
 Each command is in the module of its name: `xlapipe show` is in `show.py`. `options.py` has the
 options that several commands share, `output.py` what they print with.
 
-To add a command: a module with `add(commands)`, and its entry in `_COMMANDS`.
+To add a command: a module with its help and examples as docstring, `OPTIONS` and `run(options)`,
+and its name in `_COMMANDS`.
 
 Exit codes: 0 success; 1 an expectation failed, plans differ or no size fits; 2 bad input or a
 failed compile.
@@ -17,14 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import takewhile
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
 from xlapipe.devices.environment.process_end import end_process, signals_interrupt
 from xlapipe.project_file import stated_by_command
-
-if TYPE_CHECKING:
-    from xlapipe.cli.options import Command
 
 # In the order of `xlapipe --help`.
 _COMMANDS = (
@@ -38,9 +36,10 @@ _COMMANDS = (
     "saved",
     "run",
     "launch",
-    "target",
+    "target capture",
     "calibrate",
-    "lock",
+    "lock add",
+    "lock known",
     "show",
     "explain",
     "advise",
@@ -51,6 +50,10 @@ _COMMANDS = (
     "comment",
     "completion",
 )
+_GROUPS = {
+    "target": "Capture the configuration of a GPU.",
+    "lock": "Keep autotune locks from which others are predicted.",
+}
 # Commands that do not need numpy's threads, which take half of the time of numpy's import.
 _WITHOUT_THREADS = frozenset({"show", "explain", "advise", "report", "diff", "comment"})
 
@@ -63,9 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         options = _parser(arguments).parse_args(arguments)
-        command: Command = options.command
         with stated_by_command("network", getattr(options, "network", None)):
-            code = command(options)
+            code: int = options.command(options)
         print_notes_on_compiles()
         return code
 
@@ -111,15 +113,22 @@ def all_commands() -> argparse.ArgumentParser:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command with which `arguments` begin, or of all commands without one."""
     # Imported here: a program that prints as the commands do imports only `xlapipe.cli.output`.
-    from xlapipe.cli.options import Commands, Parser
+    from xlapipe.cli.options import Parser, add_command
 
     parser = Parser(
         prog="xlapipe",
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = Commands(parser)
-    named = [name for name in arguments[:1] if name in _COMMANDS]
-    for name in named or _COMMANDS:
-        import_module(f"xlapipe.cli.{name}").add(commands)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    groups = {"": commands}
+    for name in [n for n in _COMMANDS if n.split()[0] in arguments[:1]] or _COMMANDS:
+        group, _, own_name = name.rpartition(" ")
+        if group not in groups:
+            text = _GROUPS[group]
+            groups[group] = commands.add_parser(group, help=text, description=text).add_subparsers(
+                required=True, metavar="COMMAND", parser_class=Parser
+            )
+        module = import_module(f"xlapipe.cli.{name.replace(' ', '_')}")
+        add_command(groups[group], own_name, module)
     return parser

@@ -1,37 +1,25 @@
-"""`xlapipe advise`: which changes of a workload lower its memory, and by how much."""
+"""Compile changes of a workload, and list what each saves of its memory.
+
+xlapipe advise step:workload
+    what would save memory, by bytes
+xlapipe advise 'step:workload(batch=64)' --target h100_sxm
+    for another GPU
+"""
 
 import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    WORKLOAD_HELP,
-    Commands,
-    add_target_options,
-    at_least_one,
-    compile_settings,
-)
+from xlapipe.cli.options import JOBS, TARGET, WORKLOAD, Options, compile_settings
 from xlapipe.cli.output import print_json, print_text, screen_width
 
 if TYPE_CHECKING:
     from xlapipe.report.advice import Advice
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    advise = commands.add(
-        "advise",
-        _advise,
-        "Compile changes of a workload, and list what each saves of its memory.",
-    )
-    advise.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    add_target_options(advise)
-    advise.add_argument(
-        "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
-    )
+OPTIONS: Options = {**WORKLOAD, **TARGET, **JOBS}
 
 
-def _advise(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.report.advice import advice_figures, advice_lines
 
     advice = _advice(options)

@@ -1,19 +1,16 @@
-"""`xlapipe bisect`: the first version of jax, or XLA option, with which a plan is worse."""
+"""Find the first version of jax, or XLA option, with which a workload's plan is worse.
+
+xlapipe bisect step:workload --versions 0.10.0..0.11.2
+    the first worse version
+xlapipe bisect step:workload --options xla_gpu_enable_triton_gemm=false
+"""
 
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xlapipe.cli.options import (
-    WORKLOAD_HELP,
-    Commands,
-    add_scheduler_option,
-    add_target_options,
-    compile_settings,
-    multiple,
-)
+from xlapipe.cli.options import SCHEDULER, TARGET, WORKLOAD, Options, compile_settings
 from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
 
@@ -23,39 +20,29 @@ if TYPE_CHECKING:
     from xlapipe.compile.job import Job
     from xlapipe.diff.comparing.bisect import Bisection, Step
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Find the first version of jax, or XLA option, with which a workload's plan is worse."
-    bisect = commands.add("bisect", _bisect, text)
-    bisect.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    bisect.add_argument(
-        "--versions", metavar="A..B", help="versions of jax: A..B for all releases, or A,B,C"
-    )
-    bisect.add_argument("--options", metavar="K=V,…", help="XLA options, added one after another")
-    bisect.add_argument(
-        "--expect",
-        nargs="?",
-        const="",
-        metavar="TEXT",
-        help="worse means that an expectation of the workload fails, one whose text contains TEXT "
-        "if given; default: more temporary memory",
-    )
-    bisect.add_argument(
-        "--compile-time",
-        nargs="?",
-        type=multiple,
-        const=1.5,
-        metavar="RATIO",
-        help="worse means that the compile takes more than RATIO times the CPU time of the first; "
-        "default: 1.5",
-    )
-    add_target_options(bisect)
-    add_scheduler_option(bisect)
-    bisect.add_argument("--out", type=Path, metavar="DIR", help="keep the dumps there")
+OPTIONS: Options = {
+    **WORKLOAD,
+    "--versions A..B": "versions of jax: A..B for all releases, or A,B,C",
+    "--options K=V,…": "XLA options, added one after another",
+    "--expect TEXT": {
+        "nargs": "?",
+        "const": "",
+        "help": "worse means that an expectation of the workload fails, one whose text contains "
+        "TEXT if given; default: more temporary memory",
+    },
+    "--compile-time RATIO": {
+        "nargs": "?",
+        "const": 1.5,
+        "help": "worse means that the compile takes more than RATIO times the CPU time of the "
+        "first; default: 1.5",
+    },
+    **TARGET,
+    **SCHEDULER,
+    "--out DIR": "keep the dumps there",
+}
 
 
-def _bisect(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps

@@ -1,25 +1,22 @@
-"""`xlapipe build`: an executable that a GPU loads, made with or without the GPU."""
+"""Compile a workload into an executable for a GPU to load.
+
+xlapipe build step:workload --out built
+    an executable for an H200
+xlapipe build step:workload --out built --target h100_sxm
+"""
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-from xlapipe.cli.options import WORKLOAD_HELP, Commands, add_compile_options, compile_settings
+from xlapipe.cli.options import COMPILE, WORKLOAD, Options, compile_settings
 from xlapipe.cli.output import print_json
 from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Compile a workload into an executable for a GPU to load."
-    build = commands.add("build", _build, text)
-    build.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    add_compile_options(build)
-    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+OPTIONS: Options = {**WORKLOAD, **COMPILE, "--out DIR": {"required": True, "help": "a new folder"}}
 
 
-def _build(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import build

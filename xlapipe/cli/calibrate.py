@@ -1,46 +1,40 @@
-"""`xlapipe calibrate`: times the kinds of kernels that predicted times are made of."""
+"""Time probes of kernels on the attached GPU, for predicted times; takes up to ten minutes.
+
+xlapipe calibrate --target attached --out gpu.json
+    in up to ten minutes
+xlapipe show DIR --time --calibration gpu.json
+    predict with it
+"""
 
 import argparse
 import sys
 import time
 from pathlib import Path
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json
 from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.errors import TargetError
+from xlapipe.errors import TargetError, XlapipeError
+
+OPTIONS: Options = {
+    "--target NAME": "`attached`",
+    "--from RECORD": {
+        "dest": "record",
+        "help": "derive it again from what was measured, e.g. by a newer xlapipe; needs no GPU",
+    },
+    "--out FILE": {"required": True, "help": "for `show --time --calibration FILE`"},
+}
 
 
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    calibrate = commands.add(
-        "calibrate",
-        _calibrate,
-        "Time probes of kernels on the attached GPU, for predicted times; takes up to ten minutes.",
-    )
-    source = calibrate.add_mutually_exclusive_group(required=True)
-    source.add_argument("--target", help="`attached`")
-    source.add_argument(
-        "--from",
-        type=Path,
-        dest="record",
-        metavar="RECORD",
-        help="derive it again from what was measured, e.g. by a newer xlapipe; needs no GPU",
-    )
-    calibrate.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="for `show --time --calibration FILE`",
-    )
-
-
-def _calibrate(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.files.writing import write_files
     from xlapipe.run.calibration.fit import derived_calibration
 
     started = time.perf_counter()
+    if (options.target is None) == (options.record is None):
+        raise XlapipeError(
+            "calibrate takes --target attached or --from RECORD; fix: give one of them"
+        )
     left_out: list[str] = []
     record: Path | None = options.record
     if record is None:

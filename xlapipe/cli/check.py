@@ -1,11 +1,17 @@
-"""`xlapipe check`: checks plans against their expectations; compiles workloads first."""
+"""Check plans against their expectations.
+
+xlapipe check step:workload
+    compile, and check its expectations
+xlapipe check hlo_dumps/*/*
+    check dumps, without jax
+"""
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import Commands, add_compile_options, add_network_option, compile_settings
+from xlapipe.cli.options import COMPILE, NETWORK, Options, compile_settings
 from xlapipe.cli.output import named_errors, print_json, print_lines
 from xlapipe.errors import XlapipeError
 
@@ -14,33 +20,21 @@ if TYPE_CHECKING:
 
     from xlapipe.report.subjects import CheckedSubject
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    check = commands.add("check", _check, "Check plans against their expectations.")
-    check.add_argument(
-        "subjects",
-        nargs="+",
-        metavar="PATH|WORKLOAD",
-        help="a dump, as for `xlapipe show`, or a workload, which is compiled first",
-    )
-    check.add_argument(
-        "--calls",
-        metavar="own|SHAPES",
-        help="of a workload: compile the program of each call too. own: those of "
-        "Workload(calls=…); or shapes of leaves, e.g. x=5x128,y=5;x=16x128:bfloat16,y=16",
-    )
-    check.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="of a workload: what XLA's option against results that differ from run to run costs "
-        "in predicted time; compiles it again with the option if there are such",
-    )
-    add_compile_options(check)
-    add_network_option(check)
+OPTIONS: Options = {
+    "subjects PATH|WORKLOAD": {
+        "nargs": "+",
+        "help": "a dump, as for `xlapipe show`, or a workload, which is compiled first",
+    },
+    "--calls own|SHAPES": "of a workload: compile the program of each call too. own: those of "
+    "Workload(calls=…); or shapes of leaves, e.g. x=5x128,y=5;x=16x128:bfloat16,y=16",
+    "--deterministic": "of a workload: what XLA's option against results that differ from run to "
+    "run costs in predicted time; compiles it again with the option if there are such",
+    **COMPILE,
+    **NETWORK,
+}
 
 
-def _check(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     results = []
     all_hold = True
     for checked in _checked(options):

@@ -1,19 +1,17 @@
-"""`xlapipe choose`: the fastest form of a step that fits."""
+"""Compile forms of a step, predict their times, and print the fastest one that fits. --target
+may list several targets: h100,h200.
+
+  xlapipe choose step:workload --vary batch=8,16,32 --maximise batch
+      which batch takes least time per item on an H200, among those that fit
+  xlapipe choose step:workload --remat --target h100_sxm,h200
+      which policy to write
+"""
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    WORKLOAD_HELP,
-    Commands,
-    add_fitting_options,
-    add_target_options,
-    add_vary_option,
-    at_least_one,
-    search_settings,
-)
+from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, search_settings
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.errors import EndedBySignalError, XlapipeError
@@ -26,57 +24,25 @@ if TYPE_CHECKING:
     from xlapipe.search.choosing.choose import Choice
     from xlapipe.search.choosing.rows import ChoiceRow
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = (
-        "Compile forms of a step, predict their times, and print the fastest one that fits. "
-        "--target may list several targets: h100,h200."
-    )
-    parser = commands.add("choose", _choose, text)
-    parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    add_vary_option(parser)
-    parser.add_argument(
-        "--remat",
-        action="store_true",
-        help="search policies of jax.checkpoint: which saved values to keep, by name, or by "
-        "primitive and shape",
-    )
-    parser.add_argument(
-        "--offload", action="store_true", help="try to keep saved values in the host's memory"
-    )
-    parser.add_argument(
-        "--options", action="store_true", help="try XLA options that decide about memory and time"
-    )
-    parser.add_argument(
-        "--maximise",
-        metavar="NAME",
-        help="an argument that is the number of items of a step, e.g. batch: rows are ranked by "
-        "predicted time per item",
-    )
-    parser.add_argument(
-        "--budget", type=float, metavar="MINUTES", help="start no compile after so many minutes"
-    )
-    parser.add_argument(
-        "--compiles", type=at_least_one, metavar="N", help="the largest number of compiles"
-    )
-    parser.add_argument(
-        "--price",
-        metavar="NAME=PRICE,…",
-        help="what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then have the cost of a "
-        "million steps, or items of --maximise",
-    )
-    parser.add_argument(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="also write a page with the curve of memory against time",
-    )
-    add_target_options(parser)
-    add_fitting_options(parser)
+OPTIONS: Options = {
+    **WORKLOAD,
+    **VARY,
+    "--remat": "search policies of jax.checkpoint: which saved values to keep, by name, or by "
+    "primitive and shape",
+    "--offload": "try to keep saved values in the host's memory",
+    "--options": "try XLA options that decide about memory and time",
+    "--maximise NAME": "an argument that is the number of items of a step, e.g. batch: rows are "
+    "ranked by predicted time per item",
+    "--budget MINUTES": "start no compile after so many minutes",
+    "--compiles N": "the largest number of compiles",
+    "--price NAME=PRICE,…": "what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then "
+    "have the cost of a million steps, or items of --maximise",
+    "--html FILE": "also write a page with the curve of memory against time",
+    **FITTING,
+}
 
 
-def _choose(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.cli.choose_table import choice_figures, choice_lines
 
     choice = _choice(options)

@@ -1,24 +1,25 @@
-"""`xlapipe comment`: what changed between two folders of dumps, for a pull request."""
+"""Print the changes between two folders of dumps as Markdown, for a pull request.
+
+xlapipe comment before/hlo_dumps after/hlo_dumps
+    Markdown for a pull request
+xlapipe comment before after --link https://example.org/report.html
+"""
 
 import argparse
-from pathlib import Path
 
-from xlapipe.cli.options import Commands, add_network_option
+from xlapipe.cli.options import NETWORK, Options
 from xlapipe.cli.output import print_json, print_markdown
 from xlapipe.errors import XlapipeError
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Print the changes between two folders of dumps as Markdown, for a pull request."
-    comment = commands.add("comment", _comment, text)
-    comment.add_argument("before", type=Path, metavar="BEFORE", help="a folder of dumps")
-    comment.add_argument("after", type=Path, metavar="AFTER", help="the same folder, changed")
-    comment.add_argument("--link", metavar="URL", help="address of the full report")
-    add_network_option(comment)
+OPTIONS: Options = {
+    "before BEFORE": "a folder of dumps",
+    "after AFTER": "the same folder, changed",
+    "--link URL": "address of the full report",
+    **NETWORK,
+}
 
 
-def _comment(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.report.changed_dumps import changed_dumps, changed_figures, changed_markdown
 
     for folder in (options.before, options.after):

@@ -1,9 +1,15 @@
-"""`xlapipe completion`: a script with which a shell completes commands and options."""
+"""Print a script that completes commands in a shell.
+
+eval "$(xlapipe completion bash)"
+    in ~/.bashrc; for zsh in ~/.zshrc
+xlapipe completion fish | source
+    in fish
+"""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 
 SHELLS = ("bash", "zsh", "fish")
@@ -26,16 +32,10 @@ _xlapipe() {{
 }}
 complete -o default -F _xlapipe xlapipe"""
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    completion = commands.add(
-        "completion", _completion, "Print a script that completes commands in a shell."
-    )
-    completion.add_argument("shell", choices=SHELLS)
+OPTIONS: Options = {"shell": {"choices": SHELLS}}
 
 
-def _completion(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.cli import all_commands
 
     options_of = options_by_command(all_commands())

@@ -1,4 +1,10 @@
-"""`xlapipe diff`: the difference of two plans, of dumps or of two compiles."""
+"""List what differs between two plans, and its cost in bytes; a dump of torch Inductor and one of
+XLA are shown side by side.
+
+  xlapipe diff BEFORE AFTER
+      what changed, and what it costs
+  xlapipe diff --workload step:workload --versions 0.10.2,0.11.2
+"""
 
 import argparse
 import re
@@ -8,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
     GEMM_POLICIES,
+    NETWORK,
     PATH_HELP,
+    TARGET,
     WORKLOAD_HELP,
-    Commands,
-    add_network_option,
-    add_target_options,
+    Options,
     compile_settings,
 )
 from xlapipe.cli.output import print_json, print_lines
@@ -29,31 +35,23 @@ if TYPE_CHECKING:
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = (
-        "List what differs between two plans, and its cost in bytes; a dump of torch Inductor and "
-        "one of XLA are shown side by side."
-    )
-    diff = commands.add("diff", _diff, text)
-    diff.add_argument(
-        "subjects",
-        nargs="*",
-        metavar="PATH|WORKLOAD",
-        help=f"two of: {PATH_HELP}; or a workload, which is compiled first",
-    )
-    diff.add_argument("--all", action="store_true", help="list every change")
-    diff.add_argument("--workload", help=f"compile it twice instead: {WORKLOAD_HELP}")
-    diff.add_argument("--versions", metavar="X,Y", help="with two versions of jax")
-    diff.add_argument("--options", metavar="K=V,…", help="without and with these XLA options")
-    diff.add_argument("--gemm", metavar="X[,Y]", help="with two GEMM policies; one applies to both")
-    add_target_options(diff)
-    add_network_option(diff)
-    diff.add_argument("--out", type=Path, metavar="DIR", help="keep the two dumps there")
+OPTIONS: Options = {
+    "subjects PATH|WORKLOAD": {
+        "nargs": "*",
+        "help": f"two of: {PATH_HELP}; or a workload, which is compiled first",
+    },
+    "--all": "list every change",
+    "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
+    "--versions X,Y": "with two versions of jax",
+    "--options K=V,…": "without and with these XLA options",
+    "--gemm X[,Y]": "with two GEMM policies; one applies to both",
+    **TARGET,
+    **NETWORK,
+    "--out DIR": "keep the two dumps there",
+}
 
 
-def _diff(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     compilers = _compare_compilers(options)
     if compilers is not None:
         return _print_compilers(compilers, json_output=options.json)

@@ -1,17 +1,20 @@
-"""`xlapipe doctor`: what is installed, what is missing, and how to fix it."""
+"""Check what is installed for compiling and running.
+
+xlapipe doctor
+    what is missing for compiling, and the command that installs it
+xlapipe doctor --json
+    the same for programs
+"""
 
 import argparse
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    commands.add("doctor", _doctor, "Check what is installed for compiling and running.")
+OPTIONS: Options = {}
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from xlapipe.compile.doctor import examine

@@ -1,19 +1,23 @@
-"""`xlapipe dump`: compiles workloads and writes their dumps."""
+"""Compile workloads and write their dumps.
+
+xlapipe dump step:workload
+    compile for an H200, into hlo_dumps/
+xlapipe dump 'step:workload(batch=64)' --target h100_sxm --out /tmp/dumps
+"""
 
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.options import (
+    COMPILE,
+    SCHEDULER,
     WORKLOAD_HELP,
-    Commands,
-    add_compile_options,
-    add_estimate_option,
-    add_scheduler_option,
-    at_least_one,
-    at_least_two,
+    Options,
+    at_least,
     compile_settings,
 )
 from xlapipe.cli.output import named_error, print_error, print_json, print_text
@@ -29,35 +33,25 @@ if TYPE_CHECKING:
 
 _MAX_PARALLEL = 4
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    dump = commands.add("dump", _dump, "Compile workloads and write their dumps.")
-    dump.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    dump.add_argument("--all", action="store_true", help="every registered workload")
-    add_compile_options(dump)
-    add_estimate_option(dump)
-    dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: %(default)s")
-    dump.add_argument(
-        "--locked", action="store_true", help="compile with the autotune locks of goldens in --out"
-    )
-    dump.add_argument(
-        "--repeat",
-        type=at_least_two,
-        metavar="N",
-        help="compile one workload in N fresh processes with other hash seeds and numbers of "
+OPTIONS: Options = {
+    "workloads WORKLOAD": {"nargs": "*", "help": WORKLOAD_HELP},
+    "--all": "every registered workload",
+    **COMPILE,
+    "--estimate": "let XLA write its own time estimates of fusions into the dump, which does not "
+    "change the plan; for `show --time`",
+    "--out DIR": {"default": Path("hlo_dumps"), "help": "default: %(default)s"},
+    "--locked": "compile with the autotune locks of goldens in --out",
+    "--repeat N": {
+        "type": partial(at_least, 2),
+        "help": "compile one workload in N fresh processes with other hash seeds and numbers of "
         "threads, and print the first stage at which two compiles differ; writes no dump",
-    )
-    add_scheduler_option(dump)
-    dump.add_argument(
-        "--jobs",
-        type=at_least_one,
-        metavar="N",
-        help=f"parallel compiles; default: number of cores, at most {_MAX_PARALLEL}",
-    )
+    },
+    **SCHEDULER,
+    "--jobs N": f"parallel compiles; default: number of cores, at most {_MAX_PARALLEL}",
+}
 
 
-def _dump(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
     from xlapipe.compile.pipeline import WrittenDump, make_dumps, refusal
     from xlapipe.report.dump_row import dump_row

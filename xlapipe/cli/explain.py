@@ -1,17 +1,17 @@
-"""`xlapipe explain`: why a run ran out of memory, from what it printed."""
+"""Explain why a run ran out of memory, from what it printed.
+
+xlapipe explain run.log
+    which allocation failed, and why
+python train.py 2>&1 | xlapipe explain --workload step:workload
+    and what helps
+"""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    PATH_HELP,
-    WORKLOAD_HELP,
-    Commands,
-    add_target_options,
-    compile_settings,
-)
+from xlapipe.cli.options import PATH_HELP, TARGET, WORKLOAD_HELP, Options, compile_settings
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
@@ -23,28 +23,21 @@ if TYPE_CHECKING:
 
 _STDIN = "-"
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Explain why a run ran out of memory, from what it printed."
-    explain = commands.add("explain", _explain, text)
-    explain.add_argument(
-        "log", nargs="?", default=_STDIN, metavar="LOG", help="a file; default: standard input"
-    )
-    plans = explain.add_mutually_exclusive_group()
-    plans.add_argument("--plan", type=Path, metavar="DIR", help=f"the program's plan: {PATH_HELP}")
-    plans.add_argument(
-        "--workload",
-        metavar="WORKLOAD",
-        help=f"the program, to compile it and changes that need less memory: {WORKLOAD_HELP}",
-    )
-    add_target_options(explain)
+OPTIONS: Options = {
+    "log LOG": {"nargs": "?", "default": _STDIN, "help": "a file; default: standard input"},
+    "--plan DIR": f"the program's plan: {PATH_HELP}",
+    "--workload WORKLOAD": "the program, to compile it and changes that need less memory: "
+    f"{WORKLOAD_HELP}",
+    **TARGET,
+}
 
 
-def _explain(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.report.failure_lines import failure_figures, failure_lines
     from xlapipe.report.failures import last_failure, read_failures
 
+    if options.plan is not None and options.workload is not None:
+        raise XlapipeError("explain: --plan and --workload name two programs; fix: give one")
     text = _read(options.log)
     failures = read_failures(text)
     failure = last_failure(failures)

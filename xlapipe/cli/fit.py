@@ -1,18 +1,15 @@
-"""`xlapipe fit`: which sizes of a workload fit a device's memory."""
+"""Compile a workload in many sizes, and list which fit the device's memory.
+
+xlapipe fit step:workload --vary batch=8,16,32,64
+    which batches fit, and their time
+xlapipe fit step:workload --cliff batch
+    from which batch on XLA computes again
+"""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    WORKLOAD_HELP,
-    Commands,
-    add_fitting_options,
-    add_target_options,
-    add_vary_option,
-    search_settings,
-    target_name,
-)
+from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, search_settings, target_name
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
@@ -23,30 +20,18 @@ if TYPE_CHECKING:
     from xlapipe.search.rows import Row
     from xlapipe.search.sweep import Axis
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Compile a workload in many sizes, and list which fit the device's memory."
-    fit = commands.add("fit", _fit, text)
-    fit.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    add_vary_option(fit)
-    fit.add_argument(
-        "--cliff",
-        metavar="NAME[=LOW..HIGH]",
-        help="an integer argument: find, within one percent, the size from which on XLA "
-        "rematerialises, and what that costs; sizes are multiples of LOW",
-    )
-    add_target_options(fit)
-    add_fitting_options(fit)
-    fit.add_argument(
-        "--timings", action="store_true", help="with the seconds that each compile took"
-    )
-    fit.add_argument(
-        "--out", type=Path, metavar="DIR", help="write whole dumps there; default: write none"
-    )
+OPTIONS: Options = {
+    **WORKLOAD,
+    **VARY,
+    "--cliff NAME[=LOW..HIGH]": "an integer argument: find, within one percent, the size from "
+    "which on XLA rematerialises, and what that costs; sizes are multiples of LOW",
+    **FITTING,
+    "--timings": "with the seconds that each compile took",
+    "--out DIR": "write whole dumps there; default: write none",
+}
 
 
-def _fit(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.cli.fit_table import fit_figures, fit_lines
     from xlapipe.search.rows import largest
     from xlapipe.search.sweep import Axis

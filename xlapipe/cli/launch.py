@@ -1,8 +1,14 @@
-"""`xlapipe launch`: runs a command in one process per GPU."""
+"""Run a command in one process per GPU of this host. With several hosts, run the same command on
+each of them, with its own --host-index.
+
+  xlapipe launch --processes 4 -- python train.py
+      one process per GPU
+  xlapipe launch --processes 2 -- xlapipe run built
+"""
 
 import argparse
 
-from xlapipe.cli.options import Commands, at_least_one
+from xlapipe.cli.options import Options
 from xlapipe.run.rendezvous import DEFAULT_WAIT_SECONDS
 
 _HELP = (
@@ -10,39 +16,24 @@ _HELP = (
     "on each of them, with its own --host-index."
 )
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    launch = commands.add("launch", _launch, _HELP, json=False)
-    launch.add_argument(
-        "--processes",
-        type=at_least_one,
-        required=True,
-        metavar="N",
-        help="number of processes to start here, one per GPU",
-    )
-    launch.add_argument("--hosts", type=at_least_one, default=1, metavar="N", help="default: 1")
-    launch.add_argument(
-        "--host-index", type=int, default=0, metavar="I", help="index of this host; default: 0"
-    )
-    launch.add_argument(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="address of host 0 with a free port; default, for one host: this host, any free port",
-    )
-    launch.add_argument(
-        "--wait",
-        type=float,
-        default=DEFAULT_WAIT_SECONDS,
-        metavar="S",
-        help="seconds that processes wait for each other; default: %(default)g",
-    )
-    launch.add_argument(
-        "program", nargs="+", metavar="-- COMMAND", help="the command that each process runs"
-    )
+OPTIONS: Options = {
+    "--processes N": {
+        "required": True,
+        "help": "number of processes to start here, one per GPU",
+    },
+    "--hosts N": {"default": 1, "help": "default: 1"},
+    "--host-index I": {"type": int, "default": 0, "help": "index of this host; default: 0"},
+    "--coordinator HOST:PORT": "address of host 0 with a free port; default, for one host: this "
+    "host, any free port",
+    "--wait S": {
+        "default": DEFAULT_WAIT_SECONDS,
+        "help": "seconds that processes wait for each other; default: %(default)g",
+    },
+    "program -- COMMAND": {"nargs": "+", "help": "the command that each process runs"},
+}
 
 
-def _launch(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.run.launch import LaunchSettings, launch
 
     return launch(

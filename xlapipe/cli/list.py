@@ -1,18 +1,21 @@
-"""`xlapipe list`: the registered workloads."""
+"""List the registered workloads.
+
+xlapipe list
+    names of workloads in the current folder's project
+xlapipe list --json
+    the same for programs
+"""
 
 import argparse
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.report.text_table import aligned_rows
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    commands.add("list", _list, "List the registered workloads.")
+OPTIONS: Options = {}
 
 
-def _list(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.registry import registered_workloads
 
     workloads = registered_workloads()

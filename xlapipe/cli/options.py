@@ -1,16 +1,16 @@
-"""Options that several commands share, and the registration of commands."""
+"""What the options of commands are made of, and those that several commands share."""
 
 import argparse
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from xlapipe.cli.examples import EXAMPLES
 from xlapipe.cli.output import print_error, print_note
 from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.search.rows import SearchSettings
 
+# By name and metavar, as in `--out DIR`: the help, or all keywords of `add_argument`. An option
+# without metavar is a flag, and `_TYPES` has the type of a metavar.
+Options = Mapping[str, str | Mapping[str, Any]]
+
 SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
 GEMM_HELP = "which GEMM backends XLA may use"
-_HELP_WIDTH = 79
-Command = Callable[[argparse.Namespace], int]
-
 WORKLOAD_HELP = (
     "a registered name (see `xlapipe list`) or module:attribute, imported from the current folder; "
     "with arguments: 'qwen3-decode(layers=28)'"
@@ -38,8 +39,7 @@ PATH_HELP = (
     "a dump directory, an .hlo.pb, or a *buffer-assignment*.txt of XLA; of torch Inductor an "
     "output_code.py, ir_*_fusion.txt, torch_compile_debug folder or TORCH_LOGS text; also gzipped"
 )
-
-
+_HELP_WIDTH = 79
 # All choices, which are left out where one of them was probably meant.
 _CHOICES = re.compile(r" \(choose from .*\)")
 
@@ -81,184 +81,44 @@ def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, lis
     return "", []
 
 
-class Commands:
-    """The commands of a parser."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-
-    def add(
-        self, name: str, run: Command, text: str, *, json: bool = True
-    ) -> argparse.ArgumentParser:
-        """Adds a command and returns its parser, for the command's own arguments.
-
-        Args:
-          run: runs the command and returns the exit code.
-          text: one sentence for the help.
-          json: whether it has the option `--json`.
-        """
-        shown = "".join(
-            f"  {command}\n" + (f"      {what}\n" if what else "")
-            for command, what in EXAMPLES[name]
-        )
-        parser = self._parsers.add_parser(
-            name,
-            help=text,
-            description=textwrap.fill(text, _HELP_WIDTH),
-            epilog=f"examples:\n{shown}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if json:
-            parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.set_defaults(command=run)
-        return parser
-
-    def group(self, name: str, text: str) -> "Commands":
-        """Adds a group of commands: `target` of `xlapipe target capture`."""
-        return Commands(self._parsers.add_parser(name, help=text, description=text))
+def add_options(parser: argparse.ArgumentParser, options: Options) -> None:
+    """Adds options and positional arguments."""
+    for usage, stated in options.items():
+        name, _, metavar = usage.partition(" ")
+        keywords: dict[str, Any] = {"help": stated} if isinstance(stated, str) else {**stated}
+        if metavar:
+            keywords = {"metavar": metavar, "type": _TYPES.get(metavar), **keywords}
+        elif name.startswith("--") and "choices" not in keywords:
+            keywords["action"] = "store_true"
+        parser.add_argument(name, **keywords)
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a compile: the target and GEMM policies."""
-    add_target_options(parser)
-    parser.add_argument(
-        "--gemm",
-        action="append",
-        choices=GEMM_POLICIES,
-        help=f"{GEMM_HELP}; repeatable; default: auto",
-    )
+def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, module: Any) -> None:
+    """Adds a command: the first paragraph of its module is its help, the rest are examples.
 
-
-def add_estimate_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that makes XLA write its time estimates."""
-    parser.add_argument(
-        "--estimate",
-        action="store_true",
-        help="let XLA write its own time estimates of fusions into the dump, which does not change "
-        "the plan; for `show --time`",
-    )
-
-
-def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose a target."""
-    parser.add_argument(
-        "--target",
-        type=target_names,
-        help=f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}",
-    )
-    parser.add_argument(
-        "--target-config", type=Path, metavar="FILE", help="a GpuTargetConfigProto in text format"
-    )
-    parser.add_argument(
-        "--tuning",
-        type=tuning_of,
-        metavar="auto|none|tune|FILE",
-        help="which autotune results to compile with. auto, the default: those that the device's "
-        "tuner would choose, where some are known of the target (`xlapipe lock known`). none: "
-        "XLA's defaults; `untuned = true` below [tool.xlapipe] in pyproject.toml states it for a "
-        "project. tune, with --target attached: measure them, and keep them in the dump. FILE: "
-        "autotune_lock.json of a device; with --target-config also XLA's file of results",
-    )
-    parser.add_argument(
-        "--topology",
-        metavar="HOSTSxGPUS|CHIPS",
-        help="hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. 4x4, 2x2x4 or, for two "
-        "slices, 4x4-2slices; default: from the workload's mesh",
-    )
-    parser.add_argument(
-        "--without-xla-patch",
-        action="append",
-        default=[],
-        choices=[patch.value for patch in XlaPatch],
-        help="a change that xlapipe makes to XLA in memory and that is not made; repeatable",
-    )
-    parser.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="compile again what was compiled before and is unchanged; XLAPIPE_NO_CACHE=1 in the "
-        "environment does so in every command",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=DEFAULT_TIMEOUT_SECONDS,
-        metavar="S",
-        help="seconds per compile; default: %(default)g",
-    )
-
-
-def add_network_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that names the network between GPUs."""
-    parser.add_argument(
-        "--network",
-        type=network_text,
-        metavar="NAME",
-        help="the network between GPUs, for predicted times: hgx-400g, efa, … or e.g. "
-        "'{gpus_per_domain = 8, nic_bytes_per_second = 50e9}'; default: `network` below "
-        "[tool.xlapipe] in pyproject.toml, else the usual one of the GPU",
-    )
-
-
-def network_text(text: str) -> str:
-    """The type of an argument that names or describes a network.
-
-    Raises:
-      NetworkError: it does not.
+    Args:
+      module: with `OPTIONS`, and `run`, which takes their values and returns the exit code.
     """
-    from xlapipe.devices.targets.network import network_named
-
-    network_named(text)
-    return text
-
-
-def add_scheduler_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that gives the compiles to a cluster."""
-    parser.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="compile on the workers of a Dask cluster, e.g. tcp://10.0.0.1:8786; needs the extra "
-        "xlapipe[cluster]",
+    text, _, examples = module.__doc__.partition("\n\n")
+    text = " ".join(text.split())
+    examples = textwrap.indent(textwrap.dedent(examples), "  ")
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=textwrap.fill(text, _HELP_WIDTH),
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def add_vary_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that names sizes."""
-    parser.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE,…",
-        help="an argument of the workload and its values; repeatable",
-    )
-
-
-def add_fitting_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of commands that compare many plans with a device's memory."""
-    parser.add_argument(
-        "--gemm",
-        choices=GEMM_POLICIES,
-        default="auto",
-        help=f"{GEMM_HELP}; default: %(default)s",
-    )
-    add_network_option(parser)
-    parser.add_argument(
-        "--memory",
-        metavar="SHARE|SIZE|usable[-SIZE]",
-        help="what a plan may take of the device's memory: a share (0.9), within which XLA keeps "
-        "plans; bytes (60GB); or `usable`, the default, which is "
-        f"{DEFAULT_MEMORY_FRACTION:g} on GPUs, as in jax, and all that the compiler leaves on "
-        "TPUs. Each also less what must stay free for other arrays and programs: usable-4GB",
-    )
-    add_scheduler_option(parser)
-    parser.add_argument(
-        "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
-    )
+    if name != "launch":  # its processes print what they like
+        add_options(parser, {"--json": "print JSON"})
+    add_options(parser, module.OPTIONS)
+    parser.set_defaults(command=module.run)
 
 
 def compile_settings(
     options: argparse.Namespace, policies: Sequence[str] | None
 ) -> "CompileSettings":
-    """The values of the options of `add_target_options`, with these GEMM policies."""
+    """The values of `TARGET`, with these GEMM policies."""
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.devices.platforms.nvidia import ESTIMATE_OPTIONS
 
@@ -276,13 +136,13 @@ def compile_settings(
 
 
 def target_name(options: argparse.Namespace) -> str:
-    """The target of the options of `add_target_options`, for people."""
+    """The target of the options of `TARGET`, for people."""
     config: Path | None = options.target_config
     return config.stem if config is not None else options.target or DEFAULT_TARGET
 
 
 def search_settings(options: argparse.Namespace, out: Path | None = None) -> "SearchSettings":
-    """The values of the options of `add_target_options` and `add_fitting_options`."""
+    """The values of the options of `FITTING`."""
     from xlapipe.search.memory_budget import memory_budget
     from xlapipe.search.rows import SearchSettings
 
@@ -298,6 +158,18 @@ def search_settings(options: argparse.Namespace, out: Path | None = None) -> "Se
         scheduler=options.scheduler,
         out=out,
     )
+
+
+def network_text(text: str) -> str:
+    """The type of an argument that names or describes a network.
+
+    Raises:
+      NetworkError: it does not.
+    """
+    from xlapipe.devices.targets.network import network_named
+
+    network_named(text)
+    return text
 
 
 def target_names(text: str) -> str:
@@ -339,11 +211,6 @@ def size_of(option: str, *, least: int = 0) -> Callable[[str], int]:
     return size_bytes
 
 
-def at_least_one(text: str) -> int:
-    """The type of an argument that is a positive integer."""
-    return _at_least(1, text)
-
-
 def multiple(text: str) -> float:
     """The type of an argument that is a factor between 0.01 and 100."""
     try:
@@ -355,12 +222,91 @@ def multiple(text: str) -> float:
     return value
 
 
-def at_least_two(text: str) -> int:
-    """The type of an argument that is an integer of 2 or more."""
-    return _at_least(2, text)
-
-
-def _at_least(least: int, text: str) -> int:
+def at_least(least: int, text: str) -> int:
+    """An integer of `least` or more."""
     if not text.lstrip("-").isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected an integer of {least} or more, found {text!r}")
     return int(text)
+
+
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("PATH", "DIR", "FILE", "FOLDER", "RECORD", "BEFORE", "AFTER"), Path),
+    **dict.fromkeys(("FACTOR", "RATIO"), multiple),
+    **dict.fromkeys(("MINUTES", "S"), float),
+    "N": partial(at_least, 1),
+}
+WORKLOAD: Options = {"workload WORKLOAD": WORKLOAD_HELP}
+NETWORK: Options = {
+    "--network NAME": {
+        "type": network_text,
+        "help": "the network between GPUs, for predicted times: hgx-400g, efa, … or e.g. "
+        "'{gpus_per_domain = 8, nic_bytes_per_second = 50e9}'; default: `network` below "
+        "[tool.xlapipe] in pyproject.toml, else the usual one of the GPU",
+    }
+}
+SCHEDULER: Options = {
+    "--scheduler ADDRESS": "compile on the workers of a Dask cluster, e.g. tcp://10.0.0.1:8786; "
+    "needs the extra xlapipe[cluster]"
+}
+JOBS: Options = {"--jobs N": "parallel compiles; default: number of cores"}
+VARY: Options = {
+    "--vary NAME=VALUE,…": {
+        "action": "append",
+        "default": [],
+        "help": "an argument of the workload and its values; repeatable",
+    }
+}
+# Those of every compile; `compile_settings` has their values.
+TARGET: Options = {
+    "--target NAME": {
+        "type": target_names,
+        "help": f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}",
+    },
+    "--target-config FILE": "a GpuTargetConfigProto in text format",
+    "--tuning auto|none|tune|FILE": {
+        "type": tuning_of,
+        "help": "which autotune results to compile with. auto, the default: those that the "
+        "device's tuner would choose, where some are known of the target (`xlapipe lock known`). "
+        "none: XLA's defaults; `untuned = true` below [tool.xlapipe] in pyproject.toml states it "
+        "for a project. tune, with --target attached: measure them, and keep them in the dump. "
+        "FILE: autotune_lock.json of a device; with --target-config also XLA's file of results",
+    },
+    "--topology HOSTSxGPUS|CHIPS": "hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. "
+    "4x4, 2x2x4 or, for two slices, 4x4-2slices; default: from the workload's mesh",
+    "--without-xla-patch": {
+        "action": "append",
+        "default": [],
+        "choices": [patch.value for patch in XlaPatch],
+        "help": "a change that xlapipe makes to XLA in memory and that is not made; repeatable",
+    },
+    "--no-cache": "compile again what was compiled before and is unchanged; XLAPIPE_NO_CACHE=1 in "
+    "the environment does so in every command",
+    "--timeout S": {
+        "default": DEFAULT_TIMEOUT_SECONDS,
+        "help": "seconds per compile; default: %(default)g",
+    },
+}
+COMPILE: Options = {
+    **TARGET,
+    "--gemm": {
+        "action": "append",
+        "choices": GEMM_POLICIES,
+        "help": f"{GEMM_HELP}; repeatable; default: auto",
+    },
+}
+# Those of commands that compare many plans with a device's memory, as `search_settings` has them.
+FITTING: Options = {
+    **TARGET,
+    "--gemm": {
+        "choices": GEMM_POLICIES,
+        "default": "auto",
+        "help": f"{GEMM_HELP}; default: %(default)s",
+    },
+    **NETWORK,
+    "--memory SHARE|SIZE|usable[-SIZE]": "what a plan may take of the device's memory: a share "
+    "(0.9), within which XLA keeps plans; bytes (60GB); or `usable`, the default, which is "
+    f"{DEFAULT_MEMORY_FRACTION:g} on GPUs, as in jax, and all that the compiler leaves on TPUs. "
+    "Each also less what must stay free for other arrays and programs: usable-4GB",
+    **SCHEDULER,
+    **JOBS,
+}

@@ -1,31 +1,30 @@
-"""`xlapipe report`: a report on dumps as HTML or Markdown; nothing is compiled."""
+"""Write a report on dumps: one HTML file, or Markdown.
+
+xlapipe report DIR --out report.html
+    one offline page
+xlapipe report BEFORE AFTER
+    two plans and their difference
+"""
 
 import argparse
 from pathlib import Path
 
-from xlapipe.cli.options import PATH_HELP, Commands, add_network_option
+from xlapipe.cli.options import NETWORK, PATH_HELP, Options
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.files.visible_text import visible_lines
 
 _DEFAULT_PAGE = Path("report.html")
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "Write a report on dumps: one HTML file, or Markdown."
-    report = commands.add("report", _report, text)
-    report.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=PATH_HELP)
-    report.add_argument("--out", type=Path, metavar="FILE", help=f"default: {_DEFAULT_PAGE}")
-    report.add_argument(
-        "--text", action="store_true", help="Markdown instead of HTML; printed, or written to --out"
-    )
-    report.add_argument(
-        "--xprof", type=Path, metavar="DIR", help="write a log folder for XProf's memory viewer"
-    )
-    add_network_option(report)
+OPTIONS: Options = {
+    "paths PATH": {"nargs": "+", "help": PATH_HELP},
+    "--out FILE": f"default: {_DEFAULT_PAGE}",
+    "--text": "Markdown instead of HTML; printed, or written to --out",
+    "--xprof DIR": "write a log folder for XProf's memory viewer",
+    **NETWORK,
+}
 
 
-def _report(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.files.writing import write_files
     from xlapipe.report.subjects import open_group
 

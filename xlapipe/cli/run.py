@@ -1,4 +1,10 @@
-"""`xlapipe run`: runs a built executable on the attached GPUs."""
+"""Run a built executable on the attached GPUs.
+
+xlapipe run built
+    run it on random inputs, and compare planned with measured memory
+xlapipe run built --profile
+    time each kernel
+"""
 
 import argparse
 import sys
@@ -7,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import Commands, at_least_one
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_lines, print_text
 from xlapipe.errors import XlapipeError
 
@@ -15,38 +21,22 @@ if TYPE_CHECKING:
     from xlapipe.expect import Finding
     from xlapipe.run.run_result import ProfiledRun, RunResult
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    run = commands.add("run", _run, "Run a built executable on the attached GPUs.")
-    run.add_argument("path", type=Path, metavar="DIR", help="a folder written by `xlapipe build`")
-    run.add_argument(
-        "--inputs",
-        default="random:0",
-        metavar="INPUTS",
-        help="random:SEED, or an .npz file with the arguments' paths as keys; default: %(default)s",
-    )
-    run.add_argument(
-        "--repeat", type=at_least_one, default=10, metavar="N", help="timed calls; default: 10"
-    )
-    run.add_argument(
-        "--profile",
-        action="store_true",
-        help="time each kernel, and write time_record.json into the folder of --record",
-    )
-    run.add_argument(
-        "--record", type=Path, metavar="FOLDER", help="a dump of the same plan; default: DIR"
-    )
-    run.add_argument(
-        "--compare",
-        type=Path,
-        metavar="FOLDER",
-        help="with --profile: do not write a record, but compare with that of FOLDER; exit code 1 "
-        "if the kernels take more than 5 %% longer",
-    )
+OPTIONS: Options = {
+    "path DIR": "a folder written by `xlapipe build`",
+    "--inputs INPUTS": {
+        "default": "random:0",
+        "help": "random:SEED, or an .npz file with the arguments' paths as keys; "
+        "default: %(default)s",
+    },
+    "--repeat N": {"default": 10, "help": "timed calls; default: 10"},
+    "--profile": "time each kernel, and write time_record.json into the folder of --record",
+    "--record FOLDER": "a dump of the same plan; default: DIR",
+    "--compare FOLDER": "with --profile: do not write a record, but compare with that of FOLDER; "
+    "exit code 1 if the kernels take more than 5 %% longer",
+}
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.run.rendezvous import this_member
     from xlapipe.run.run import run
 

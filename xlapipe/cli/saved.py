@@ -1,4 +1,10 @@
-"""`xlapipe saved`: what the forward pass keeps for the backward pass."""
+"""List what a step's forward pass keeps for its backward pass.
+
+xlapipe saved step:workload
+    what is kept for the backward pass, most bytes first
+xlapipe saved step:workload --free 2000000000
+    the cheapest values to compute again
+"""
 
 import argparse
 import re
@@ -7,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
+    NETWORK,
     SIZE_HELP,
-    WORKLOAD_HELP,
-    Commands,
-    add_network_option,
-    add_target_options,
+    TARGET,
+    WORKLOAD,
+    Options,
     compile_settings,
     size_of,
     target_name,
@@ -27,29 +33,20 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
 _SHOWN, _SHOWN_FORMS = 30, 5
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    text = "List what a step's forward pass keeps for its backward pass."
-    parser = commands.add("saved", _saved, text)
-    parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    parser.add_argument(
-        "--policy",
-        metavar="NAMES",
-        help="the names of the step's policy, e.g. attn,mlp or \"save_only_these_names('attn')\": "
-        "those that the step gives to no value are errors",
-    )
-    parser.add_argument(
-        "--free",
-        type=size_of("--free", least=1),
-        metavar="SIZE",
-        help="compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
-    )
-    add_target_options(parser)
-    add_network_option(parser)
+OPTIONS: Options = {
+    **WORKLOAD,
+    "--policy NAMES": "the names of the step's policy, e.g. attn,mlp or "
+    "\"save_only_these_names('attn')\": those that the step gives to no value are errors",
+    "--free SIZE": {
+        "type": size_of("--free", least=1),
+        "help": "compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
+    },
+    **TARGET,
+    **NETWORK,
+}
 
 
-def _saved(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.search.choosing.saved import freeing, saved
 
     target = target_name(options)

@@ -1,100 +1,56 @@
-"""`xlapipe show`: the plan of a dump; nothing is compiled."""
+"""Show the plan of a dump, on one screen.
+
+xlapipe show hlo_dumps/step/h200-auto-jax0.12.0.1
+    one screen
+xlapipe show DIR gpt.py:63 fusion.12
+    all about a line and a value
+"""
 
 import argparse
 import os
-from pathlib import Path
 
-from xlapipe.cli.options import (
-    PATH_HELP,
-    Commands,
-    add_network_option,
-    at_least_one,
-    multiple,
-    target_names,
-)
+from xlapipe.cli.options import NETWORK, PATH_HELP, Options, target_names
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
 from xlapipe.errors import XlapipeError
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    show = commands.add("show", _show, "Show the plan of a dump, on one screen.")
-    show.add_argument("path", type=Path, metavar="PATH", help=PATH_HELP)
-    show.add_argument(
-        "names",
-        nargs="*",
-        default=[],
-        metavar="NAME",
-        help="what a source line, a value or an argument holds, who makes it, until when it is "
+OPTIONS: Options = {
+    "path PATH": PATH_HELP,
+    "names NAME": {
+        "nargs": "*",
+        "help": "what a source line, a value or an argument holds, who makes it, until when it is "
         "kept: gpt.py:63, fusion.12, params",
-    )
-    for option, text in (
-        ("allocations", "totals, and allocations with their contents"),
-        ("donation", "aliases, and the outcome of each donation"),
-        ("gemms", "matrix products by backend, shapes and source line"),
-        ("collectives", "what devices exchange, and what is computed meanwhile"),
-        (
-            "time",
-            "what the kernels must cost and are predicted to take; measured times if the dump has "
-            "a time_record.json",
-        ),
-        ("order", "how much of temp is held only by the order of instructions, by source line"),
-        ("all", "every part of the plan but --time and --order"),
-    ):
-        show.add_argument(f"--{option}", action="store_true", help=text)
-    show.add_argument(
-        "--module",
-        metavar="NAME",
-        help="of a folder with many modules: the one whose file's name contains NAME, the largest "
-        "of several; of torch Inductor's graphs, those",
-    )
-    show.add_argument(
-        "--why",
-        metavar="KERNEL",
-        help="what the predicted time of a kernel is made of",
-    )
-    show.add_argument(
-        "--timed",
-        type=Path,
-        metavar="FOLDER",
-        help="predict kernels that were timed before by their times: dumps with time records",
-    )
-    show.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="predict times by a file of `xlapipe calibrate`; default: that of the GPU in xlapipe",
-    )
-    show.add_argument(
-        "--trips",
-        type=at_least_one,
-        metavar="N",
-        help="predict times with N trips of each loop whose number is unknown; default: 1",
-    )
-    show.add_argument(
-        "--host",
-        type=multiple,
-        metavar="FACTOR",
-        default=1.0,
-        help="predict times with a host that takes FACTOR times as long for launches and calls as "
-        "the one that the calibration was timed on",
-    )
-    show.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
-        help="write the predicted timeline as a Chrome trace, for Perfetto",
-    )
-    show.add_argument(
-        "--target",
-        type=target_names,
-        metavar="NAME",
-        help="with --time: a GPU of `xlapipe targets`; default: the dump's",
-    )
-    add_network_option(show)
+    },
+    "--allocations": "totals, and allocations with their contents",
+    "--donation": "aliases, and the outcome of each donation",
+    "--gemms": "matrix products by backend, shapes and source line",
+    "--collectives": "what devices exchange, and what is computed meanwhile",
+    "--time": "what the kernels must cost and are predicted to take; measured times if the dump "
+    "has a time_record.json",
+    "--order": "how much of temp is held only by the order of instructions, by source line",
+    "--all": "every part of the plan but --time and --order",
+    "--module NAME": "of a folder with many modules: the one whose file's name contains NAME, the "
+    "largest of several; of torch Inductor's graphs, those",
+    "--why KERNEL": "what the predicted time of a kernel is made of",
+    "--timed FOLDER": "predict kernels that were timed before by their times: dumps with time "
+    "records",
+    "--calibration FILE": "predict times by a file of `xlapipe calibrate`; default: that of the "
+    "GPU in xlapipe",
+    "--trips N": "predict times with N trips of each loop whose number is unknown; default: 1",
+    "--host FACTOR": {
+        "default": 1.0,
+        "help": "predict times with a host that takes FACTOR times as long for launches and calls "
+        "as the one that the calibration was timed on",
+    },
+    "--trace FILE": "write the predicted timeline as a Chrome trace, for Perfetto",
+    "--target NAME": {
+        "type": target_names,
+        "help": "with --time: a GPU of `xlapipe targets`; default: the dump's",
+    },
+    **NETWORK,
+}
 
 
-def _show(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.dump.readers.files import modules_in
     from xlapipe.inductor.open_path import is_inductor_dump
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject

@@ -1,10 +1,16 @@
-"""`xlapipe targets`: the GPUs and TPUs of the catalogue."""
+"""List the GPUs and TPUs to compile for.
+
+xlapipe targets
+    GPUs and TPUs, their memory and bandwidth
+xlapipe targets --json
+    the same for programs
+"""
 
 import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import rounded
@@ -12,13 +18,10 @@ from xlapipe.report.units import rounded
 if TYPE_CHECKING:
     from xlapipe.devices.targets.tpu_catalogue import TpuRow
 
-
-def add(commands: Commands) -> None:
-    """Adds the command."""
-    commands.add("targets", _targets, "List the GPUs and TPUs to compile for.")
+OPTIONS: Options = {}
 
 
-def _targets(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.devices.targets.catalogue import catalogue
     from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
     from xlapipe.report.records import named

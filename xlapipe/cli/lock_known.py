@@ -1,37 +1,21 @@
-"""`xlapipe lock`: the autotune locks from which predicted locks are made."""
+"""List what is known: tables of this package, and locks that were added.
+
+xlapipe lock known
+    for which GPUs and versions a lock can be predicted
+xlapipe lock known --json
+    with the names of the programs
+"""
 
 import argparse
 from collections import Counter
-from pathlib import Path
 
-from xlapipe.cli.options import Commands
+from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 
-
-def add(commands: Commands) -> None:
-    """Adds the commands of the group `lock`."""
-    lock = commands.group("lock", "Keep autotune locks from which others are predicted.")
-    text = "Copy locks of devices to this user's folder, from which others are predicted."
-    parser = lock.add("add", _add, text)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="autotune_lock.json")
-    lock.add(
-        "known", _known, "List what is known: tables of this package, and locks that were added."
-    )
+OPTIONS: Options = {}
 
 
-def _add(options: argparse.Namespace) -> int:
-    from xlapipe.compile.known_locks import add_lock
-
-    copies = [(file, add_lock(file)) for file in options.files]
-    if options.json:
-        print_json({"locks": [str(copy) for _, copy in copies]})
-        return 0
-    for file, copy in copies:
-        print_text(f"{file}: added as {copy}")
-    return 0
-
-
-def _known(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     from xlapipe.compile.known_locks import added_locks
     from xlapipe.time.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 

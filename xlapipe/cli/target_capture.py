@@ -1,0 +1,29 @@
+"""Write the attached GPU's target config, with the device and driver it comes from.
+
+xlapipe target capture --out gpu.txtpb
+    the attached GPU's configuration
+xlapipe dump step:workload --target-config gpu.txtpb
+    a compile for it elsewhere
+"""
+
+import argparse
+
+from xlapipe.cli.options import Options
+from xlapipe.cli.output import print_json
+
+OPTIONS: Options = {"--out FILE": "default: print it"}
+
+
+def run(options: argparse.Namespace) -> int:
+    from xlapipe.run.capture_target import captured_target, write_target
+
+    captured = captured_target()
+    if options.out is not None:
+        write_target(options.out, captured)
+    if options.json:
+        print_json(captured.to_json())
+    elif options.out is None:
+        print(captured.text(), end="")
+    else:
+        print(f"{options.out}: {captured.device}, driver {captured.driver or 'unknown'}")
+    return 0
