@@ -1,47 +1,24 @@
-"""Minimal private copies of XLA's HloProto and the profiler's XSpace, and their generated code."""
+"""Minimal private copies of XLA's HloProto and the profiler's XSpace.
 
-import warnings
+The classes are made at import, so that there is no generated code, which is bound to versions of
+protobuf. In this folder, their descriptors and stubs are made by
+`python -m grpc_tools.protoc -I. --descriptor_set_out=messages.binpb --pyi_out=. *.proto`.
+"""
 
-with warnings.catch_warnings():
-    # The code is generated for protobuf 5.29 so that any later runtime loads it; 6.30 to 6.32
-    # warn of the older major version.
-    warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
-    from xlapipe.dump.readers.hlo_proto.xlapipe_hlo_pb2 import (
-        BufferAllocationProto,
-        BufferAssignmentProto,
-        FrontendAttributes,
-        HloComputationProto,
-        HloInstructionProto,
-        HloModuleProto,
-        HloProto,
-        HloScheduleProto,
-        IotaReplicaGroupListProto,
-        LiteralProto,
-        LogicalBufferProto,
-        MeshAxesReplicaGroupListProto,
-        OpMetadata,
-        ShapeProto,
-        StackFrameIndexProto,
-    )
-    from xlapipe.dump.readers.hlo_proto.xlapipe_xplane_pb2 import XEvent, XPlane, XSpace
+from importlib.resources import files
 
-__all__ = [
-    "BufferAllocationProto",
-    "BufferAssignmentProto",
-    "FrontendAttributes",
-    "HloComputationProto",
-    "HloInstructionProto",
-    "HloModuleProto",
-    "HloProto",
-    "HloScheduleProto",
-    "IotaReplicaGroupListProto",
-    "LiteralProto",
-    "LogicalBufferProto",
-    "MeshAxesReplicaGroupListProto",
-    "OpMetadata",
-    "ShapeProto",
-    "StackFrameIndexProto",
-    "XEvent",
-    "XPlane",
-    "XSpace",
-]
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+
+def _messages() -> dict[str, object]:
+    """The classes of all messages outside of others, by name."""
+    pool = descriptor_pool.DescriptorPool()
+    data = files(__name__).joinpath("messages.binpb").read_bytes()
+    described = descriptor_pb2.FileDescriptorSet.FromString(data).file
+    for file in described:
+        pool.Add(file)
+    classes = message_factory.GetMessageClassesForFiles([file.name for file in described], pool)
+    return {name.rpartition(".")[2]: message for name, message in classes.items()}
+
+
+globals().update(_messages())
