@@ -10,16 +10,16 @@ from xlapipe.dump.readers.canonical_hlo import opcode_of
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.source_lines import source_line
 from xlapipe.dump.readers.source_text import SourceText
-from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.errors import DumpError
 from xlapipe.plans import InputOutputAlias, Instruction, SourceLine
-from xlapipe.plans.call_chains import Frame, is_own_code
+from xlapipe.plans.call_chains import CallChains, Frame, is_own_code
 from xlapipe.plans.hlo import Contraction
 
 
 def parse(line: str) -> Instruction:
-    return InstructionParser(SourceText("line", line), StackFrames()).parse(line, 1)[0]
+    return InstructionParser(SourceText("line", line), CallChains()).parse(line, 1)[0]
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_source_is_the_innermost_frame_of_the_programs_own_code(shift: int) -> N
 
 
 def test_a_cycle_of_frames_ends() -> None:
-    frames = StackFrames([Frame("/site-packages/a.py", 1, 2), Frame("/site-packages/b.py", 2, 1)])
-    assert frames.source_line(1) == SourceLine("/site-packages/a.py", 1)
-    assert frames.source_line(2) == SourceLine("/site-packages/b.py", 2)
-    assert frames.source_line(3) is frames.source_line(0) is None
+    chains = CallChains([Frame("/site-packages/a.py", 1, 2), Frame("/site-packages/b.py", 2, 1)])
+    assert source_line(chains, 1) == SourceLine("/site-packages/a.py", 1)
+    assert source_line(chains, 2) == SourceLine("/site-packages/b.py", 2)
+    assert source_line(chains, 3) is source_line(chains, 0) is None
 
 
 def test_own_code() -> None:

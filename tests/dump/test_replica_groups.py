@@ -4,11 +4,11 @@ import pytest
 
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.hlo_proto import HloInstructionProto
-from xlapipe.dump.readers.proto_replica_groups import groups_of_proto
+from xlapipe.dump.readers.proto_module import groups_of_proto
 from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.dump.readers.source_text import SourceText
-from xlapipe.dump.readers.stack_frames import StackFrames
 from xlapipe.errors import DumpError
+from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.hlo import CollectiveGroups
 
 ROWS = ((0, 1, 2, 3), (4, 5, 6, 7))
@@ -119,9 +119,7 @@ def test_a_proto_without_groups_and_one_with_an_unknown_axis() -> None:
 
 
 def parsed(line: str) -> CollectiveGroups | None:
-    return (
-        InstructionParser(SourceText("hlo.txt", line), StackFrames()).parse(line, 1)[0].collective
-    )
+    return InstructionParser(SourceText("hlo.txt", line), CallChains()).parse(line, 1)[0].collective
 
 
 def test_a_line_of_text() -> None:

@@ -14,14 +14,13 @@ from xlapipe.compile.separate_source_lines import source_lines, without_frames
 from xlapipe.compile.wire_format import in_number_order
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, Part
 from xlapipe.dump.dump import open_dump, read_file, read_manifest, write_dump
+from xlapipe.dump.manifest import with_requested_lines
 from xlapipe.dump.normal_form.plan import differences, read_normal_form
 from xlapipe.dump.readers import read_path, read_proto, read_text
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.dump.readers.proto_reader import parse_proto
-from xlapipe.dump.readers.proto_source_lines import with_stack_frames
-from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
+from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines, with_stack_frames
 from xlapipe.dump.readers.source_text import SourceText
-from xlapipe.dump.requested_lines import with_requested_lines
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan, SourceLine

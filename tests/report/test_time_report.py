@@ -30,10 +30,8 @@ def dump(tmp_path: Path) -> Path:
 
 
 def record(*names: str) -> TimeRecord:
-    return TimeRecord(
-        wall_seconds=30e-6,
-        profiled_wall_seconds=40e-6,
-        measured=Measured(
+    return TimeRecord.of(
+        Measured(
             kernels=tuple(MeasuredKernel(name, 1, 4e-6) for name in names),
             unmatched=(),
             by_name_seconds=4e-6 * len(names),
@@ -42,7 +40,9 @@ def record(*names: str) -> TimeRecord:
             busy_seconds=12e-6,
             steps=10,
         ),
-        provenance={"device": "NVIDIA H100 80GB HBM3"},
+        wall_seconds=30e-6,
+        profiled_wall_seconds=40e-6,
+        device="NVIDIA H100 80GB HBM3",
     )
 
 

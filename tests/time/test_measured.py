@@ -220,10 +220,8 @@ def test_steps_of_unequal_numbers_are_cut_at_the_longest_gaps() -> None:
 
 
 def record() -> TimeRecord:
-    return TimeRecord(
-        wall_seconds=2e-3,
-        profiled_wall_seconds=2.5e-3,
-        measured=Measured(
+    return TimeRecord.of(
+        Measured(
             kernels=(MeasuredKernel("a", 1, 1e-6), MeasuredKernel("b", 2, 5e-6)),
             unmatched=(MeasuredKernel("memset", 1, 1e-7),),
             by_name_seconds=6e-6,
@@ -234,7 +232,10 @@ def record() -> TimeRecord:
             before_seconds=3e-6,
             after_seconds=1e-6,
         ),
-        provenance={"device": "NVIDIA H200", "driver": "580"},
+        wall_seconds=2e-3,
+        profiled_wall_seconds=2.5e-3,
+        device="NVIDIA H200",
+        driver="580",
     )
 
 
@@ -253,7 +254,7 @@ def test_record_without_calls_is_read(tmp_path: Path) -> None:
     (tmp_path / TIME_RECORD).write_text(json.dumps(data))
     read = read_time_record(tmp_path)
     assert read is not None
-    assert read.measured.call_seconds is None
+    assert read.call_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
         versions=read_manifest(built).versions,
         command=["xlapipe", *sys.argv[1:]],
     )
-    record = TimeRecord(
+    record = TimeRecord.of(
+        result.profile.measured,
         wall_seconds=result.median_call_seconds or result.first_call_seconds,
         profiled_wall_seconds=median(result.profile.call_seconds),
-        measured=result.profile.measured,
-        provenance=provenance,
+        **provenance,
     )
     write_time_record(folder, record)
 

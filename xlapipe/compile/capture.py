@@ -26,7 +26,7 @@ from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock
 from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_analysis
-from xlapipe.dump.manifest import Manifest
+from xlapipe.dump.manifest import Manifest, with_requested_lines
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import (
     HloModuleProto,
@@ -35,7 +35,6 @@ from xlapipe.dump.readers.hlo_proto import (
     StackFrameIndexProto,
 )
 from xlapipe.dump.readers.proto_reader import read_module
-from xlapipe.dump.requested_lines import with_requested_lines
 from xlapipe.dump.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
-from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests
+from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.writing import recover_folder, write_files, write_folder
@@ -115,7 +115,6 @@ def open_dump(path: Path) -> Dump:
     plan = manifest.in_plan(read_path(path))
     if SOURCE_LINES in manifest.files:
         from xlapipe.dump.readers.source_lines import read_source_lines
-        from xlapipe.dump.requested_lines import with_lines
 
         lines = path / SOURCE_LINES
         manifest = with_lines(manifest, read_source_lines(lines), where=str(lines))

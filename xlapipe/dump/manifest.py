@@ -1,9 +1,9 @@
 """The manifest of a Dump: what was compiled, for what, with what, and the digest of each file."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
@@ -12,10 +12,14 @@ from xlapipe.dump.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
+from xlapipe.plans import SourceLine
 from xlapipe.plans.compile_times import COMPILE_TIMES
-from xlapipe.plans.program import RequestedDot
+from xlapipe.plans.program import RequestedCollective, RequestedDot
 from xlapipe.plans.wording import counted, listed
 from xlapipe.time.predicted_locks.predict import shares_text
+
+if TYPE_CHECKING:
+    from xlapipe.dump.readers.source_lines import SourceLines
 
 PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
@@ -236,3 +240,40 @@ def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
         if name not in NOT_COMPARED
     }
     return replace(manifest, files=digests)
+
+
+def with_requested_lines(lines: "SourceLines", manifest: Manifest) -> "SourceLines":
+    """Adds those of a manifest's requested dots and collectives, which are left out in its JSON."""
+
+    def rows(requested: Iterable[RequestedDot | RequestedCollective]) -> Any:
+        return tuple(it.source and (it.source.file, it.source.line) for it in requested)
+
+    collectives = rows(manifest.requested_collectives or ())
+    return replace(
+        lines, requested_dots=rows(manifest.requested_dots), requested_collectives=collectives
+    )
+
+
+def with_lines(manifest: Manifest, lines: "SourceLines", *, where: str) -> Manifest:
+    """A manifest as it was read, with its lines.
+
+    Raises:
+      DumpError: `lines` are those of another number of dots or collectives.
+    """
+    changed: dict[str, Any] = {}
+    for name in ("requested_dots", "requested_collectives"):
+        requested, rows = getattr(manifest, name), getattr(lines, name)
+        if requested is None:
+            continue
+        if len(requested) != len(rows):
+            raise DumpError(
+                f"{where}: expected {len(requested)} lines of requested dots or collectives, found "
+                f"{len(rows)}; fix: copy the whole folder, or make the dump again"
+            )
+        sources = (row and SourceLine(*row) for row in rows)
+        changed[name] = tuple(map(_with_source, requested, sources))
+    return replace(manifest, **changed)
+
+
+def _with_source(requested: Any, source: SourceLine | None) -> Any:
+    return replace(requested, source=source)

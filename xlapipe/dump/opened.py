@@ -12,7 +12,7 @@ from xlapipe.devices.targets.network import network_stated
 from xlapipe.dump.dump import PLAN, Dump, read_checked_file, read_file
 from xlapipe.dump.readers.file_contents import read_bytes, read_source
 from xlapipe.dump.readers.files import files_at
-from xlapipe.dump.readers.source_lines import read_source_lines
+from xlapipe.dump.readers.source_lines import read_source_lines, with_stack_frames
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
@@ -194,8 +194,6 @@ class Opened:
             proto = read_file(self.path, MODULE)
             if SOURCE_LINES not in self.dump.manifest.files:
                 return proto
-            from xlapipe.dump.readers.proto_source_lines import with_stack_frames  # needs protobuf
-
             return with_stack_frames(proto, read_source_lines(self.path / SOURCE_LINES))
         path = files_at(self.path).proto
         if path is None:

@@ -4,7 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,54 +27,13 @@ _REFUSAL = Refusal(DumpError, "measure it again with `xlapipe run DIR --profile`
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeRecord:
-    """Measured times; seconds are per step, medians over the profiled steps.
+class TimeRecord(Measured):
+    """A profile joined with the plan, and where it is from; see `run_record`.
 
     Attributes:
-      wall_seconds: seconds of a call without the profiler.
+      wall_seconds: seconds of a call without the profiler, the median over the profiled steps.
       profiled_wall_seconds: seconds of a call with it; the difference is the profiler's overhead.
-      measured: the profile, joined with the plan.
-      provenance: device, driver, versions, command and date; see `run_record`.
     """
-
-    wall_seconds: float
-    profiled_wall_seconds: float
-    measured: Measured
-    provenance: Mapping[str, Any]
-
-    @property
-    def seconds_of(self) -> Mapping[str, float]:
-        """Seconds per step by name of the instruction."""
-        return {kernel.name: kernel.seconds for kernel in self.measured.kernels}
-
-    def refuse_unless_of(self, device: str, *, where: Path) -> None:
-        """Raises DumpError for a record of another device than `device`."""
-        own = self.provenance["device"]
-        if not is_same_device(own, device):
-            _REFUSAL.fail(
-                f"{where / TIME_RECORD}: device: expected {device!r}, as in the manifest, found "
-                f"{own!r}"
-            )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; largest kernels first."""
-        data = asdict(self)
-        measured = data.pop("measured")
-        for name in ("kernels", "unmatched"):
-            measured[name] = sorted(
-                (_rounded(row) for row in measured[name]), key=lambda row: -row["seconds"]
-            )
-        return {
-            "schema_version": _SCHEMA_VERSION,
-            **data.pop("provenance"),
-            **_rounded(data),
-            **_rounded(measured),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _File(Measured):
-    """The file's content except `schema_version`."""
 
     wall_seconds: Seconds
     profiled_wall_seconds: Seconds
@@ -84,19 +43,30 @@ class _File(Measured):
     command: Text | None = None
     date: Line | None = None
 
+    @classmethod
+    def of(cls, measured: Measured, **about: Any) -> "TimeRecord":
+        """A profile with the other fields."""
+        return cls(**vars(measured), **about)
 
-def _record(file: _File) -> TimeRecord:
-    """Raises ValueError for times that contradict each other."""
-    measured = Measured(**{item.name: getattr(file, item.name) for item in fields(Measured)})
-    _check(measured)
-    names = ("device", "driver", "versions", "command", "date")
-    values = {name: getattr(file, name) for name in names}
-    return TimeRecord(
-        wall_seconds=file.wall_seconds,
-        profiled_wall_seconds=file.profiled_wall_seconds,
-        measured=measured,
-        provenance={name: value for name, value in values.items() if value is not None},
-    )
+    @property
+    def seconds_of(self) -> Mapping[str, float]:
+        """Seconds per step by name of the instruction."""
+        return {kernel.name: kernel.seconds for kernel in self.kernels}
+
+    def refuse_unless_of(self, device: str, *, where: Path) -> None:
+        """Raises DumpError for a record of another device than `device`."""
+        if not is_same_device(self.device, device):
+            _REFUSAL.fail(
+                f"{where / TIME_RECORD}: device: expected {device!r}, as in the manifest, found "
+                f"{self.device!r}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; largest kernels first."""
+        data = {"schema_version": _SCHEMA_VERSION, **_rounded(asdict(self))}
+        for name in ("kernels", "unmatched"):
+            data[name] = sorted(map(_rounded, data[name]), key=lambda row: -row["seconds"])
+        return data
 
 
 def _check(measured: Measured) -> None:
@@ -138,15 +108,16 @@ def read_time_record(folder: Path) -> TimeRecord | None:
     path = folder / TIME_RECORD
     if not os.path.lexists(path):
         return None
-    file = read_typed(
+    record = read_typed(
         path,
-        _File,
+        TimeRecord,
         limit_bytes=_MAX_BYTES,
         refusal=_REFUSAL,
         follow_links=False,
         schema_version=_SCHEMA_VERSION,
     )
     try:
-        return _record(file)
+        _check(record)
     except ValueError as error:
         _REFUSAL.fail(f"{path}: {visible_line(str(error))}")
+    return record

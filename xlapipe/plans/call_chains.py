@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 # Folders of installed packages and of Python's standard library: as the machine that compiled names
@@ -48,8 +49,11 @@ class CallChains:
 
     def chain(self, name: str) -> tuple[Frame, ...]:
         """The frames of an instruction, innermost first; empty if the dump has none."""
+        return self.from_frame(self.frame_of.get(name, 0))
+
+    def from_frame(self, frame_id: int) -> tuple[Frame, ...]:
+        """A frame and those that called it; empty for an id that the dump does not have."""
         chain: list[Frame] = []
-        frame_id = self.frame_of.get(name, 0)
         # A damaged dump may have a cycle of frames.
         while 0 < frame_id <= len(self.frames) and len(chain) < len(self.frames):
             chain.append(self.frames[frame_id - 1])
@@ -57,6 +61,7 @@ class CallChains:
         return tuple(chain)
 
 
+@cache
 def is_own_code(file: str) -> bool:
     """Whether `file` belongs to the program rather than to an installed library or Python."""
     return not file.startswith("<frozen ") and not _LIBRARY_FOLDER.search(file.replace("\\", "/"))

@@ -185,12 +185,4 @@ def _speeds(device: Device | None) -> ComputedSpeeds | None:
 
 
 def _measured(record: TimeRecord | None) -> MeasuredTime | None:
-    if record is None:
-        return None
-    return row_of(
-        MeasuredTime,
-        record.measured,
-        device=record.provenance.get("device"),
-        wall_seconds=record.wall_seconds,
-        profiled_wall_seconds=record.profiled_wall_seconds,
-    )
+    return row_of(MeasuredTime, record) if record is not None else None

@@ -77,7 +77,7 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
         variants = []
         for name, opened in recorded(target):
             if name in names and opened.time_record and opened.prediction:
-                span = opened.time_record.measured.span_seconds
+                span = opened.time_record.span_seconds
                 prediction = opened.prediction
                 variants.append(Variant(name, span, prediction.seconds, prediction.spreads))
         yield f"{names[0]}, {target}", variants

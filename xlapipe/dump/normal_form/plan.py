@@ -36,7 +36,7 @@ from xlapipe.dump.normal_form.constant_values import (
     with_digests,
 )
 from xlapipe.dump.normal_form.hlo import normal_hlo
-from xlapipe.dump.readers.source_lines import SourceLines
+from xlapipe.dump.readers.source_lines import SourceLines, source_line
 from xlapipe.errors import DumpError
 from xlapipe.plans import AllocationKind, BufferAllocation, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -117,7 +117,7 @@ class NormalForm:
         text, _ = self._with_digests
 
         def source(name: str) -> SourceLine | None:
-            return lines.stack_frames.source_line(lines.frame_of.get(name, 0))
+            return source_line(lines.chains, lines.frame_of.get(name, 0))
 
         return places_of(constants, text or self._optimised(), source)
 

@@ -7,9 +7,12 @@ with lines that repeat values listed above.
 """
 
 import re
+from collections.abc import Iterable
 
-from xlapipe.dump.readers.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT, GIVE_DUMP
 from xlapipe.dump.readers.source_text import (
+    DUMP_AGAIN,
+    DUMP_AGAIN_OR_REPORT,
+    GIVE_DUMP,
     SourceText,
     int64,
     shape_index,
@@ -50,12 +53,7 @@ def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...],
     if start == len(lines):
         source.fail(1, f"`{_HEADING}`", "an empty file", DUMP_AGAIN)
     if lines[start].rstrip() != _HEADING:
-        source.fail(
-            start + 1,
-            f"`{_HEADING}`",
-            shown(lines[start]),
-            GIVE_DUMP,
-        )
+        source.fail(start + 1, f"`{_HEADING}`", shown(lines[start]), GIVE_DUMP)
     allocations: list[BufferAllocation] = []
     position = start + 1
     while position < len(lines) and lines[position]:
@@ -142,6 +140,15 @@ def in_plan_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
     """Values in the order of a Plan: by offset, size and name."""
     values.sort(key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
     return tuple(values)
+
+
+def platform_of(allocations: Iterable[BufferAllocation]) -> str:
+    """The platform, which XLA's files do not name.
+
+    `tpu` if the layout of any value has tiles, as only XLA for TPUs writes them.
+    """
+    tiled = any(value.shape.is_tiled for item in allocations for value in item.values)
+    return "tpu" if tiled else "cuda"
 
 
 def _parse_value(source: SourceText, position: int) -> LogicalBuffer:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from xlapipe.dump.readers.fixes import GIVE_DUMP
-from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.source_text import GIVE_DUMP, SourceText
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 

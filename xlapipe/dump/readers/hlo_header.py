@@ -15,12 +15,11 @@ The computations follow.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.dump.readers.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.dump.readers.hlo_syntax import attribute_values, fields, unquote
-from xlapipe.dump.readers.source_text import SourceText, int64, shape_index
-from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.dump.readers.source_text import DUMP_AGAIN_OR_REPORT, SourceText, int64, shape_index
 from xlapipe.plans import InputOutputAlias
 from xlapipe.plans.call_chains import Frame
 
@@ -40,7 +39,7 @@ class HloHeader:
     name: str
     aliases: tuple[InputOutputAlias, ...]
     buffer_donors: tuple[Donor, ...]
-    frames: StackFrames
+    frames: Sequence[Frame]
 
 
 def parse_header(source: SourceText) -> tuple[HloHeader, int]:
@@ -117,7 +116,7 @@ def _entries(
     return entries
 
 
-def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
+def _frames(source: SourceText, position: int) -> tuple[Sequence[Frame], int]:
     lines = source.lines
     tables: dict[str, list[tuple[int, str]]] = {name: [] for name in TABLES}
     while position < len(lines):
@@ -135,7 +134,7 @@ def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
         else:
             position += 1
     if not tables["StackFrames"]:
-        return StackFrames(), position
+        return (), position
     names = [_name(source, number, text) for number, text in tables["FileNames"]]
     functions = [_name(source, number, text) for number, text in tables["FunctionNames"]]
     locations = [
@@ -154,7 +153,7 @@ def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
         function_id = _reference(source, line_number, location, "function_name_id", len(functions))
         function = functions[function_id - 1] if function_id else ""
         frames.append(Frame(file, line, parent - shifted, function))
-    return StackFrames(frames), position
+    return frames, position
 
 
 def _name(source: SourceText, number: int, text: str) -> str:

@@ -13,7 +13,6 @@ from typing import TypedDict
 from xlapipe.dump.readers import backend_config
 from xlapipe.dump.readers.canonical_hlo import opcode_of
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_text
-from xlapipe.dump.readers.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.dump.readers.hlo_syntax import (
     attribute_values,
     bracket_end,
@@ -24,10 +23,17 @@ from xlapipe.dump.readers.hlo_syntax import (
 from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.dump.readers.scalar_constants import integer_of_text, real_of_text
 from xlapipe.dump.readers.slice_transfers import transfer_of_text
-from xlapipe.dump.readers.source_text import SourceText, int64, shown, without_index_comments
-from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.dump.readers.source_lines import source_line
+from xlapipe.dump.readers.source_text import (
+    DUMP_AGAIN_OR_REPORT,
+    SourceText,
+    int64,
+    shown,
+    without_index_comments,
+)
 from xlapipe.plans import Instruction, SourceLine
 from xlapipe.plans.brackets import split_bracket
+from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
 from xlapipe.plans.shapes import shape_of
@@ -59,11 +65,11 @@ class InstructionParser:
     def __init__(
         self,
         source: SourceText,
-        frames: StackFrames,
+        chains: CallChains,
         known_frames: Mapping[str, int] | None = None,
     ) -> None:
         self._source = source
-        self._frames = frames
+        self._chains = chains
         self._known_frames = known_frames
         self.frame_of: dict[str, int] = {}
         self._configs: dict[str, str] = {}
@@ -185,7 +191,7 @@ class InstructionParser:
         if frame != "0":
             frame_id = int64(frame, self._source, number, "a frame id")
             self.frame_of[name] = frame_id
-            source = self._frames.source_line(frame_id)
+            source = source_line(self._chains, frame_id)
         if source is None and metadata.get("source_file"):
             source = SourceLine(
                 metadata["source_file"], int64(line, self._source, number, "a line number")

@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.dump.readers.canonical_hlo import in_call_order, without_tuple_elements
-from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.dump.readers.hlo_header import Donor, parse_header
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.source_lines import SourceLines
-from xlapipe.dump.readers.source_text import SourceText, shown
+from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN_OR_REPORT, SourceText, shown
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction
 from xlapipe.plans.call_chains import CallChains
 
@@ -34,9 +33,9 @@ def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> Pa
       DumpError: the text has another form, or ends before the entry computation does.
     """
     header, position = parse_header(source)
-    frames = header.frames if source_lines is None else source_lines.stack_frames
     known_frames = None if source_lines is None else source_lines.frame_of
-    parser = InstructionParser(source, frames, known_frames)
+    chains = CallChains(header.frames) if source_lines is None else source_lines.chains
+    parser = InstructionParser(source, chains, known_frames)
     lines = source.lines
     computations: dict[str, Computation] = {}
     entry: str | None = None
@@ -68,7 +67,7 @@ def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> Pa
             header.name,
             in_call_order(computations, entry),
             entry,
-            chains=CallChains(frames.frames, parser.frame_of),
+            chains=CallChains(chains.frames, parser.frame_of),
         ),
         header.aliases,
         header.buffer_donors,
@@ -88,10 +87,7 @@ def _parse_computation(
         if is_root:
             if root is not None:
                 source.fail(
-                    position + 1,
-                    "one ROOT in a computation",
-                    "a second one",
-                    DUMP_AGAIN_OR_REPORT,
+                    position + 1, "one ROOT in a computation", "a second one", DUMP_AGAIN_OR_REPORT
                 )
             root = instruction.name
         instructions.append(instruction)

@@ -17,8 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
-from xlapipe.dump.readers.source_text import SourceText, int64, shown
+from xlapipe.dump.readers.source_text import (
+    COPY_AGAIN,
+    DUMP_AGAIN_OR_REPORT,
+    SourceText,
+    int64,
+    shown,
+)
 from xlapipe.plans import LiveRange, LiveRanges
 
 # Sizes of values in bytes by name; None for a value whose size is not checked.

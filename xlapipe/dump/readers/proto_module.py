@@ -7,21 +7,22 @@ from typing import NoReturn
 from xlapipe.dump.readers import backend_config
 from xlapipe.dump.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_proto
-from xlapipe.dump.readers.fixes import DUMP_AGAIN
 from xlapipe.dump.readers.hlo_header import Donor, sorted_aliases
 from xlapipe.dump.readers.hlo_proto import (
     FrontendAttributes,
     HloComputationProto,
     HloInstructionProto,
     HloModuleProto,
+    IotaReplicaGroupListProto,
+    MeshAxesReplicaGroupListProto,
     OpMetadata,
 )
-from xlapipe.dump.readers.proto_replica_groups import groups_of_proto
 from xlapipe.dump.readers.proto_shapes import Shapes
+from xlapipe.dump.readers.replica_groups import Axis, Groups, iota_groups, mesh_groups
 from xlapipe.dump.readers.scalar_constants import integer_of_proto, real_of_proto
 from xlapipe.dump.readers.slice_transfers import transfer_of
-from xlapipe.dump.readers.source_lines import SourceLines
-from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.dump.readers.source_lines import SourceLines, source_line
+from xlapipe.dump.readers.source_text import DUMP_AGAIN
 from xlapipe.errors import DumpError
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
 from xlapipe.plans.call_chains import CallChains, Frame
@@ -37,14 +38,12 @@ class ProtoModule:
 
     Attributes:
       defined: (name, wire form of the shape) of each instruction, by id.
-      defined_by_name: the same by name; dumps from before 2022 refer to instructions by name.
     """
 
     module: HloModule
     aliases: tuple[InputOutputAlias, ...]
     buffer_donors: tuple[Donor, ...]
     defined: Mapping[int, tuple[str, bytes]]
-    defined_by_name: Mapping[str, tuple[str, bytes]]
 
 
 class ModuleReader:
@@ -65,7 +64,7 @@ class ModuleReader:
             computation.id: computation.name for computation in proto.computations
         }
         self._known_frames = None if lines is None else lines.frame_of
-        self._frames = self._read_frames() if lines is None else lines.stack_frames
+        self._chains = CallChains(self._read_frames()) if lines is None else lines.chains
         self._frame_of: dict[str, int] = {}
 
     def read(self) -> ProtoModule:
@@ -106,7 +105,7 @@ class ModuleReader:
                 proto.name,
                 in_call_order(computations, entry),
                 entry,
-                chains=CallChains(self._frames.frames, self._frame_of),
+                chains=CallChains(self._chains.frames, self._frame_of),
             ),
             aliases=self._aliases(),
             buffer_donors=tuple(
@@ -116,7 +115,6 @@ class ModuleReader:
                 )
             ),
             defined=defined,
-            defined_by_name={name: (name, shape) for name, shape in defined.values()},
         )
 
     def _fail(self, expected: str, found: str) -> NoReturn:
@@ -214,7 +212,7 @@ class ModuleReader:
         source = None
         if frame:
             self._frame_of[name] = frame
-            source = self._frames.source_line(frame)
+            source = source_line(self._chains, frame)
         if source is None and metadata.source_file:
             return SourceLine(metadata.source_file, metadata.source_line)
         return source
@@ -232,7 +230,7 @@ class ModuleReader:
             ]
         )
 
-    def _read_frames(self) -> StackFrames:
+    def _read_frames(self) -> list[Frame]:
         index = self._proto.stack_frame_index
         names, functions = list(index.file_names), list(index.function_names)
         locations = []
@@ -253,4 +251,40 @@ class ModuleReader:
                 self._fail("known ids in stack frames", f"location {at}, parent {parent}")
             name, line, function = locations[at - 1] if at else ("", 0, "")
             frames.append(Frame(name, line, parent, function))
-        return StackFrames(frames)
+        return frames
+
+
+def groups_of_proto(proto: HloInstructionProto) -> Groups | None:
+    """The groups of an instruction, from any of its fields; None if the numbers do not fit."""
+    if proto.HasField("iota_collective_device_list"):
+        return _iota_groups(proto.iota_collective_device_list)
+    if proto.HasField("mesh_axes_replica_group_list"):
+        return _mesh_groups(proto.mesh_axes_replica_group_list)
+    device_list = proto.collective_device_list
+    if device_list.HasField("iota_replica_group_list"):
+        return _iota_groups(device_list.iota_replica_group_list)
+    groups = device_list.replica_groups or proto.replica_groups
+    return tuple(tuple(group.replica_ids) for group in groups)
+
+
+def _iota_groups(proto: IotaReplicaGroupListProto) -> Groups | None:
+    return iota_groups(
+        proto.num_replica_groups,
+        proto.num_devices_per_group,
+        tuple(proto.iota_reshape_dims),
+        tuple(proto.iota_transpose_perm),
+    )
+
+
+def _mesh_groups(proto: MeshAxesReplicaGroupListProto) -> Groups | None:
+    refs: list[Axis] = [
+        (
+            axis.mesh_axis_index,
+            (axis.sub_axis_info.pre_size, axis.sub_axis_info.size)
+            if axis.HasField("sub_axis_info")
+            else None,
+        )
+        for axis in proto.axes
+    ]
+    sizes = tuple(axis.size for axis in proto.mesh.axes)
+    return mesh_groups(sizes, tuple(refs), tuple(proto.mesh.device_ids))

@@ -2,25 +2,28 @@
 
 from google.protobuf.message import DecodeError
 
-from xlapipe.dump.readers.allocations_text import in_plan_order
-from xlapipe.dump.readers.fixes import DUMP_AGAIN, GIVE_PROTO
+from xlapipe.dump.readers.allocations_text import in_plan_order, platform_of
 from xlapipe.dump.readers.hlo_proto import (
     BufferAllocationProto,
     BufferAssignmentProto,
     HloProto,
     LogicalBufferProto,
 )
-from xlapipe.dump.readers.platform_of import platform_of
 from xlapipe.dump.readers.proto_module import ModuleReader, ProtoModule
 from xlapipe.dump.readers.proto_shapes import Shapes
 from xlapipe.dump.readers.source_lines import SourceLines, check_module
+from xlapipe.dump.readers.source_text import (
+    DUMP_AGAIN,
+    GIVE_PROTO,
+    refuse,
+)
 from xlapipe.errors import DumpError
 from xlapipe.plans import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
 from xlapipe.plans.shapes import Shape
 from xlapipe.plans.verify import verify
 
-_NamedValue = tuple[str, Shape, int]
-"""Name, shape and size in bytes of a logical buffer."""
+_NamedValue = tuple[str, Shape]
+"""Name and shape of a logical buffer."""
 
 
 def read_proto(data: bytes, *, where: str) -> Plan:
@@ -51,9 +54,11 @@ def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) ->
         check_module(lines, data, where=where)
     proto = _parse(data, where)
     if not proto.buffer_assignment.buffer_allocations:
-        raise DumpError(
-            f"{where}: expected a module with a buffer assignment, found none, as in a module "
-            f"before optimisation; fix: {GIVE_PROTO}"
+        refuse(
+            where,
+            "a module with a buffer assignment",
+            "none, as in a module before optimisation",
+            GIVE_PROTO,
         )
     shapes = Shapes(where)
     module = ModuleReader(proto.hlo_module, shapes, where, lines).read()
@@ -86,9 +91,7 @@ def _parse(data: bytes, where: str) -> HloProto:
             f"{where}: expected an HloProto, found other bytes ({error}); fix: {GIVE_PROTO}"
         ) from None
     if not proto.hlo_module.computations:
-        raise DumpError(
-            f"{where}: expected an HloProto with a module, found none; fix: {GIVE_PROTO}"
-        )
+        refuse(where, "an HloProto with a module", "none", GIVE_PROTO)
     return proto
 
 
@@ -98,17 +101,16 @@ def _allocations(
     buffers: dict[int, _NamedValue] = {}
     for buffer in proto.logical_buffers:
         if buffer.id in buffers:
-            raise DumpError(
-                f"{where}: expected distinct ids of logical buffers, found {buffer.id} twice; "
-                f"fix: {DUMP_AGAIN}"
-            )
+            refuse(where, "distinct ids of logical buffers", f"{buffer.id} twice", DUMP_AGAIN)
         buffers[buffer.id] = _named_value(buffer, module, shapes, where)
     allocations = []
     for position, allocation in enumerate(proto.buffer_allocations):
         if allocation.index != position:
-            raise DumpError(
-                f"{where}: expected allocation {position}, since numbers are consecutive, found "
-                f"allocation {allocation.index}; fix: {DUMP_AGAIN}"
+            refuse(
+                where,
+                f"allocation {position}, since numbers are consecutive",
+                f"allocation {allocation.index}",
+                DUMP_AGAIN,
             )
         allocations.append(_allocation(allocation, buffers, where))
     return tuple(allocations)
@@ -118,23 +120,20 @@ def _named_value(
     buffer: LogicalBufferProto, module: ProtoModule, shapes: Shapes, where: str
 ) -> _NamedValue:
     location = buffer.defined_at
-    definition = (
-        module.defined_by_name.get(location.instruction_name)
-        if location.instruction_name and not location.instruction_id
-        else module.defined.get(location.instruction_id)
-    )
+    definition = module.defined.get(location.instruction_id)
     if definition is None:
-        raise DumpError(
-            f"{where}: expected the instruction that defines logical buffer {buffer.id}, found "
-            f"no instruction {location.instruction_name or location.instruction_id}; "
-            f"fix: {DUMP_AGAIN}"
+        refuse(
+            where,
+            f"the instruction that defines logical buffer {buffer.id}",
+            f"no instruction {location.instruction_id}",
+            DUMP_AGAIN,
         )
     name, wire = definition
     index = tuple(location.shape_index)
     shape = shapes.part(wire, index, name) if index else shapes.shape(wire)
     if shapes.shape(wire).is_tuple:
         name = f"{name}{{{','.join(map(str, index))}}}"
-    return name, shape, buffer.size
+    return name, shape
 
 
 def _allocation(
@@ -144,11 +143,13 @@ def _allocation(
     for assigned in proto.assigned:
         buffer = buffers.get(assigned.logical_buffer_id)
         if buffer is None:
-            raise DumpError(
-                f"{where}: expected the logical buffers of allocation {proto.index}, found no "
-                f"buffer {assigned.logical_buffer_id}; fix: {DUMP_AGAIN}"
+            refuse(
+                where,
+                f"the logical buffers of allocation {proto.index}",
+                f"no buffer {assigned.logical_buffer_id}",
+                DUMP_AGAIN,
             )
-        name, shape, _ = buffer
+        name, shape = buffer
         values.append(LogicalBuffer(name, assigned.offset, assigned.size, shape))
     is_parameter = proto.is_entry_computation_parameter
     flags = (

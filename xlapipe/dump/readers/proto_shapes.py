@@ -2,8 +2,12 @@
 
 from google.protobuf.message import DecodeError
 
-from xlapipe.dump.readers.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.dump.readers.hlo_proto import ShapeProto
+from xlapipe.dump.readers.source_text import (
+    DUMP_AGAIN,
+    DUMP_AGAIN_OR_REPORT,
+    refuse,
+)
 from xlapipe.errors import DumpError
 from xlapipe.plans.shapes import Shape, shape_of
 
@@ -53,10 +57,11 @@ class Shapes:
         part = self.shape(wire)
         for step in index:
             if not 0 <= step < len(part.parts):
-                raise DumpError(
-                    f"{self._where}: expected a shape index within {name}, whose shape is "
-                    f"{self.shape(wire)}, found {list(index)}; "
-                    f"fix: {DUMP_AGAIN}"
+                refuse(
+                    self._where,
+                    f"a shape index within {name}, whose shape is {self.shape(wire)}",
+                    f"{list(index)}",
+                    DUMP_AGAIN,
                 )
             part = part.parts[step]
         return part
@@ -130,8 +135,7 @@ def _layout(shape: ShapeProto, where: str) -> str:
 def _element(number: int, where: str) -> str:
     element = _ELEMENTS.get(number)
     if element is None:
-        raise DumpError(
-            f"{where}: expected an element type that xlapipe knows, found number {number}; "
-            f"fix: {DUMP_AGAIN_OR_REPORT}"
+        refuse(
+            where, "an element type that xlapipe knows", f"number {number}", DUMP_AGAIN_OR_REPORT
         )
     return element

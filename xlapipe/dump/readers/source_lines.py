@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
-from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.dump.readers.source_text import refuse
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.files.typed_data import parse_typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
-from xlapipe.plans.call_chains import Frame
+from xlapipe.plans.call_chains import CallChains, Frame
 
 SCHEMA_VERSION = 1
 _HEAD = b'{"schema_version": 1, "sha256": "%s",\n'
-_REQUESTED = ("requested_dots", "requested_collectives")
 _DAMAGED = "copy the whole folder, update xlapipe, or make the dump again"
+
+
+_Rows: TypeAlias = tuple[tuple[str, int] | None, ...]
 
 
 class FrameLocation(NamedTuple):
@@ -45,7 +47,7 @@ class SourceLines:
       locations: locations of the frames; numbers of locations and frames count from 1.
       frames: the location and the parent of each frame, 0 for none.
       instructions: names of the instructions of each frame, separated by spaces.
-      requested_dots: a line for each of the manifest's, or None.
+      requested_dots: file and line of each of the manifest's, or None.
       requested_collectives: likewise.
     """
 
@@ -53,8 +55,8 @@ class SourceLines:
     locations: tuple[FrameLocation, ...]
     frames: tuple[tuple[int, int], ...]
     instructions: tuple[str, ...]
-    requested_dots: tuple[SourceLine | None, ...] = ()
-    requested_collectives: tuple[SourceLine | None, ...] = ()
+    requested_dots: _Rows = ()
+    requested_collectives: _Rows = ()
 
     @cached_property
     def frame_of(self) -> Mapping[str, int]:
@@ -66,19 +68,18 @@ class SourceLines:
         }
 
     @cached_property
-    def stack_frames(self) -> StackFrames:
-        """The frames by number."""
+    def chains(self) -> CallChains:
+        """The call chains of the instructions."""
         places = (FrameLocation("", "", 0, 0), *self.locations)
         located = ((places[location], parent) for location, parent in self.frames)
-        return StackFrames(
-            [Frame(place.file, place.line, parent, place.function) for place, parent in located]
-        )
+        frames = [
+            Frame(place.file, place.line, parent, place.function) for place, parent in located
+        ]
+        return CallChains(frames, self.frame_of)
 
     def to_bytes(self) -> bytes:
         """The file's content, with each location and each frame on a line."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in _REQUESTED:
-            content[name] = [line and (line.file, line.line) for line in content[name]]
         parts = ",\n".join(f" {json.dumps(key)}: {_rows(value)}" for key, value in content.items())
         rest = f"{parts}\n}}\n".encode()
         return _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest
@@ -92,7 +93,7 @@ class SourceLines:
         """
         rest = data.partition(b"\n")[2]
         try:
-            content = parse_typed(data, _Content, schema_version=SCHEMA_VERSION)
+            lines = parse_typed(data, cls, schema_version=SCHEMA_VERSION)
         except ValueError as error:
             raise DumpError(f"{where}: {visible_line(str(error))}; fix: {_DAMAGED}") from None
         if data != _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest:
@@ -100,39 +101,14 @@ class SourceLines:
                 f"{where}: content differs from the SHA-256 in it, so the file is damaged or was "
                 f"edited; fix: {_DAMAGED}"
             )
-        lines = cls(
-            content.module_sha256,
-            content.locations,
-            content.frames,
-            content.instructions,
-            *(tuple(row and SourceLine(*row) for row in getattr(content, it)) for it in _REQUESTED),
-        )
         count = len(lines.frames)
         known = all(
             0 <= location <= len(lines.locations) and 0 <= parent <= count
             for location, parent in lines.frames
         )
         if not known or len(lines.instructions) != count:
-            raise DumpError(
-                f"{where}: expected frames with known locations and parents, found others; "
-                f"fix: {_DAMAGED}"
-            )
+            refuse(where, "frames with known locations and parents", "others", _DAMAGED)
         return lines
-
-
-_Rows: TypeAlias = tuple[tuple[str, int] | None, ...]
-
-
-@dataclass(frozen=True)
-class _Content:
-    """The file's content except `schema_version`; a line is a row."""
-
-    module_sha256: str
-    locations: tuple[FrameLocation, ...]
-    frames: tuple[tuple[int, int], ...]
-    instructions: tuple[str, ...]
-    requested_dots: _Rows
-    requested_collectives: _Rows
 
 
 def read_source_lines(path: Path) -> SourceLines:
@@ -151,6 +127,16 @@ def _read_before(data: bytes, where: str) -> SourceLines:
     return SourceLines.from_bytes(data, where=where)
 
 
+def source_line(chains: CallChains, frame_id: int) -> SourceLine | None:
+    """Line of the innermost frame outside installed libraries, or else of the innermost frame.
+
+    None for id 0 and for an id that is not in the dump.
+    """
+    chain = chains.from_frame(frame_id)
+    frame = next((frame for frame in chain if frame.is_own_code), chain[0] if chain else None)
+    return SourceLine(frame.file, frame.line) if frame is not None else None
+
+
 def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
     """Checks that `lines` are of a module.
 
@@ -161,10 +147,39 @@ def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
       DumpError: they are of another module.
     """
     if hashlib.sha256(proto).hexdigest() != lines.module_sha256:
-        raise DumpError(
-            f"{where}: expected the module that {SOURCE_LINES} beside it is of, found another; "
-            f"fix: {_DAMAGED}"
+        refuse(where, f"the module that {SOURCE_LINES} beside it is of", "another", _DAMAGED)
+
+
+def with_stack_frames(proto: bytes, lines: SourceLines) -> bytes:
+    """A serialised HloProto with the stack frames of its instructions.
+
+    Args:
+      proto: one that a dump holds, without frames.
+    """
+    from xlapipe.dump.readers.hlo_proto import HloProto  # not needed to read the lines
+
+    message = HloProto.FromString(proto)
+    module = message.hlo_module
+    index = module.stack_frame_index
+    files = list(dict.fromkeys(place.file for place in lines.locations))
+    functions = list(dict.fromkeys(place.function for place in lines.locations))
+    index.file_names.extend(files)
+    index.function_names.extend(functions)
+    for place in lines.locations:
+        index.file_locations.add(
+            file_name_id=files.index(place.file) + 1,
+            function_name_id=functions.index(place.function) + 1,
+            line=place.line,
+            column=place.column,
         )
+    for location, parent in lines.frames:
+        index.stack_frames.add(file_location_id=location, parent_frame_id=parent)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            frame = lines.frame_of.get(instruction.name)
+            if frame is not None:
+                instruction.metadata.stack_frame_id = frame
+    return message.SerializeToString()
 
 
 def _rows(value: Any) -> str:

@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
-from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.errors import DumpError
+
+# How to fix a file that cannot be read, for the end of an error's message.
+COPY_AGAIN = "copy or dump the file again; it seems to be cut short"
+DUMP_AGAIN = "dump the module again; the file is damaged"
+DUMP_AGAIN_OR_REPORT = (
+    "dump the module again, or report this line with the dump; the file is damaged, or its version "
+    "of XLA writes a form that xlapipe does not know"
+)
+GIVE_PROTO = "give the *_gpu_after_optimizations.hlo.pb that --xla_dump_hlo_as_proto writes"
+GIVE_DUMP = "give an .hlo.pb, a *buffer-assignment.txt, or the directory of an XLA dump"
 
 # XLA keeps sizes, offsets and positions in int64.
 _MAX_INT64 = 2**63 - 1
@@ -43,7 +52,7 @@ class SourceText:
 
     def fail(self, line: int, expected: str, found: str, fix: str) -> NoReturn:
         """Raise a DumpError for this file; `line` counts from 1."""
-        raise DumpError(f"{self.where}:{line}: expected {expected}, found {found}; fix: {fix}")
+        refuse(f"{self.where}:{line}", expected, found, fix)
 
     def fail_at(self, line: int, expected: str) -> NoReturn:
         """Like `fail`, showing the line; the last line counts as cut short."""
@@ -52,6 +61,11 @@ class SourceText:
             self.fail(line, expected, "the end of the file", COPY_AGAIN)
         fix = COPY_AGAIN if line == len(lines) else DUMP_AGAIN_OR_REPORT
         self.fail(line, expected, shown(lines[line - 1]), fix)
+
+
+def refuse(where: object, expected: str, found: str, fix: str) -> NoReturn:
+    """Raise a DumpError."""
+    raise DumpError(f"{where}: expected {expected}, found {found}; fix: {fix}")
 
 
 def shown(text: str) -> str:

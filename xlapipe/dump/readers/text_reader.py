@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.dump.readers.allocations_text import find_total, parse_allocations
+from xlapipe.dump.readers.allocations_text import find_total, parse_allocations, platform_of
 from xlapipe.dump.readers.live_range_text import find_live_ranges, parse_live_ranges
-from xlapipe.dump.readers.platform_of import platform_of
 from xlapipe.dump.readers.source_lines import SourceLines
-from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.source_text import (
+    SourceText,
+    refuse,
+)
 from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.errors import DumpError
 from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
@@ -57,10 +59,12 @@ def read_text(texts: DumpTexts) -> Plan:
     allocations, end = parse_allocations(assignment)
     total = total_of(assignment, texts.values)
     if total is None:
-        raise DumpError(
-            f"{assignment.where}:{end}: expected `Total bytes used: N` after the allocations, or "
-            "in a *buffer-assignment-values.txt next to this file, found neither; fix: copy the "
-            "whole file and, for jaxlib 0.10 or later, the values file as well"
+        refuse(
+            f"{assignment.where}:{end}",
+            "`Total bytes used: N` after the allocations, or in a "
+            "*buffer-assignment-values.txt next to this file",
+            "neither",
+            "copy the whole file and, for jaxlib 0.10 or later, the values file as well",
         )
     parsed = parse_hlo(texts.hlo, texts.lines) if texts.hlo else None
     # Used values are parsed even if not needed, to detect an old file that is cut short.

@@ -20,8 +20,7 @@ import re
 from collections.abc import Iterator
 
 from xlapipe.devices.platforms import PLATFORMS
-from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN
-from xlapipe.dump.readers.source_text import SourceText, int64, shown
+from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN, SourceText, int64, shown
 from xlapipe.plans import Thunk
 
 _THUNK = re.compile(

@@ -7,11 +7,10 @@ without a separate value (bitcasts, get-tuple-elements).
 import re
 from collections.abc import Iterable
 
-from xlapipe.dump.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
-from xlapipe.dump.readers.source_text import SourceText, shown
-from xlapipe.dump.readers.stack_frames import StackFrames
+from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN_OR_REPORT, SourceText, shown
 from xlapipe.plans import BufferAllocation, Computation, HloModule, Instruction
+from xlapipe.plans.call_chains import CallChains
 
 _HEADING = "Used values:"
 _VALUE = re.compile(r"<\d+ ([^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>")
@@ -35,7 +34,7 @@ def parse_used_values(
         position = lines.index(_HEADING) + 1
     except ValueError:
         return None
-    parser = InstructionParser(source, StackFrames())
+    parser = InstructionParser(source, CallChains())
     instructions: dict[str, Instruction] = {}
     values: set[str] = set()
     pending: str | None = None
