@@ -7,13 +7,12 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import DATA
-from tests.shared.small_hlo import plan_of_text
+from tests.shared.small_hlo import order_is_valid, plan_of_text
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump
 from xlapipe.plans.occupancy import Occupancy
-from xlapipe.plans.temp_order import temp_graph
-from xlapipe.plans.temp_order.instruction_order import _Run, order_share
-from xlapipe.plans.temp_order.temp_graph import TempGraph, TempGraphs, order_is_valid
+from xlapipe.plans.temp_order.instruction_order import order_share, orders
+from xlapipe.plans.temp_order.temp_graph import TempGraphs
 
 # XLA's flags of temp only.
 TEMP = ["preallocated-temp"]
@@ -58,43 +57,10 @@ def test_every_order_is_one_that_the_program_can_run_in(name: str, goldens: Path
     assert plan.module is not None
     graphs = TempGraphs(plan, plan.module)
     assert plan.module.entry_computation is not None
-    graph = graphs.graph(plan.module.entry_computation, frozenset())
-    for order in _Run(graph, {}).orders():
+    graph = graphs.graph(plan.module.entry_computation, ())
+    for order in orders(graph):
         assert order_is_valid(graph, order)
     assert not order_is_valid(graph, range(len(graph.names) - 1, -1, -1))
-
-
-@pytest.mark.parametrize(
-    "name",
-    (
-        f"qwen3-train/h200-1x8-cublas-jax{GOLDEN_JAXLIB}",
-        f"resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}",
-        f"torch-resnet18/h200-cublas-jax{GOLDEN_JAXLIB}",
-    ),
-)
-def test_edges_to_the_next_writer_allow_the_same_orders_as_edges_to_all(
-    name: str, goldens: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = open_dump(goldens / name).plan
-    assert plan.module is not None
-    entry = plan.module.entry_computation
-    assert entry is not None
-
-    def graph(all_pairs: int) -> TempGraph:
-        monkeypatch.setattr(temp_graph, "_ALL_PAIRS", all_pairs)
-        return TempGraphs(plan, plan.module).graph(entry, frozenset())  # type: ignore[arg-type]
-
-    def before(graph: TempGraph) -> list[frozenset[int]]:
-        """All instructions that must come before each one, over others too."""
-        closures: list[frozenset[int]] = []
-        for direct in graph.after:
-            closures.append(direct.union(*(closures[number] for number in direct)))
-        return closures
-
-    pairs, sequence = graph(10**9), graph(0)
-    assert sum(map(len, sequence.after)) < sum(map(len, pairs.after))
-    assert before(sequence) == before(pairs)
-    assert sequence.buffers == pairs.buffers
 
 
 def test_values_that_wait_for_each_other_are_held_by_the_order() -> None:

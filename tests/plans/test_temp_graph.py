@@ -4,12 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.shared.small_hlo import Place, plan_of_text
+from tests.shared.small_hlo import Place, order_is_valid, plan_of_text
 from xlapipe.plans import AllocationKind, Plan
-from xlapipe.plans.temp_order import temp_graph
-from xlapipe.plans.temp_order.instruction_order import _Peak, _Peaks, _Run, order_share
-from xlapipe.plans.temp_order.temp_graph import TempBuffer, TempGraph, TempGraphs, order_is_valid
-from xlapipe.plans.temp_order.value_structure import ValueStructure
+from xlapipe.plans.dataflow import Value
+from xlapipe.plans.temp_order.instruction_order import (
+    bound_bytes,
+    depth_first_order,
+    fuller,
+    list_order,
+    order_share,
+    orders,
+    peaks_of,
+    total_bytes,
+)
+from xlapipe.plans.temp_order.temp_graph import TempBuffer, TempGraph, TempGraphs
 
 X = "f32[8]{0}"
 TEMP, PARAMETER = AllocationKind.PREALLOCATED_TEMP, AllocationKind.PARAMETER
@@ -36,7 +44,7 @@ def plan_of(
 
 def graph_of(plan: Plan, name: str = "main") -> TempGraph:
     assert plan.module is not None
-    return TempGraphs(plan, plan.module).graph(plan.module.computations[name], frozenset())
+    return TempGraphs(plan, plan.module).graph(plan.module.computations[name], ())
 
 
 def named(graph: TempGraph) -> dict[str, tuple[int, list[str]]]:
@@ -100,7 +108,8 @@ def test_a_carry_is_one_buffer_up_to_its_last_reader() -> None:
     assert LOOP_PLAN.module is not None
     graphs = TempGraphs(LOOP_PLAN, LOOP_PLAN.module)
     loop = LOOP_PLAN.instructions["w"]
-    body = graphs.graph(LOOP_PLAN.module.computations["body"], graphs.results_of(loop))
+    around = graphs.values_around(LOOP_PLAN.module.computations["main"], loop)
+    body = graphs.graph(LOOP_PLAN.module.computations["body"], around)
     assert named(body) == {"inner": (32, ["inner", "new"])}
 
 
@@ -140,11 +149,7 @@ def test_memory_outside_temp_keeps_the_sequence_of_its_values() -> None:
     assert set(named(inside)) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("all_pairs", [0, 64])
-def test_disjoint_bytes_outside_temp_keep_no_sequence(
-    all_pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(temp_graph, "_ALL_PAIRS", all_pairs)
+def test_disjoint_bytes_outside_temp_keep_no_sequence() -> None:
     entry = f"""
   %x = {X} parameter(0)
   %a = {X} negate(%x)
@@ -173,10 +178,12 @@ def test_only_temp_is_counted(kind: AllocationKind) -> None:
     assert ("a" in named(graph)) is (kind is TEMP)
 
 
-def structure(entry: str, memory: dict[str, Place], *computations: str) -> ValueStructure:
-    plan = plan_of(entry, memory, *computations)
+def values_of(plan: Plan, name: str) -> set[str]:
+    """The values that the result of an instruction of the entry consists of."""
     assert plan.module is not None
-    return ValueStructure(plan, plan.module)
+    assert plan.entry is not None
+    value = Value(plan.entry, plan.instructions[name])
+    return set(TempGraphs(plan, plan.module).values_of(value))
 
 
 def test_values_of_results_across_tuples_and_calls() -> None:
@@ -187,7 +194,7 @@ def test_values_of_results_across_tuples_and_calls() -> None:
   ROOT %both = ({X}, {X}) tuple(%m, %n)
 }}
 """
-    values = structure(
+    plan = plan_of(
         f"""
   %x = {X} parameter(0)
   %a = {X} cosine(%x)
@@ -200,35 +207,32 @@ def test_values_of_results_across_tuples_and_calls() -> None:
   %h = {X} copy-done(%g)
   %second = {X} get-tuple-element(%d), index=1
   %inner = ({X}, {X}) get-tuple-element(%u), index=0
-  %l = ({X}, {X}) tuple(%inner, %second)
+  %l = (({X}, {X}), {X}) tuple(%inner, %second)
   ROOT %k = {X} negate(%second)
 """,
         {"x": 0, "a": 1, "m": 2, "n": 3, "g{0}": 4, "k": 5},
         called,
     )
-    assert values.of("t") == {(0,): "a", (1,): "x"}
-    assert values.of("u") == {(0, 0): "a", (0, 1): "x", (1,): "a"}
-    assert values.of("s") == {(0, 0): "a", (1, 0): "m", (1, 1): "n"}
-    assert values.of("d") == {(0,): "m", (1,): "n"}
-    assert values.of("e") == {(0,): "m", (1,): "n"}
-    assert values.of("g") == {(0,): "g{0}"}
-    assert values.of("h") == {(): "g{0}"}
+    assert values_of(plan, "t") == {"a", "x"}
+    assert values_of(plan, "u") == {"a", "x"}
+    assert values_of(plan, "s") == {"a", "m", "n"}
+    assert values_of(plan, "d") == {"m", "n"}
+    assert values_of(plan, "e") == {"m", "n"}
+    assert values_of(plan, "g") == {"g{0}"}
+    assert values_of(plan, "h") == {"g{0}"}
     # An element that is a tuple itself.
-    assert values.of("l") == {(0, 0): "a", (0, 1): "x", (1,): "n"}
-    assert values.own("u") == {}
+    assert values_of(plan, "l") == {"a", "n", "x"}
 
 
 def test_values_that_a_loop_defines_and_hands_on() -> None:
-    assert LOOP_PLAN.module is not None
-    values = ValueStructure(LOOP_PLAN, LOOP_PLAN.module)
-    assert values.of("w") == {(0,): "w{0}", (1,): "w{1}"}
-    assert values.of("t") == {(0,): "a", (1,): "b"}
+    assert values_of(LOOP_PLAN, "w") == {"w{0}", "w{1}"}
+    assert values_of(LOOP_PLAN, "t") == {"a", "b"}
 
 
 def test_a_loop_that_defines_no_values_hands_on_what_it_starts_with() -> None:
     memory = {name: place for name, place in LOOP_MEMORY.items() if not name.startswith("w{")}
-    values = structure(LOOP, memory, BODY)
-    assert values.of("w") == {(0,): "a", (1,): "b"}
+    plan = plan_of(LOOP, memory, BODY)
+    assert values_of(plan, "w") == {"a", "b"}
 
 
 def test_a_value_made_inside_a_call_in_a_call_is_written_by_the_outer_one() -> None:
@@ -276,31 +280,22 @@ GRAPH = TempGraph(
 
 
 def test_orders_that_are_tried() -> None:
-    run = _Run(GRAPH, {})
-    assert list(run.xlas_order()) == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert list(run.list_order()) == [0, 3, 6, 1, 4, 2, 5, 7]
-    assert list(run.reverse_list_order()) == [0, 2, 5, 1, 4, 3, 6, 7]
-    assert list(run.depth_first_order()) == [0, 1, 4, 2, 5, 3, 6, 7]
-    peaks = [run.peaks(order).peak_bytes for order in run.orders()]
-    assert peaks == [211, 103, 102, 102]
-    assert all(order_is_valid(GRAPH, order) for order in run.orders())
-    assert run.bound({}) == 101
-    assert run.bound({0: 500, 1: 2}) == 500
-
-
-def test_an_order_lists_each_instruction_once_and_after_what_it_needs() -> None:
-    assert not order_is_valid(GRAPH, [0, 1, 2, 3, 4, 5, 6])
-    assert not order_is_valid(GRAPH, [0, 1, 2, 3, 4, 5, 6, 7, 7])
-    assert not order_is_valid(GRAPH, [1, 0, 2, 3, 4, 5, 6, 7])
+    assert list_order(GRAPH, GRAPH.after) == [0, 3, 6, 1, 4, 2, 5, 7]
+    assert list_order(GRAPH, GRAPH.before)[::-1] == [0, 2, 5, 1, 4, 3, 6, 7]
+    assert depth_first_order(GRAPH) == [0, 1, 4, 2, 5, 3, 6, 7]
+    tried = list(orders(GRAPH))
+    assert list(tried[0]) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert [total_bytes(peaks_of(GRAPH, order, {})) for order in tried] == [211, 103, 102, 102]
+    assert all(order_is_valid(GRAPH, order) for order in tried)
+    assert bound_bytes(GRAPH, {}) == 101
+    assert bound_bytes(GRAPH, {0: 500, 1: 2}) == 500
 
 
 def test_peaks_of_memory_spaces_add_up() -> None:
     graph = replace(GRAPH, buffers=tuple(replace(b, color=b.name == "c") for b in GRAPH.buffers))
-    run = _Run(graph, {})
-    peaks = run.peaks(run.xlas_order())
-    assert {color: peak.peak_bytes for color, peak in peaks.by_color.items()} == {0: 201, 1: 10}
-    assert peaks.by_color[0].buffers == {"a": 100, "b": 100, "ra": 1}
-    assert peaks.peak_bytes == 211
+    peaks = peaks_of(graph, range(8), {})
+    assert peaks == {0: {"a": 100, "b": 100, "ra": 1}, 1: {"c": 10}}
+    assert total_bytes(peaks) == 211
 
 
 def test_of_equally_full_moments_the_first_is_listed() -> None:
@@ -309,16 +304,12 @@ def test_of_equally_full_moments_the_first_is_listed() -> None:
         (frozenset(), frozenset()),
         (TempBuffer("one", 100, 0, (0,)), TempBuffer("two", 100, 0, (1,))),
     )
-    run = _Run(graph, {})
-    assert run.peaks([0, 1]).by_color[0].buffers == {"one": 100}
-    assert run.peaks([1, 0]).by_color[0].buffers == {"two": 100}
+    assert peaks_of(graph, [0, 1], {}) == {0: {"one": 100}}
+    assert peaks_of(graph, [1, 0], {}) == {0: {"two": 100}}
 
 
 def test_what_an_instruction_runs_is_held_beside_what_is_alive() -> None:
-    inner = {2: _Peaks({0: _Peak(50, {"inner": 50})}), 3: _Peaks({4: _Peak(7, {"other": 7})})}
-    run = _Run(GRAPH, inner)
-    peaks = run.peaks(run.xlas_order())
-    assert {color: peak.peak_bytes for color, peak in peaks.by_color.items()} == {0: 250, 4: 7}
-    assert peaks.by_color[0].buffers == {"a": 100, "b": 100, "inner": 50}
-    fuller = _Peaks({0: _Peak(1), 1: _Peak(5)}).at_least(_Peaks({0: _Peak(2), 2: _Peak(3)}))
-    assert {color: peak.peak_bytes for color, peak in fuller.by_color.items()} == {0: 2, 1: 5, 2: 3}
+    peaks = peaks_of(GRAPH, range(8), {2: {0: {"inner": 50}}, 3: {4: {"other": 7}}})
+    assert peaks == {0: {"a": 100, "b": 100, "inner": 50}, 4: {"other": 7}}
+    both = fuller({0: {"x": 1}, 1: {"y": 5}}, {0: {"z": 2}, 2: {"w": 3}})
+    assert both == {0: {"z": 2}, 1: {"y": 5}, 2: {"w": 3}}

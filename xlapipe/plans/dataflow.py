@@ -204,12 +204,14 @@ class Dataflow:
         return None if operand is None else self._operand(computation, instruction, *operand)
 
     def _result_of_called(self, value: Value) -> Value | None:
-        """The root of the computation that a call or an async-start runs."""
-        _, instruction, path = value
+        """The root of the computation that a call or an async-start runs, or its operand."""
+        computation, instruction, path = value
         bodies = [self.module.computations.get(name) for name in instruction.called_computations]
         if instruction.opcode == "async-start":
             # The result is (operands, results, context).
-            if not path or path[0] != 1:
+            if path[:1] == (0,) and len(path) > 1:
+                return self._operand(computation, instruction, path[1], path[2:])
+            if path[:1] != (1,):
                 return None
             path = path[1:]
         if len(bodies) != 1 or bodies[0] is None:

@@ -207,7 +207,7 @@ class Plan:
     @cached_property
     def allocation_of_value(self) -> Mapping[str, BufferAllocation]:
         """The allocation of each value, by the value's name (`name` or `name{index}`)."""
-        return {name: allocation for name, (allocation, _) in self._placed_values.items()}
+        return {value.name: allocation for allocation, value in self._placed_values.values()}
 
     @cached_property
     def thunk_counts(self) -> Mapping[str, int] | None:
@@ -354,7 +354,8 @@ class Plan:
         passed: list[tuple[str, str, Path]] = []
         place: Placed | None = None
         for other in self._dataflow.same_memory(value):
-            place = self._places.get(other.key) or self._placed_values.get(other.name)
+            own = other.instruction.name, other.path
+            place = self._places.get(other.key) or self._placed_values.get(own)
             if place is not None:
                 break
             passed.append(other.key)
@@ -368,9 +369,9 @@ class Plan:
         return {}
 
     @cached_property
-    def _placed_values(self) -> Mapping[str, Placed]:
+    def _placed_values(self) -> Mapping[tuple[str, Path], Placed]:
         return {
-            value.name: (allocation, value)
+            (value.instruction, value.index): (allocation, value)
             for allocation in self.allocations
             for value in allocation.values
         }

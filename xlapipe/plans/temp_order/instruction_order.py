@@ -11,16 +11,18 @@ would save, and `bound_bytes` is what no order can go below.
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from xlapipe.plans.buffers import split_value_name
-from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
-from xlapipe.plans.plan import Plan
+from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.temp_order.temp_graph import TempGraph, TempGraphs
 
 UNKNOWN_SOURCE = "unknown"
+
+Peaks: TypeAlias = Mapping[int, Mapping[str, int]]
+"""Bytes of the buffers, by name, at the fullest moment of an order in each memory space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,243 +58,187 @@ def order_share(plan: Plan) -> OrderShare | None:
     module = plan.module
     if module is None or not module.complete or module.entry is None:
         return None
-    planned, least, bound_bytes = _Comparison(plan, module).of(module.entry, frozenset())
+    compared = _compared(TempGraphs(plan, module), module.entry, ())
     return OrderShare(
-        planned_bytes=planned.peak_bytes,
-        least_bytes=least.peak_bytes,
-        bound_bytes=bound_bytes,
-        planned_by_source=_by_source(plan, planned),
-        least_by_source=_by_source(plan, least),
+        planned_bytes=total_bytes(compared.planned),
+        least_bytes=total_bytes(compared.least),
+        bound_bytes=compared.bound_bytes,
+        planned_by_source=_by_source(plan, compared.planned),
+        least_by_source=_by_source(plan, compared.least),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Peak:
-    """The fullest moment of an order in one memory space.
+class _Compared:
+    """Orders of a computation and of those that it calls.
 
     Attributes:
-      buffers: by name, those of called computations included.
+      planned, least: peaks of XLA's order and of the best one.
+      bound_bytes: the most that one instruction needs by itself.
     """
 
-    peak_bytes: int = 0
-    buffers: Mapping[str, int] = field(default_factory=dict)
+    planned: Peaks
+    least: Peaks
+    bound_bytes: int
 
 
-_NOTHING = _Peak()
+def total_bytes(peaks: Peaks) -> int:
+    return sum(sum(buffers.values()) for buffers in peaks.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Peaks:
-    """The fullest moments of an order, by color of the memory space."""
-
-    by_color: Mapping[int, _Peak] = field(default_factory=dict)
-
-    @property
-    def peak_bytes(self) -> int:
-        return sum(peak.peak_bytes for peak in self.by_color.values())
-
-    def at_least(self, other: "_Peaks") -> "_Peaks":
-        """The fuller one of two that do not run at the same time, in each memory space."""
-        colors = {**self.by_color, **other.by_color}
-        fuller = {
-            color: max(
-                (peaks.by_color.get(color, _NOTHING) for peaks in (self, other)),
-                key=lambda peak: peak.peak_bytes,
-            )
-            for color in colors
-        }
-        return _Peaks(fuller)
+def fuller(*peaks: Peaks) -> Peaks:
+    """The fullest, in each memory space, of several that do not run at the same time."""
+    colors = dict.fromkeys(color for own in peaks for color in own)
+    return {
+        color: max((own.get(color, {}) for own in peaks), key=lambda own: sum(own.values()))
+        for color in colors
+    }
 
 
-class _Comparison:
-    """Compares the orders of each computation, called ones first."""
-
-    def __init__(self, plan: Plan, module: HloModule) -> None:
-        self._graphs = TempGraphs(plan, module)
-        self._module = module
-
-    def of(self, name: str, callers_values: frozenset[str]) -> tuple[_Peaks, _Peaks, int]:
-        """The peak of XLA's order, of the best order, and the bound."""
-        computation = self._module.computations.get(name)
-        if computation is None:
-            return _Peaks(), _Peaks(), 0
-        graph = self._graphs.graph(computation, callers_values)
-        planned: dict[int, _Peaks] = {}
-        least: dict[int, _Peaks] = {}
-        bounds: dict[int, int] = {}
-        for number, instruction in enumerate(computation.instructions):
-            if instruction.opcode in RUNS_COMPUTATIONS:
-                values = callers_values | self._graphs.results_of(instruction)
-                called = [self.of(inner, values) for inner in instruction.called_computations]
-                planned[number] = reduce(_Peaks.at_least, (c[0] for c in called), _Peaks())
-                least[number] = reduce(_Peaks.at_least, (c[1] for c in called), _Peaks())
-                bounds[number] = max((c[2] for c in called), default=0)
-        run = _Run(graph, planned)
-        return run.peaks(run.xlas_order()), _best(graph, least), run.bound(bounds)
+def _compared(graphs: TempGraphs, name: str, callers_values: Sequence[Placed]) -> _Compared:
+    """Compares the orders of a computation, after those of the computations that it calls."""
+    computation = graphs.module.computations.get(name)
+    if computation is None:
+        return _Compared({}, {}, 0)
+    graph = graphs.graph(computation, callers_values)
+    planned: dict[int, Peaks] = {}
+    least: dict[int, Peaks] = {}
+    bounds: dict[int, int] = {}
+    for number, instruction in enumerate(computation.instructions):
+        if instruction.opcode in RUNS_COMPUTATIONS:
+            values = (*callers_values, *graphs.values_around(computation, instruction))
+            called = [_compared(graphs, body, values) for body in instruction.called_computations]
+            planned[number] = fuller(*(body.planned for body in called))
+            least[number] = fuller(*(body.least for body in called))
+            bounds[number] = max((body.bound_bytes for body in called), default=0)
+    return _Compared(
+        planned=peaks_of(graph, range(len(graph.names)), planned),
+        least=min((peaks_of(graph, order, least) for order in orders(graph)), key=total_bytes),
+        bound_bytes=bound_bytes(graph, bounds),
+    )
 
 
-def _best(graph: TempGraph, inner: Mapping[int, _Peaks]) -> _Peaks:
-    run = _Run(graph, inner)
-    tried = (run.peaks(order) for order in run.orders())
-    return min(tried, key=lambda peaks: peaks.peak_bytes)
+def bound_bytes(graph: TempGraph, inner_bytes: Mapping[int, int]) -> int:
+    """The most that one instruction needs: its operands, its results and what it runs."""
+    return max(
+        sum(graph.buffers[position].size_bytes for position in positions)
+        + inner_bytes.get(number, 0)
+        for number, positions in enumerate(graph.buffers_of)
+    )
 
 
-class _Run:
-    """Orders of one computation, and their simulation."""
+def orders(graph: TempGraph) -> Iterator[Sequence[int]]:
+    """The orders to try; XLA's is the first."""
+    yield range(len(graph.names))
+    yield list_order(graph, graph.after)
+    yield list_order(graph, graph.before)[::-1]
+    yield depth_first_order(graph)
 
-    def __init__(self, graph: TempGraph, inner: Mapping[int, _Peaks]) -> None:
-        self._graph = graph
-        self._inner = inner
-        self._count = len(graph.names)
-        self._buffers_of: list[list[int]] = [[] for _ in graph.names]
-        for index, buffer in enumerate(graph.buffers):
-            for node in buffer.nodes:
-                self._buffers_of[node].append(index)
 
-    def bound(self, inner_bytes: Mapping[int, int]) -> int:
-        """The most that one instruction needs: its operands, its results and what it runs."""
-        buffers = self._graph.buffers
-        needs = (
-            sum(buffers[index].size_bytes for index in indices) + inner_bytes.get(number, 0)
-            for number, indices in enumerate(self._buffers_of)
-        )
-        return max(needs)
+def peaks_of(graph: TempGraph, order: Sequence[int], inner: Mapping[int, Peaks]) -> Peaks:
+    """Simulates an order.
 
-    def orders(self) -> Iterator[Sequence[int]]:
-        """The orders to try; XLA's is the first."""
-        yield self.xlas_order()
-        yield self.list_order()
-        yield self.reverse_list_order()
-        yield self.depth_first_order()
-
-    def peaks(self, order: Sequence[int]) -> _Peaks:
-        """Simulates an order."""
-        buffers = self._graph.buffers
-        left = [len(buffer.nodes) for buffer in buffers]
-        first, last = [len(order)] * len(buffers), [len(order)] * len(buffers)
-        in_use: Counter[int] = Counter()
-        fullest: dict[int, tuple[int, int, _Peak]] = {}
-        for place, number in enumerate(order):
-            for index in self._buffers_of[number]:
-                if first[index] == len(order):
-                    first[index] = place
-                    in_use[buffers[index].color] += buffers[index].size_bytes
-            inner = self._inner.get(number, _Peaks()).by_color
-            for color in {**in_use, **inner}:
-                below = inner.get(color, _NOTHING)
-                size_bytes = in_use[color] + below.peak_bytes
-                if color not in fullest or size_bytes > fullest[color][0]:
-                    fullest[color] = size_bytes, place, below
-            for index in self._buffers_of[number]:
-                left[index] -= 1
-                if not left[index]:
-                    last[index] = place
-                    in_use[buffers[index].color] -= buffers[index].size_bytes
-
-        def held(color: int, place: int) -> dict[str, int]:
-            return {
+    Args:
+      inner: peaks of the computations that an instruction runs, by its number.
+    """
+    buffers = graph.buffers
+    left = [len(buffer.nodes) for buffer in buffers]
+    first, last = [len(order)] * len(buffers), [len(order)] * len(buffers)
+    in_use: Counter[int] = Counter()
+    fullest: dict[int, tuple[int, int]] = {}
+    for place, number in enumerate(order):
+        for index in graph.buffers_of[number]:
+            if first[index] == len(order):
+                first[index] = place
+                in_use[buffers[index].color] += buffers[index].size_bytes
+        below = inner.get(number, {})
+        for color in {**in_use, **below}:
+            size_bytes = in_use[color] + sum(below.get(color, {}).values())
+            if color not in fullest or size_bytes > fullest[color][0]:
+                fullest[color] = size_bytes, place
+        for index in graph.buffers_of[number]:
+            left[index] -= 1
+            if not left[index]:
+                last[index] = place
+                in_use[buffers[index].color] -= buffers[index].size_bytes
+    return {
+        color: {
+            **{
                 buffer.name: buffer.size_bytes
                 for buffer, begin, end in zip(buffers, first, last, strict=True)
                 if buffer.color == color and begin <= place <= end
-            }
+            },
+            **inner.get(order[place], {}).get(color, {}),
+        }
+        for color, (_, place) in fullest.items()
+    }
 
-        return _Peaks(
-            {
-                color: _Peak(size_bytes, {**held(color, place), **below.buffers})
-                for color, (size_bytes, place, below) in fullest.items()
-            }
+
+def list_order(graph: TempGraph, waits_for: Sequence[frozenset[int]]) -> list[int]:
+    """The list schedule: next is the ready instruction that frees most or allocates least.
+
+    Args:
+      waits_for: the instructions after which each one comes.
+    """
+    buffers = graph.buffers
+    left = [len(buffer.nodes) for buffer in buffers]
+    held = [False] * len(buffers)
+    waiting = [len(nodes) for nodes in waits_for]
+    released = graph.before if waits_for is graph.after else graph.after
+    done = [False] * len(waiting)
+
+    def growth(number: int) -> int:
+        """Bytes that are held more after the node than before it."""
+        return sum(
+            buffers[index].size_bytes * ((not held[index]) - (left[index] == 1))
+            for index in graph.buffers_of[number]
         )
 
-    def xlas_order(self) -> Sequence[int]:
-        """The order in the dump."""
-        return range(self._count)
-
-    def list_order(self) -> Sequence[int]:
-        """The list schedule: next is the ready instruction that frees most or allocates least."""
-        return self._greedy(self._graph.after)
-
-    def reverse_list_order(self) -> Sequence[int]:
-        """The list schedule from the last instruction backwards."""
-        return self._greedy(self._successors())[::-1]
-
-    def _successors(self) -> Sequence[frozenset[int]]:
-        successors: list[set[int]] = [set() for _ in range(self._count)]
-        for number, before in enumerate(self._graph.after):
-            for earlier in before:
-                successors[earlier].add(number)
-        return tuple(map(frozenset, successors))
-
-    def _greedy(self, waits_for: Sequence[frozenset[int]]) -> list[int]:
-        """A greedy order in which each node comes after those that it waits for."""
-        buffers = self._graph.buffers
-        left = [len(buffer.nodes) for buffer in buffers]
-        held = [False] * len(buffers)
-        waiting = [len(nodes) for nodes in waits_for]
-        released: list[list[int]] = [[] for _ in range(self._count)]
-        for number, nodes in enumerate(waits_for):
-            for node in nodes:
-                released[node].append(number)
-        done = [False] * self._count
-
-        def growth(number: int) -> int:
-            """Bytes that are held more after the node than before it."""
-            return sum(
-                buffers[index].size_bytes * ((not held[index]) - (left[index] == 1))
-                for index in self._buffers_of[number]
-            )
-
-        heap = [(growth(number), number) for number in range(self._count) if not waiting[number]]
-        heapq.heapify(heap)
-        order: list[int] = []
-        while heap:
-            rank, number = heapq.heappop(heap)
-            if done[number] or rank != growth(number):
-                continue  # pushed again when a buffer of it changed
-            done[number] = True
-            order.append(number)
-            changed = set(released[number])
-            for node in released[number]:
-                waiting[node] -= 1
-            for index in self._buffers_of[number]:
-                first, held[index] = not held[index], True
-                left[index] -= 1
-                if first or left[index] == 1:
-                    changed.update(buffers[index].nodes)
-            for node in changed:
-                if not done[node] and not waiting[node]:
-                    heapq.heappush(heap, (growth(node), node))
-        return order
-
-    def depth_first_order(self) -> Sequence[int]:
-        """Each instruction directly after what it needs, the operands with most bytes first."""
-        buffers = self._graph.buffers
-        weight = [
-            sum(buffers[index].size_bytes for index in indices) for indices in self._buffers_of
-        ]
-        order: list[int] = []
-        done = [False] * self._count
-        successors = self._successors()
-        for last in sorted(range(self._count), key=lambda node: (bool(successors[node]), node)):
-            pending = [last]
-            while pending:
-                number = pending[-1]
-                if done[number]:
-                    pending.pop()
-                    continue
-                before = [node for node in self._graph.after[number] if not done[node]]
-                if not before:
-                    pending.pop()
-                    done[number] = True
-                    order.append(number)
-                else:
-                    pending.extend(sorted(before, key=lambda node: (weight[node], -node)))
-        return order
+    heap = [(growth(number), number) for number, count in enumerate(waiting) if not count]
+    heapq.heapify(heap)
+    order: list[int] = []
+    while heap:
+        rank, number = heapq.heappop(heap)
+        if done[number] or rank != growth(number):
+            continue  # pushed again when a buffer of it changed
+        done[number] = True
+        order.append(number)
+        changed = set(released[number])
+        for node in released[number]:
+            waiting[node] -= 1
+        for index in graph.buffers_of[number]:
+            first, held[index] = not held[index], True
+            left[index] -= 1
+            if first or left[index] == 1:
+                changed.update(buffers[index].nodes)
+        for node in changed:
+            if not done[node] and not waiting[node]:
+                heapq.heappush(heap, (growth(node), node))
+    return order
 
 
-def _by_source(plan: Plan, peaks: _Peaks) -> Mapping[str, int]:
+def depth_first_order(graph: TempGraph) -> Sequence[int]:
+    """Each instruction directly after what it needs, the operands with most bytes first."""
+    weight = [
+        sum(graph.buffers[index].size_bytes for index in indices) for indices in graph.buffers_of
+    ]
+    order: dict[int, None] = {}
+    for last in sorted(range(len(weight)), key=lambda node: (bool(graph.before[node]), node)):
+        pending = [last]
+        while pending:
+            number = pending[-1]
+            before = [node for node in graph.after[number] if node not in order]
+            if before and number not in order:
+                pending.extend(sorted(before, key=lambda node: (weight[node], -node)))
+            else:
+                order[pending.pop()] = None
+    return list(order)
+
+
+def _by_source(plan: Plan, peaks: Peaks) -> Mapping[str, int]:
     totals: Counter[str] = Counter()
-    for peak in peaks.by_color.values():
-        for name, size_bytes in peak.buffers.items():
+    for buffers in peaks.values():
+        for name, size_bytes in buffers.items():
             source = plan.nearest_source(split_value_name(name)[0])
             totals[str(source) if source is not None else UNKNOWN_SOURCE] += size_bytes
     return totals
