@@ -4,7 +4,7 @@ import pytest
 
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.source_text import SourceText
-from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
+from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 
 X = "f32[8]{0}"
 
@@ -234,7 +234,7 @@ def test_origins_are_the_operations_that_compute_a_value_across_fusions() -> Non
 """,
     )
     computation, instruction, _ = value(flow, "r")
-    origins = flow.origins(Site(computation, instruction))
+    origins = flow.origins(Value(computation, instruction))
     assert [origin.instruction.name for origin in origins] == ["m"]
 
 
@@ -296,5 +296,5 @@ def test_origins_are_of_the_operand_that_the_fusion_reads() -> None:
 """,
     )
     computation, instruction, _ = value(flow, "f")
-    origins = flow.origins(Site(computation, instruction))
+    origins = flow.origins(Value(computation, instruction))
     assert [origin.instruction.name for origin in origins] == ["m"]

@@ -27,7 +27,7 @@ from functools import cached_property
 
 from xlapipe.plans.brackets import split_bracket
 from xlapipe.plans.collective_bytes import Groups, common_size, operand_bytes_of, wire_bytes
-from xlapipe.plans.dataflow import Site, dataflow_of
+from xlapipe.plans.dataflow import Value, dataflow_of
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.live_ranges import LiveRanges
@@ -236,10 +236,12 @@ class _CollectiveFinder:
                 for inner in self._collectives_of(computation, instruction):
                     yield self._collective(computation, position, inner)
 
-    def _collectives_of(self, computation: Computation, instruction: Instruction) -> Iterator[Site]:
+    def _collectives_of(
+        self, computation: Computation, instruction: Instruction
+    ) -> Iterator[Value]:
         """The collective that `instruction` is, or the collectives that it wraps."""
         if _kind(instruction) is not None:
-            yield Site(computation, instruction)
+            yield Value(computation, instruction)
         elif instruction.opcode in WRAPS:
             if not self._dataflow.body_has_any(instruction, _MAY_CONTAIN_COLLECTIVE):
                 return
@@ -249,7 +251,7 @@ class _CollectiveFinder:
                 if _kind(site.instruction) is not None:
                     yield site
 
-    def _collective(self, computation: Computation, position: int, inner: Site) -> Collective:
+    def _collective(self, computation: Computation, position: int, inner: Value) -> Collective:
         outer, instruction = computation.instructions[position], inner.instruction
         kind = _kind(instruction)
         assert kind is not None  # `_collectives_of` yields only collectives
@@ -340,7 +342,7 @@ class _CollectiveFinder:
         return self._gemms & (inside | {instruction.name})
 
 
-def _keeps_a_slice(outer: Instruction, inner: Site) -> bool:
+def _keeps_a_slice(outer: Instruction, inner: Value) -> bool:
     """Whether a fusion of a TPU is an all-reduce of which each device keeps a slice."""
     body = inner.computation
     root = body.by_name[body.root]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import opcodes
-from xlapipe.plans.dataflow import Dataflow, Path, Site, Value, dataflow_of
+from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
@@ -301,7 +301,7 @@ def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
     if instruction.opcode in opcodes.MOVES:
         return True
     return instruction.opcode == "fusion" and _moves_alone(
-        site.instruction for site in dataflow.body(instruction)
+        inner.instruction for inner in dataflow.body(instruction)
     )
 
 
@@ -328,25 +328,24 @@ def _feeding(dataflow: Dataflow, body: Computation, name: str) -> Iterator[Instr
         seen.add(current)
         instruction = body.by_name[current]
         yield instruction
-        yield from (site.instruction for site in dataflow.body(instruction))
+        yield from (inner.instruction for inner in dataflow.body(instruction))
         pending.extend(instruction.operands)
 
 
 def _has(dataflow: Dataflow, value: Value, opcode: frozenset[str]) -> bool:
     """Whether the instruction that writes `value`, or its body, has one of the opcodes."""
-    inside = {site.instruction.opcode for site in dataflow.body(value.instruction)}
+    inside = {inner.instruction.opcode for inner in dataflow.body(value.instruction)}
     return not opcode.isdisjoint(inside | {value.instruction.opcode})
 
 
 def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
     """Whether a copy has its dimensions in another order in memory than its operand."""
-    sites = [Site(value.computation, value.instruction), *dataflow.body(value.instruction)]
-    for computation, instruction in ((site.computation, site.instruction) for site in sites):
-        operand = dataflow.operand(Value(computation, instruction), 0)
-        if instruction.opcode in opcodes.COPIES and operand is not None:
-            written = instruction.shape.arrays[:1]
-            read = operand.instruction.shape.at(operand.path).arrays[:1]
-            if [shape.order for shape in written] != [shape.order for shape in read]:
+    for inner in (value, *dataflow.body(value.instruction)):
+        operand = dataflow.operand(inner, 0)
+        if inner.instruction.opcode in opcodes.COPIES and operand is not None:
+            shapes = inner.instruction.shape, operand.instruction.shape.at(operand.path)
+            written, read = ([array.order for array in shape.arrays[:1]] for shape in shapes)
+            if written != read:
                 return True
     return False
 
@@ -384,23 +383,17 @@ def undefined_copies(plan: Plan) -> tuple[UndefinedCopy, ...] | None:
 
 def _find(plan: Plan, dataflow: Dataflow) -> Iterator[UndefinedCopy]:
     copied_bytes = {copy.instruction: copy.copied_bytes for copy in find_copies(plan)}
-    sizes: dict[str, int] = {}
-    for allocation in plan.allocations:
-        for value in allocation.values:
-            name = value.instruction
-            sizes[name] = max(sizes.get(name, 0), value.size_bytes)
     for computation, instruction in dataflow.module.scheduled():
         name = instruction.name
         if name not in copied_bytes and not _rewrites(dataflow, instruction):
             continue
-        for buffer in _buffers_read(dataflow, Site(computation, instruction)):
-            yield UndefinedCopy(
-                name,
-                buffer,
-                copied_bytes.get(name, sizes.get(name, 0)),
-                instruction.op_name,
-                plan.nearest_source(name) or plan.nearest_source(buffer),
-            )
+        sizes = (value.size_bytes for _, value in plan.values_of_instruction.get(name, ()))
+        size_bytes = copied_bytes.get(name) or max(sizes, default=0)
+        for operand in dataflow.operands(Value(computation, instruction)):
+            buffer = dataflow.definition(operand).instruction
+            if buffer.custom_call_target == opcodes.ALLOCATE_BUFFER:
+                source = plan.nearest_source(name) or plan.nearest_source(buffer.name)
+                yield UndefinedCopy(name, buffer.name, size_bytes, instruction.op_name, source)
 
 
 def _rewrites(dataflow: Dataflow, instruction: Instruction) -> bool:
@@ -409,16 +402,6 @@ def _rewrites(dataflow: Dataflow, instruction: Instruction) -> bool:
         return True
     if instruction.opcode != "fusion" or only_moves(dataflow, instruction):
         return False  # a move to other memory is in `find_copies`; one in place is not a copy
-    inside = {site.instruction.opcode for site in dataflow.body(instruction)}
+    inside = {inner.instruction.opcode for inner in dataflow.body(instruction)}
     allowed = _REWRITES | opcodes.RENAMES | {"copy", "parameter"}
     return bool(inside & _REWRITES) and inside <= allowed
-
-
-def _buffers_read(dataflow: Dataflow, site: Site) -> Iterator[str]:
-    """Names of the AllocateBuffer calls whose unwritten memory the instruction reads."""
-    for position in range(len(site.instruction.operands)):
-        operand = dataflow.operand(Value(site.computation, site.instruction), position)
-        if operand is not None:
-            made_by = dataflow.definition(operand).instruction
-            if made_by.custom_call_target == opcodes.ALLOCATE_BUFFER:
-                yield made_by.name

@@ -7,7 +7,7 @@ fused parameter to the fusion's operand, and from a fusion to the root of its bo
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -90,14 +90,6 @@ class Use(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Site:
-    """An instruction and the computation that contains it."""
-
-    computation: Computation
-    instruction: Instruction
-
-
-@dataclass(frozen=True)
 class Dataflow:
     """Operand and body queries over a complete `HloModule`."""
 
@@ -159,17 +151,16 @@ class Dataflow:
         opcode = instruction.opcode
         if opcode == "parameter":
             for scope, caller, role in self.callers(computation):
-                position = _operand_passed(caller, role, instruction.parameter_number)
-                if position is not None:
+                # The values of other computations, such as the body of a fusion, have no memory.
+                if caller.opcode in opcodes.RUNS_COMPUTATIONS:
+                    position = _position_passed(caller, role, instruction)
                     yield from _if_known(self._operand(scope, caller, position, path))
         elif opcode in ("conditional", "while"):
             bodies = instruction.called_computations
             if opcode == "while":
                 bodies = bodies[:1]
                 yield from _if_known(self._operand(computation, instruction, 0, path))
-            for body in map(self.module.computations.get, bodies):
-                if body is not None:
-                    yield Value(body, body.by_name[body.root], path)
+            yield from self._roots(bodies, path)
         else:
             yield from _if_known(self._step(value, frozenset()))
 
@@ -182,11 +173,16 @@ class Dataflow:
         """What an instruction reads at `position`, `value.path` of it; None in a damaged module."""
         return self._operand(value.computation, value.instruction, position, value.path)
 
+    def operands(self, value: Value) -> Iterator[Value]:
+        """What an instruction reads at each position, `value.path` of it."""
+        for position in range(len(value.instruction.operands)):
+            yield from _if_known(self.operand(value, position))
+
     @staticmethod
     def _operand(
-        computation: Computation, instruction: Instruction, position: int, path: Path
+        computation: Computation, instruction: Instruction, position: int | None, path: Path
     ) -> Value | None:
-        if position >= len(instruction.operands):
+        if position is None or position >= len(instruction.operands):
             return None
         operand = computation.by_name.get(instruction.operands[position])
         if operand is None:
@@ -206,7 +202,6 @@ class Dataflow:
     def _result_of_called(self, value: Value) -> Value | None:
         """The root of the computation that a call or an async-start runs, or its operand."""
         computation, instruction, path = value
-        bodies = [self.module.computations.get(name) for name in instruction.called_computations]
         if instruction.opcode == "async-start":
             # The result is (operands, results, context).
             if path[:1] == (0,) and len(path) > 1:
@@ -214,19 +209,29 @@ class Dataflow:
             if path[:1] != (1,):
                 return None
             path = path[1:]
-        if len(bodies) != 1 or bodies[0] is None:
-            return None
-        return Value(bodies[0], bodies[0].by_name[bodies[0].root], path)
+        names = instruction.called_computations
+        return next(self._roots(names, path), None) if len(names) == 1 else None
+
+    def _roots(self, names: Iterable[str], path: Path) -> Iterator[Value]:
+        """An element of what each computation returns."""
+        for body in map(self.module.computations.get, names):
+            if body is not None:
+                yield Value(body, body.by_name[body.root], path)
+
+    def _parameters(self, names: Iterable[str], number: int, path: Path) -> Iterator[Value]:
+        """An element of a parameter of each computation."""
+        for body in map(self.module.computations.get, names):
+            if body is not None and number in body.parameters:
+                yield Value(body, body.parameters[number], path)
 
     def _passed_by_caller(self, value: Value, into_loops: bool) -> Value | None:
         callers = self.callers(value.computation)
-        number = value.instruction.parameter_number
-        if len(callers) != 1 or number is None:
+        if len(callers) != 1:
             return None
         computation, caller, role = callers[0]
         if caller.opcode == "while" and not into_loops:
             return None
-        position = role + 1 if caller.opcode == "conditional" else number
+        position = _position_passed(caller, role, value.instruction)
         return self._operand(computation, caller, position, value.path)
 
     def readers(self, value: Value, also: frozenset[str] = frozenset()) -> Iterator[Value]:
@@ -283,7 +288,8 @@ class Dataflow:
                     path = current.path[len(read) :]
                     pending.extend(self._passed_on(current.computation, user, position, path))
                     if user.opcode == "fusion":
-                        pending.extend(self._parameters(user, position, path))
+                        called = user.called_computations
+                        pending.extend(self._parameters(called, position, path))
 
     def _written_as(self, value: Value) -> Iterator[Value]:
         """What a fusion makes and bitcasts to its result, which is `value`."""
@@ -297,16 +303,7 @@ class Dataflow:
     def _root_of_fusion(self, value: Value) -> Value | None:
         if value.instruction.opcode != "fusion":
             return None
-        for body in map(self.module.computations.get, value.instruction.called_computations):
-            if body is not None:
-                return Value(body, body.by_name[body.root], value.path)
-        return None
-
-    def _parameters(self, caller: Instruction, number: int, path: Path) -> Iterator[Value]:
-        """The values that an operand is in the computations of a fusion."""
-        for body in map(self.module.computations.get, caller.called_computations):
-            if body is not None and number in body.parameters:
-                yield Value(body, body.parameters[number], path)
+        return next(self._roots(value.instruction.called_computations, value.path), None)
 
     def _passed_on(
         self, computation: Computation, user: Instruction, position: int, path: Path
@@ -319,13 +316,10 @@ class Dataflow:
             if path[: len(element)] == element[: len(path)]:
                 yield Value(computation, user, path[len(element) :])
         elif user.opcode in opcodes.RUNS_COMPUTATIONS:
-            for role, name in enumerate(user.called_computations):
-                body = self.module.computations.get(name)
-                if user.opcode == "conditional" and position != role + 1:
-                    continue
-                number = 0 if user.opcode == "conditional" else position
-                if body is not None and number in body.parameters:
-                    yield Value(body, body.parameters[number], path)
+            called, number = user.called_computations, position
+            if user.opcode == "conditional":
+                called, number = called[position - 1 : position] if position else (), 0
+            yield from self._parameters(called, number, path)
 
     def _results_of_callers(self, root: Value) -> Iterator[Value]:
         """The values that the root of a called computation is in the computations that call it."""
@@ -369,33 +363,12 @@ class Dataflow:
     def _uses_by_element(self) -> dict[tuple[str, str], dict[Path, list[int]]]:
         return {}
 
-    def operands(self, site: Site) -> Iterator[Site]:
-        """The instructions that `site` reads, across fusion boundaries."""
-        instruction, computation = site.instruction, site.computation
-        if instruction.opcode == "parameter":
-            number = instruction.parameter_number
-            for scope, caller, _ in self.callers(computation)[-1:]:
-                if caller.opcode == "fusion" and number is not None:
-                    for name in caller.operands[number : number + 1]:
-                        yield from self._site(scope, name)
-        elif instruction.opcode == "fusion":
-            for called in instruction.called_computations:
-                body = self.module.computations.get(called)
-                if body is not None:
-                    yield from self._site(body, body.root)
-        else:
-            for name in instruction.operands:
-                yield from self._site(computation, name)
+    def origins(self, value: Value) -> Iterator[Value]:
+        """The nearest operations that compute what an instruction reads, with fusions' bodies.
 
-    @staticmethod
-    def _site(computation: Computation, name: str) -> Iterator[Site]:
-        instruction = computation.by_name.get(name)
-        if instruction is not None:
-            yield Site(computation, instruction)
-
-    def origins(self, site: Site) -> Iterator[Site]:
-        """The nearest operations that compute what `site` reads, skipping `PASS_THROUGH` ones."""
-        pending, seen = list(self.operands(site)), set[tuple[str, str]]()
+        Operations of `PASS_THROUGH` are skipped.
+        """
+        pending, seen = list(self._read(value)), set[tuple[str, str]]()
         while pending:
             origin = pending.pop()
             key = (origin.computation.name, origin.instruction.name)
@@ -404,9 +377,22 @@ class Dataflow:
             seen.add(key)
             opcode = origin.instruction.opcode
             if opcode in PASS_THROUGH or opcode in ("parameter", "fusion"):
-                pending.extend(self.operands(origin))
+                pending.extend(self._read(origin))
             else:
                 yield origin
+
+    def _read(self, value: Value) -> Iterator[Value]:
+        """What an instruction reads, across the boundaries of fusions."""
+        computation, instruction, path = value
+        if instruction.opcode == "parameter":
+            for scope, caller, _ in self.callers(computation)[-1:]:
+                if caller.opcode == "fusion":
+                    number = instruction.parameter_number
+                    yield from _if_known(self._operand(scope, caller, number, path))
+        elif instruction.opcode == "fusion":
+            yield from _if_known(self._root_of_fusion(value))
+        else:
+            yield from self.operands(value)
 
     def body_has_any(self, instruction: Instruction, opcodes: frozenset[str]) -> bool:
         """Whether a computation that `instruction` calls has one of `opcodes` or is unknown."""
@@ -416,21 +402,15 @@ class Dataflow:
             for name in instruction.called_computations
         )
 
-    def body(self, instruction: Instruction) -> Iterator[Site]:
-        """Every instruction of the computations that `instruction` calls, directly or not."""
+    def body(self, instruction: Instruction) -> Iterator[Value]:
+        """The results of all instructions that `instruction` calls, directly or not."""
         for computation in self.module.called(instruction.called_computations):
-            yield from (Site(computation, inner) for inner in computation.instructions)
+            yield from (Value(computation, inner) for inner in computation.instructions)
 
 
-def _operand_passed(caller: Instruction, role: int, number: int | None) -> int | None:
-    """Position of the operand that is parameter `number` of the computation called as `role`.
-
-    None if the computation's values have no memory: the body of a fusion or of a
-    reduction.
-    """
-    if caller.opcode not in opcodes.RUNS_COMPUTATIONS:
-        return None
-    return role + 1 if caller.opcode == "conditional" else number
+def _position_passed(caller: Instruction, role: int, parameter: Instruction) -> int | None:
+    """Position of the operand that is a parameter of the computation called as `role`."""
+    return role + 1 if caller.opcode == "conditional" else parameter.parameter_number
 
 
 def _if_known(value: Value | None) -> tuple[Value, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.devices.platforms import PLATFORMS
-from xlapipe.plans.dataflow import PASS_THROUGH, Dataflow, Site, dataflow_of
+from xlapipe.plans.dataflow import PASS_THROUGH, Dataflow, Value, dataflow_of
 from xlapipe.plans.hlo import HloModule, Instruction, SourceLine
 from xlapipe.plans.opcodes import CONTRACTS, DOTS
 from xlapipe.plans.shapes import Shape
@@ -61,7 +61,7 @@ def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
     dataflow = dataflow_of(module)
     gemms: list[Gemm] = []
     for computation, instruction in module.scheduled():
-        site = Site(computation, instruction)
+        site = Value(computation, instruction)
         gemms.extend(_custom_call(dataflow, site))
         if instruction.opcode == "fusion":
             gemms.extend(_fusion(dataflow, site))
@@ -89,14 +89,14 @@ def _backend(name: str, table: Iterable[tuple[str, str]]) -> GemmBackend | None:
     )
 
 
-def _custom_call(dataflow: Dataflow, site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
+def _custom_call(dataflow: Dataflow, site: Value, scheduled: Value | None = None) -> Iterator[Gemm]:
     target = site.instruction.custom_call_target
     backend = _backend(target, _CALLS) if target else None
     if backend is not None:
         yield _gemm(dataflow, scheduled or site, site, backend)
 
 
-def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
+def _fusion(dataflow: Dataflow, site: Value) -> Iterator[Gemm]:
     if not dataflow.body_has_any(site.instruction, _MAY_BE_A_GEMM):
         return
     kind = site.instruction.fusion_backend_kind or ""
@@ -117,7 +117,7 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
         yield _gemm(dataflow, site, dot, _backend(kind, _FUSION_KINDS) or GemmBackend.OTHER)
 
 
-def _is_product_on_mxu(site: Site, scheduled: Site) -> bool:
+def _is_product_on_mxu(site: Value, scheduled: Value) -> bool:
     """Whether a convolution is a dot. XLA for TPUs writes every dot as one.
 
     A convolution of the program has the op_name of `conv_general_dilated`.
@@ -129,7 +129,7 @@ def _is_product_on_mxu(site: Site, scheduled: Site) -> bool:
     )
 
 
-def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
+def _reduces_a_dot(dataflow: Dataflow, site: Value) -> bool:
     """Whether a reduce is a dot that XLA rewrote to multiply and reduce.
 
     The reduce has the dot's op_name; the multiply has it too, or none (on TPUs, and on GPUs after
@@ -145,7 +145,7 @@ def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
     )
 
 
-def _gemm(dataflow: Dataflow, scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
+def _gemm(dataflow: Dataflow, scheduled: Value, dot: Value, backend: GemmBackend) -> Gemm:
     by_name = dot.computation.by_name
     operands = [by_name[name].shape for name in dot.instruction.operands if name in by_name]
     candidates = (
@@ -192,7 +192,7 @@ def _accumulates_fast(backend_config: str) -> bool | None:
     return all(precision == "DEFAULT" for precision in config.get("operand_precision", ()))
 
 
-def _reader_with_dot_name(dataflow: Dataflow, site: Site) -> Instruction | None:
+def _reader_with_dot_name(dataflow: Dataflow, site: Value) -> Instruction | None:
     """The reader of `site` that has a dot's op_name; XLA drops it from a matrix-vector product."""
     users = (user for user, *_ in dataflow.users(site.computation, site.instruction.name))
     named = (user for user in users if user.opcode in PASS_THROUGH and is_dot(user.op_name))

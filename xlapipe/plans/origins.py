@@ -58,11 +58,8 @@ class Origins:
         place = self._plan.place_of(value)
         copies = self._through_copies and value.instruction.opcode == "copy"
         makes = place is not None and place[1].name == value.name
-        for position in range(len(value.instruction.operands) if copies or makes else 0):
-            operand = self._dataflow.operand(value._replace(path=()), position)
-            if operand is not None and (
-                copies or address_of(self._plan.place_of(operand)) == address_of(place)
-            ):
+        for operand in self._dataflow.operands(value._replace(path=())) if copies or makes else ():
+            if copies or address_of(self._plan.place_of(operand)) == address_of(place):
                 yield operand
 
 

@@ -94,10 +94,8 @@ class TempGraphs:
     def operands_of(self, computation: Computation, instruction: Instruction) -> dict[str, Placed]:
         """The values in device memory that an instruction reads."""
         found: dict[str, Placed] = {}
-        for position in range(len(instruction.operands)):
-            operand = self._flow.operand(Value(computation, instruction), position)
-            if operand is not None:
-                found |= self.values_of(operand)
+        for operand in self._flow.operands(Value(computation, instruction)):
+            found |= self.values_of(operand)
         return found
 
     def values_around(self, computation: Computation, instruction: Instruction) -> Iterable[Placed]:
