@@ -245,7 +245,7 @@ def test_a_larger_arena_shows_as_packing() -> None:
 
 def test_a_dropped_alias_shows_once_with_its_bytes() -> None:
     original = program(golden("qwen3-decode", "triton"))
-    plan, out = original.plan, original.outputs_named("out['cache'][1]['v']")[0]
+    plan, out = original.plan, original.leaves_named("out['cache'][1]['v']")[0]
     alias = next(item for item in plan.aliases if item.output_index == (out.index,))
     index = plan.parameter_allocation(alias.parameter_number).index  # type: ignore[union-attr]
     written = [v for v in plan.allocations[index].values if "scatter" in v.name]

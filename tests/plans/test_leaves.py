@@ -65,13 +65,14 @@ def test_names_of_outputs() -> None:
         ("other['v']", "out[1][0]['v']"),  # the first of two
         ("z", "loss"),  # nothing in common: the first
         ("loss", "loss"),
-        ("xloss", "loss"),
-        ("ss", "loss"),
+        ("loss.x", "updated.x"),
+        ("x", "updated.x"),
+        ("prefix", "loss"),  # the end of a name is not a key
         ("😀['k']", "out[1][0]['k']"),
     ],
 )
-def test_the_likest_output_has_the_longest_common_end(path: str, likest: str) -> None:
-    paths = ["loss", "out[1][0]['k']", "out[1][0]['v']", "out[1][1]['v']"]
+def test_the_likest_output_has_most_equal_keys_at_its_end(path: str, likest: str) -> None:
+    paths = ["loss", "out[1][0]['k']", "out[1][0]['v']", "out[1][1]['v']", "updated.x"]
     outputs = LikelyOutputs(
         (OutputLeaf(name, (8,), "float32", 32, n) for n, name in enumerate(paths)),
         lambda leaf: leaf.shape,
@@ -80,7 +81,7 @@ def test_the_likest_output_has_the_longest_common_end(path: str, likest: str) ->
     found = outputs.like(leaf)
     assert found is not None
     assert found.path == likest
-    assert outputs.count(leaf) == 4
+    assert outputs.count(leaf) == 5
     other = ArgumentLeaf(path, (9,), "float32", 36, True, 0)
     assert (outputs.like(other), outputs.count(other)) == (None, 0)
 

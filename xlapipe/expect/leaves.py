@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 
 
@@ -20,10 +20,7 @@ class LeavesTotal(Expectation):
     total_bytes: int
 
     def check(self, program: Program) -> Finding:
-        leaves: tuple[ArgumentLeaf | OutputLeaf, ...] = (
-            *program.arguments_named(self.name),
-            *program.outputs_named(self.name),
-        )
+        leaves = program.leaves_named(self.name)
         found_bytes = sum(leaf.size_bytes for leaf in leaves)
         measured = f"{counted(len(leaves), 'leaf', 'leaves')}, {found_bytes:,} B"
         if not leaves:

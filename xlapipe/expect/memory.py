@@ -239,16 +239,7 @@ def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
 
 def allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:
     """(path, allocation) of every argument and output leaf that `name` matches."""
-    plan = program.plan
-    allocations: list[tuple[str, BufferAllocation | None]] = [
-        (leaf.path, plan.parameter_allocation(leaf.parameter_number))
-        for leaf in program.arguments_named(name)
-    ]
-    allocations.extend(
-        (leaf.path, plan.output_allocation(leaf.index, of=len(program.outputs)))
-        for leaf in program.outputs_named(name)
-    )
-    return allocations
+    return [(leaf.path, program.allocation_of(leaf)) for leaf in program.leaves_named(name)]
 
 
 def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
@@ -263,7 +254,7 @@ def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
 
 def no_leaf_named(program: Program, name: str) -> Violation:
     """The violation for a name that matches no argument or output."""
-    paths = [leaf.path for leaf in program.arguments] + [leaf.path for leaf in program.outputs]
+    paths = [leaf.path for leaf in program.leaves]
     names = list(dict.fromkeys(map(argument_name, paths))) if len(paths) > _MAX_LISTED else paths
     more = f", … {len(names)} in total" if len(names) > _MAX_LISTED else ""
     listed = ", ".join(names[:_MAX_LISTED]) + more

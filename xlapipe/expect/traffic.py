@@ -75,7 +75,7 @@ class ReadsAtMost(Expectation):
         violations = [] if leaves else [no_leaf_named(program, self.name)]
         most = 0.0
         for leaf in leaves:
-            allocation = program.plan.parameter_allocation(leaf.parameter_number)
+            allocation = program.allocation_of(leaf)
             if allocation is None or not leaf.size_bytes:
                 continue
             read_bytes = cost.read_bytes_of.get((allocation.index, 0), 0)

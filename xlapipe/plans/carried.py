@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-_KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.?[^.\[\]]+")
+from xlapipe.plans.program import PATH_KEY, path_keys
+
 _NUMBERS = re.compile(r"(?:\[\d+\])*")
 _LAST_NAME = re.compile(r"(\w+)\W*$")
 
@@ -147,12 +148,12 @@ class _Matching:
             if leaves.keys() == argument.leaves.keys()
             and all(alike(leaf, leaves[rest]) for rest, leaf in argument.leaves.items())
         ]
-        return sorted(parts, key=lambda part: (len(_KEY.findall(part)), not _named(part, argument)))
+        return sorted(parts, key=lambda part: (len(path_keys(part)), not _named(part, argument)))
 
 
 def _prefixes(path: str) -> Iterator[str]:
     end = 0
-    for key in _KEY.findall(path):
+    for key in PATH_KEY.findall(path):
         end += len(key)
         yield path[:end]
 

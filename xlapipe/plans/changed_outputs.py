@@ -7,16 +7,47 @@ are copied are not those that changed.
 The output that most likely is the updated value of an argument is the one with the likest path.
 """
 
-import re
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from os.path import commonprefix
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, path_keys
 
-_KEY = re.compile(r"\[(?:'[^']*'|\"[^\"]*\"|[^\]]*)\]|\.\w+")
+
+class LikelyOutputs:
+    """Outputs of a kind, e.g. with a shape, by the keys at the end of their paths.
+
+    Likeness is the number of equal keys at the end: `cache[0]['v']` is like `out[1][0]['v']`.
+
+    Args:
+      outputs: in the order of the program.
+      kind: what distinguishes the outputs that are compared.
+    """
+
+    def __init__(
+        self, outputs: Iterable[OutputLeaf], kind: Callable[[Any], Hashable] = lambda leaf: None
+    ) -> None:
+        self._kind = kind
+        self._ending: dict[Hashable, list[OutputLeaf]] = defaultdict(list)
+        for output in outputs:
+            keys = path_keys(output.path)
+            for start in range(len(keys) + 1):
+                self._ending[kind(output), keys[start:]].append(output)
+
+    def ending(self, leaf: Any, keys: tuple[str, ...]) -> Sequence[OutputLeaf]:
+        """The outputs of the kind of `leaf` whose paths end with these keys."""
+        return self._ending.get((self._kind(leaf), keys), ())
+
+    def like(self, leaf: Any) -> OutputLeaf | None:
+        """The likest output of the kind of `leaf`, the first of several; None without one."""
+        keys = path_keys(leaf.path)
+        ends = (self.ending(leaf, keys[start:]) for start in range(len(keys) + 1))
+        return next((outputs[0] for outputs in ends if outputs), None)
+
+    def count(self, leaf: Any) -> int:
+        """The number of outputs of the kind of `leaf`."""
+        return len(self.ending(leaf, ()))
 
 
 class ChangedOutputs:
@@ -24,9 +55,8 @@ class ChangedOutputs:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._keys = [tuple(_KEY.findall(output.path)) for output in program.outputs]
-        self._ending: dict[int, dict[tuple[str, ...], list[int]]] = {}
-        self._output_of: dict[tuple[str, ...], OutputLeaf | None] = {}
+        self._outputs = LikelyOutputs(program.outputs)
+        self._only_one = cache(self._only_one_ending)
         self._advice: dict[str, str] = {}
 
     def advice(self, leaf: ArgumentLeaf, aliased: str | None) -> str:
@@ -39,7 +69,7 @@ class ChangedOutputs:
         Returns:
           An empty string if no such output is the reason.
         """
-        output = self._same_keys(leaf)
+        output = self._only_one(path_keys(leaf.path)[1:])
         return "" if output is None or output.path == aliased else self._advice_from(leaf)
 
     def _advice_from(self, leaf: ArgumentLeaf) -> str:
@@ -53,7 +83,7 @@ class ChangedOutputs:
                 break
             passed.append(current.path)
             self._advice[current.path] = ""  # of leaves that lead to each other
-            output = self._same_keys(current)
+            output = self._only_one(path_keys(current.path)[1:])
             if output is None:
                 break
             if (output.shape, output.dtype) != (current.shape, current.dtype):
@@ -67,95 +97,23 @@ class ChangedOutputs:
         self._advice.update(dict.fromkeys(passed, advice))
         return advice
 
-    def _same_keys(self, leaf: ArgumentLeaf) -> OutputLeaf | None:
-        """The output whose path ends in the keys of the leaf's path; None if that is ambiguous.
+    def _only_one_ending(self, keys: tuple[str, ...]) -> OutputLeaf | None:
+        """The output whose path ends in a leaf's keys; None if that is ambiguous.
 
         `out[1][0]['k']` for `cache[0]['k']`. The shortest of several paths is chosen if the keys
-        contain a name: `out[0]['w']`, not `out[1].mu['w']`, for `params['w']`.
+        contain a name: `out[0]['w']`, not `out[1].mu['w']`, for `params['w']`. An output with these
+        keys alone is the whole result, not a part of it.
         """
-        keys = tuple(_KEY.findall(leaf.path))
-        if not keys:
+        lengths = {
+            output: len(path_keys(output.path))
+            for output in self._outputs.ending(None, keys)
+            if len(path_keys(output.path)) > len(keys) + 1
+        }
+        if not keys or (all(key[1:-1].isdigit() for key in keys) and len(lengths) > 1):
             return None
-        if keys not in self._output_of:
-            self._output_of[keys] = self._only_one(keys)
-        return self._output_of[keys]
-
-    def _only_one(self, keys: tuple[str, ...]) -> OutputLeaf | None:
-        places = self._ending_in(len(keys)).get(keys, ())
-        if all(key[1:-1].isdigit() for key in keys) and len(places) > 1:
-            return None
-        lengths = [len(self._keys[place]) for place in places]
-        shortest = [place for place in places if len(self._keys[place]) == min(lengths)]
-        return self._program.outputs[shortest[0]] if len(shortest) == 1 else None
-
-    def _ending_in(self, length: int) -> Mapping[tuple[str, ...], list[int]]:
-        """Positions of the outputs with more than `length` keys, by the last of them."""
-        if length not in self._ending:
-            ending = self._ending[length] = defaultdict(list)
-            for place, keys in enumerate(self._keys):
-                if len(keys) > length:
-                    ending[keys[-length:]].append(place)
-        return self._ending[length]
+        shortest = [output for output, own in lengths.items() if own == min(lengths.values())]
+        return shortest[0] if len(shortest) == 1 else None
 
 
 def _type(leaf: ArgumentLeaf | OutputLeaf) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}"
-
-
-_LAST_CHARACTER = "\U0010ffff"
-
-
-class LikelyOutputs:
-    """Outputs of a kind, e.g. with a shape, by the common suffix of their path with another path.
-
-    Likeness is the length of that suffix: `cache[0]['v']` is like `out[1][0]['v']`.
-
-    Args:
-      outputs: in the order of the program.
-      kind: what distinguishes the outputs that are compared.
-    """
-
-    def __init__(self, outputs: Iterable[OutputLeaf], kind: Callable[[Any], Hashable]) -> None:
-        self._kind = kind
-        self._by_kind: dict[Hashable, list[OutputLeaf]] = defaultdict(list)
-        for output in outputs:
-            self._by_kind[kind(output)].append(output)
-        self._paths: dict[Hashable, _Paths] = {}
-
-    def like(self, leaf: Any) -> OutputLeaf | None:
-        """The likest output of the kind of `leaf`, the first of several; None without one."""
-        kind = self._kind(leaf)
-        outputs = self._by_kind.get(kind)
-        if outputs is None:
-            return None
-        if kind not in self._paths:
-            self._paths[kind] = _Paths([output.path for output in outputs])
-        return outputs[self._paths[kind].likest(leaf.path)]
-
-    def count(self, leaf: Any) -> int:
-        """The number of outputs of the kind of `leaf`."""
-        return len(self._by_kind.get(self._kind(leaf), ()))
-
-
-class _Paths:
-    """Positions of paths, sorted by the reversed path: those with a common suffix are adjacent."""
-
-    def __init__(self, paths: list[str]) -> None:
-        ordered = sorted((path[::-1], position) for position, path in enumerate(paths))
-        self._reversed = [path for path, _ in ordered]
-        self._positions = [position for _, position in ordered]
-        self._first_with: dict[str, int] = {}
-
-    def likest(self, path: str) -> int:
-        """The position of the path with the longest common suffix, the first of several."""
-        path = path[::-1]
-        place = bisect_left(self._reversed, path)
-        neighbours = self._reversed[max(place - 1, 0) : place + 1]
-        prefixes = (commonprefix((path, other)) for other in neighbours)  # noqa: RUF071 - of texts
-        prefix = max(prefixes, key=len)
-        # Each prefix is looked up once: linear in the characters of all paths.
-        if prefix not in self._first_with:
-            begin = bisect_left(self._reversed, prefix)
-            end = bisect_right(self._reversed, prefix + _LAST_CHARACTER)
-            self._first_with[prefix] = min(self._positions[begin:end])
-        return self._first_with[prefix]

@@ -218,15 +218,14 @@ class _CollectiveFinder:
     @cached_property
     def _wrapped(self) -> frozenset[str]:
         """Computations that asynchronous instructions or fusions run, directly or not."""
-        return self._module.fused_computations | frozenset(
-            computation
+        wrapped = (
+            name
             for _, instruction in self._module.instructions()
             if instruction.opcode.startswith("async-")
-            for computation in (
-                *instruction.called_computations,
-                *(site.computation.name for site in self._dataflow.body(instruction)),
-            )
+            for name in instruction.called_computations
         )
+        called = self._module.called(wrapped)
+        return self._module.fused_computations | {computation.name for computation in called}
 
     def find(self) -> Iterator[Collective]:
         for computation in self._module.computations.values():

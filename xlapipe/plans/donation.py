@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xlapipe.plans.buffers import AllocationKind
 from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
@@ -20,6 +20,7 @@ from xlapipe.plans.copy_advice import copy_advice
 from xlapipe.plans.donation_causes import (
     Cause,
     cause_of_disuse,
+    cause_of_layout,
     cause_of_loop,
     cause_of_memory,
     cause_of_order,
@@ -29,7 +30,6 @@ from xlapipe.plans.donation_causes import (
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
-from xlapipe.plans.shapes import Shape
 
 
 class DonationOutcome(StrEnum):
@@ -137,63 +137,50 @@ class _Outcomes:
 
     def of(self, leaf: ArgumentLeaf) -> Donation:
         """The outcome of one donated leaf."""
-
-        def row(outcome: DonationOutcome, **fields: object) -> Donation:
-            return Donation(
-                leaf.path,
-                leaf.shape,
-                leaf.dtype,
-                leaf.size_bytes,
-                outcome,
-                **fields,  # type: ignore[arg-type]
-            )
-
+        program = self._program
         if leaf.donation_dropped_by is not None:
-            return row(DonationOutcome.DROPPED, **cause_of_setting(leaf)._asdict())
+            return _row(leaf, DonationOutcome.DROPPED, cause_of_setting(leaf))
         if leaf.parameter_number is None:
-            return row(DonationOutcome.DROPPED, **cause_of_disuse(self._program, leaf)._asdict())
+            return _row(leaf, DonationOutcome.DROPPED, cause_of_disuse(program, leaf))
         alias = self._plan.alias_of_parameter.get(leaf.parameter_number)
-        output = self._program.output_path(alias.output_index) if alias is not None else None
-        shared = self._program.same_buffer.get(leaf.path)
+        path = program.output_path(alias.output_index) if alias is not None else None
+        shared = program.same_buffer.get(leaf.path)
         if shared is not None:
-            return row(
-                DonationOutcome.SAME_BUFFER,
-                output=output,
-                reason=f"{shared} is the same array: a call that donates a buffer and also reads "
+            cause = Cause(
+                f"{shared} is the same array: a call that donates a buffer and also reads "
                 "it through another argument fails at run time",
-                advice="pass a copy (`jnp.copy`), or pass the array only once",
+                "pass a copy (`jnp.copy`), or pass the array only once",
             )
-        if alias is None or output is None:
-            reason, advice, partner = self._why_not(leaf)
+            return _row(leaf, DonationOutcome.SAME_BUFFER, cause, output=path)
+        if alias is None or path is None:
             donor = leaf.parameter_number in self._donors
-            return row(
-                DonationOutcome.DONOR_ONLY if donor else DonationOutcome.UNUSED,
-                reason=reason,
-                advice=advice,
-                source=_source(self._program, leaf, partner),
-            )
-        written = self._program.output_at.get(output)
+            outcome = DonationOutcome.DONOR_ONLY if donor else DonationOutcome.UNUSED
+            cause = self._why_not(leaf)
+            return _row(leaf, outcome, cause, source=_source(program, leaf, cause.output))
+        written = program.output_at.get(path)
         in_other_memory = cause_of_memory(leaf, written) if written is not None else None
         if in_other_memory is not None:
-            return row(DonationOutcome.UNUSED, **in_other_memory._asdict())
+            return _row(leaf, DonationOutcome.UNUSED, in_other_memory)
         copied = self._copies_of(leaf)
-        if copied:
-            cause = (
-                (written is not None and cause_of_sharding(leaf, written))
-                or cause_of_loop(self._program, leaf, alias)
-                or cause_of_order(self._program, leaf, alias)
-                or Cause("", self._changed.advice(leaf, output))
-            )
-            reason = _copy_text(leaf, copied[0])
-            return row(
-                DonationOutcome.COPIED,
-                output=output,
-                reason=f"{reason}: {cause.reason}" if cause.reason else reason,
-                advice=cause.advice or copy_advice(self._plan, leaf, copied),
-                copies=copied,
-                source=copied[0].source,
-            )
-        return row(DonationOutcome.ALIASED, output=output, moves=self._moves_of(leaf))
+        if not copied:
+            moves = self._moves_of(leaf)
+            return _row(leaf, DonationOutcome.ALIASED, Cause("", ""), output=path, moves=moves)
+        cause = (
+            (written is not None and cause_of_sharding(leaf, written))
+            or cause_of_loop(program, leaf, alias)
+            or cause_of_order(program, leaf, alias)
+            or Cause("", self._changed.advice(leaf, path))
+        )
+        reasons = filter(None, (_copy_text(leaf, copied[0]), cause.reason))
+        advice = cause.advice or copy_advice(self._plan, leaf, copied)
+        return _row(
+            leaf,
+            DonationOutcome.COPIED,
+            Cause(": ".join(reasons), advice),
+            output=path,
+            copies=copied,
+            source=copied[0].source,
+        )
 
     def _copies_of(self, leaf: ArgumentLeaf) -> tuple[Copy, ...]:
         """Copies of half of the leaf or more: out of its memory, or from temp memory into it.
@@ -215,16 +202,13 @@ class _Outcomes:
         moves = self._moves.get(allocation.index, ()) if allocation is not None else ()
         return tuple(takewhile(lambda move: 2 * move.copy.copied_bytes >= leaf.size_bytes, moves))
 
-    def _why_not(self, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf | None]:
-        """(reason, advice, output) for a leaf without an alias.
-
-        The output is the one that most likely should alias the leaf, if any.
-        """
+    def _why_not(self, leaf: ArgumentLeaf) -> Cause:
+        """Why a leaf has no alias."""
         if self._outputs.of_type.count(leaf):
             return self._why_not_aliased(leaf)
         other = self._outputs.of_shape.like(leaf)
         if other is not None:
-            return (
+            return Cause(
                 f"no output has its shape and dtype: {other.path} is {other.dtype}, "
                 f"{other.size_bytes:,} B",
                 f"return it as {leaf.dtype}, or donate a leaf of {other.dtype}",
@@ -232,54 +216,63 @@ class _Outcomes:
             )
         other = self._outputs.of_size.like(leaf)
         if other is not None:
-            return (
+            return Cause(
                 f"no output has its shape and dtype; {other.path}, "
                 f"{other.dtype}{list(other.shape)}, only has its size",
                 "return the updated value with the shape and dtype of the argument",
                 other,
             )
-        return (
+        return Cause(
             f"no output has its shape and dtype, nor its size of {leaf.size_bytes:,} B",
             "return the updated value, or do not donate the argument",
-            None,
         )
 
-    def _why_not_aliased(self, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf | None]:
-        """(reason, advice, output) for a leaf with outputs of its shape and dtype."""
+    def _why_not_aliased(self, leaf: ArgumentLeaf) -> Cause:
+        """Why a leaf has no alias although outputs have its shape and dtype."""
         output = self._outputs.free_of_type.like(leaf)
         if output is None:
-            first = self._outputs.of_type.like(leaf)
-            assert first is not None
-            count = self._outputs.of_type.count(leaf)
-            owner = self._program.owner_of_output[first.path].path
-            if count == 1:
-                reason = f"{first.path} has its shape and dtype, but is aliased to {owner}"
-            else:
-                reason = (
-                    f"all {count} outputs with its shape and dtype are aliased to other "
-                    f"leaves, e.g. {first.path} to {owner}"
-                )
-            return (
-                reason,
-                self._changed.advice(leaf, None)
-                or "return one more value of its shape and dtype, or do not donate this leaf",
-                first,
-            )
-        cause = cause_of_memory(leaf, output) or cause_of_sharding(leaf, output)
-        if cause is not None:
-            return (*cause, output)
-        layouts = _layouts(self._program, leaf, output)
-        if layouts is not None and layouts[0] != layouts[1]:
-            return (
-                f"the layout of {output.path} differs: {{{layouts[1]}}}, not {{{layouts[0]}}}",
-                "return the value with the order of dimensions of the argument",
+            return self._all_aliased(leaf)
+        return (
+            cause_of_memory(leaf, output)
+            or cause_of_sharding(leaf, output)
+            or cause_of_layout(self._program, leaf, output)
+            or Cause(
+                f"XLA aliased no output to it, although {output.path} has its shape and dtype",
+                "check for an output that is an argument or a constant, or that is returned twice",
                 output,
             )
-        return (
-            f"XLA aliased no output to it, although {output.path} has its shape and dtype",
-            "check for an output that is an argument or a constant, or that is returned twice",
-            output,
         )
+
+    def _all_aliased(self, leaf: ArgumentLeaf) -> Cause:
+        first = self._outputs.of_type.like(leaf)
+        assert first is not None
+        count = self._outputs.of_type.count(leaf)
+        owner = self._program.owner_of_output[first.path].path
+        reason = (
+            f"{first.path} has its shape and dtype, but is aliased to {owner}"
+            if count == 1
+            else f"all {count} outputs with its shape and dtype are aliased to other "
+            f"leaves, e.g. {first.path} to {owner}"
+        )
+        advice = self._changed.advice(leaf, None)
+        return Cause(
+            reason,
+            advice or "return one more value of its shape and dtype, or do not donate this leaf",
+            first,
+        )
+
+
+def _row(leaf: ArgumentLeaf, outcome: DonationOutcome, cause: Cause, **fields: Any) -> Donation:
+    return Donation(
+        leaf.path,
+        leaf.shape,
+        leaf.dtype,
+        leaf.size_bytes,
+        outcome,
+        reason=cause.reason,
+        advice=cause.advice,
+        **fields,
+    )
 
 
 def _copied_bytes_of(copy: Copy, leaf: ArgumentLeaf) -> int:
@@ -323,34 +316,13 @@ def partner_of(program: Program, leaf: ArgumentLeaf) -> tuple[OutputLeaf | None,
     return partner, _source(program, leaf, partner)
 
 
-def _layouts(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> tuple[str, str] | None:
-    """Layouts of the parameter and of the output; None without HLO."""
-    entry = program.plan.entry
-    if entry is None:
-        return None
-    root = entry.by_name[entry.root]
-    if root.opcode == "tuple" and output.index < len(root.operands):
-        root = entry.by_name[root.operands[output.index]]
-    parameter = program.plan.parameter(leaf.parameter_number)
-    return (_layout(parameter.shape), _layout(root.shape)) if parameter is not None else None
-
-
-def _layout(shape: Shape) -> str:
-    """`1,0` for `bf16[8,128]{1,0}`."""
-    arrays = shape.arrays
-    return ",".join(map(str, arrays[0].order or ())) if arrays else ""
-
-
-def source_of_output(program: Program, output: OutputLeaf) -> SourceLine | None:
-    """Line of the largest value in the memory of an output."""
-    allocation = program.plan.output_allocation(output.index, of=len(program.outputs))
+def source_of(program: Program, leaf: ArgumentLeaf | OutputLeaf) -> SourceLine | None:
+    """Line of the largest value in the memory of a leaf."""
+    allocation = program.allocation_of(leaf)
     return program.plan.source_in(allocation) if allocation is not None else None
 
 
 def _source(program: Program, leaf: ArgumentLeaf, partner: OutputLeaf | None) -> SourceLine | None:
     """Line of the output `partner`; without one, of the largest value in the leaf's memory."""
-    plan = program.plan
-    if partner is not None and (line := source_of_output(program, partner)) is not None:
-        return line
-    allocation = plan.parameter_allocation(leaf.parameter_number)
-    return plan.source_in(allocation) if allocation is not None else None
+    line = source_of(program, partner) if partner is not None else None
+    return line or source_of(program, leaf)

@@ -15,10 +15,12 @@ class Cause(NamedTuple):
     Attributes:
       reason: what differs, or what needs the old and the new value at once.
       advice: what to change.
+      output: the output that most likely should alias the leaf, if any.
     """
 
     reason: str
     advice: str
+    output: OutputLeaf | None = None
 
 
 def cause_of_setting(leaf: ArgumentLeaf) -> Cause:
@@ -51,6 +53,7 @@ def cause_of_memory(leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
         f"{output.path} is in {output.memory_kind or 'device'} memory, and the argument in "
         f"{leaf.memory_kind or 'device'} memory",
         "return it in the memory of the argument (jax.device_put), or do not donate the argument",
+        output,
     )
 
 
@@ -67,11 +70,31 @@ def cause_of_sharding(leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
             f"the sharding of {output.path} differs: {output.size_bytes:,} B on each device, "
             f"not {leaf.size_bytes:,} B",
             advice,
+            output,
         )
     if None in (leaf.spec, output.spec) or spec_axes(leaf.spec) == spec_axes(output.spec):
         return None
     became, was = (spec_text(leaf.spec, "PartitionSpec") for leaf in (output, leaf))
-    return Cause(f"the sharding of {output.path} differs: {became}, not {was}", advice)
+    return Cause(f"the sharding of {output.path} differs: {became}, not {was}", advice, output)
+
+
+def cause_of_layout(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
+    """For an output with another order of dimensions in memory than the argument's."""
+    parameter = program.plan.parameter(leaf.parameter_number)
+    result = program.plan.result_shape
+    if parameter is None or result is None:
+        return None
+    was, becomes = (
+        ",".join(map(str, shape.arrays[0].order or ())) if shape.arrays else ""
+        for shape in (parameter.shape, result.at((output.index,)))
+    )
+    if was == becomes:
+        return None
+    return Cause(
+        f"the layout of {output.path} differs: {{{becomes}}}, not {{{was}}}",
+        "return the value with the order of dimensions of the argument",
+        output,
+    )
 
 
 def cause_of_loop(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:

@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer, split_value_name
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import only_moves
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.occupancy import Occupancy, covered_bytes
 from xlapipe.plans.opcodes import FORWARDS
-from xlapipe.plans.plan import Plan
+from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.shapes import Shape
 
 
@@ -54,8 +53,8 @@ def gathered_values(plan: Plan) -> tuple[GatheredValue, ...] | None:
     values: dict[str, GatheredValue] = {}
     for collective in plan.collectives:
         if collective.kind == "all-gather":
-            for value in finder.values_of(collective):
-                values.setdefault(value.name, value)
+            for placed in finder.values_of(collective):
+                values.setdefault(placed[1].name, finder.gathered(placed, collective))
     return tuple(sorted(values.values(), key=lambda value: (value.start, value.name)))
 
 
@@ -88,37 +87,30 @@ _ResultElement = tuple[str, tuple[int, ...]]
 class _GatheredValueFinder:
     def __init__(self, plan: Plan, dataflow: Dataflow) -> None:
         assert plan.live_ranges is not None  # checked by `gathered_values`
-        self._plan = plan
-        self._dataflow = dataflow
+        self._plan, self._dataflow = plan, dataflow
         self._schedule = plan.live_ranges.schedule
         self._alive = Occupancy(plan).alive
-        self._placed: dict[str, tuple[BufferAllocation, LogicalBuffer]] = {}
-        self._of_instruction: dict[str, list[str]] = {}
-        self._by_address: dict[tuple[int, int, Shape], list[str]] = {}
-        for allocation in plan.allocations:
-            for value in allocation.values:
-                # A value of tuple shape is a table of pointers, not data.
-                if value.name in self._alive and not value.shape.is_tuple:
-                    self._placed[value.name] = (allocation, value)
-                    self._of_instruction.setdefault(value.instruction, []).append(value.name)
-                    address = (allocation.index, value.offset_bytes, value.shape)
-                    self._by_address.setdefault(address, []).append(value.name)
+        self._in_loops: dict[tuple[int, int, Shape], list[Placed]] = defaultdict(list)
+        for instruction in plan.instructions.values():
+            if instruction.opcode == "while":
+                for placed in self._made_by(instruction.name):
+                    self._in_loops[_memory(placed)].append(placed)
 
-    def _may_be_result(self, value: str, collective: Collective) -> bool:
-        """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
-        shape = self._placed[value][1].shape
-        results = {result.dims_without_ones for result in collective.results}
-        return not collective.results[0].is_tiled or shape.dims_without_ones in results
+    def _made_by(self, instruction: str) -> Iterator[Placed]:
+        """The values of an instruction that have live ranges, without tables of pointers."""
+        for placed in self._plan.values_of_instruction.get(instruction, ()):
+            if placed[1].name in self._alive and not placed[1].shape.is_tuple:
+                yield placed
 
-    def values_of(self, collective: Collective) -> Iterator[GatheredValue]:
+    def values_of(self, collective: Collective) -> Iterator[Placed]:
         """The results of an all-gather, and the values moved from them."""
         pending: list[_ResultElement] = []
         for name in collective.defined_by:
-            for value in self._of_instruction.get(name, ()):
-                if not self._may_be_result(value, collective):
+            for placed in self._made_by(name):
+                if not _may_be_result(placed[1].shape, collective):
                     continue
-                yield self._value(value, collective)
-                _, element = split_value_name(value)
+                yield placed
+                element = placed[1].index
                 if collective.done is not None and name == collective.instruction:
                     element = element[1:]  # a start's shape is (operands, results)
                 pending.append((collective.done or collective.instruction, element))
@@ -130,7 +122,7 @@ class _GatheredValueFinder:
                     if moved not in seen:
                         seen.add(moved)
                         pending.append(moved)
-                        yield from self._values_at(moved, collective)
+                        yield from self._values_at(moved[0])
 
     def _moved_to(
         self, user: Instruction, name: str, element: tuple[int, ...]
@@ -148,41 +140,36 @@ class _GatheredValueFinder:
             elif only_moves(self._dataflow, user):
                 yield user.name, ()
             elif user.opcode == "async-start":
-                for site in self._dataflow.body(user):
-                    if only_moves(self._dataflow, site.instruction):
-                        yield site.instruction.name, ()
+                for inner in self._dataflow.body(user):
+                    if only_moves(self._dataflow, inner.instruction):
+                        yield inner.instruction.name, ()
                         yield user.name, ()
 
-    def _values_at(
-        self, element: _ResultElement, collective: Collective
-    ) -> Iterator[GatheredValue]:
-        producer = self._plan.instructions.get(element[0])
-        if producer is None or producer.opcode == "async-start":
+    def _values_at(self, name: str) -> Iterator[Placed]:
+        maker = self._plan.instructions.get(name)
+        if maker is None or maker.opcode == "async-start":
             return  # inside a fusion, or a start, whose values `values_of` has yielded
-        for value in self._of_instruction.get(element[0], ()):
-            yield self._value(value, collective)
-            for loop in self._in_place_in_loops(value):
-                yield self._value(loop, collective)
+        for placed in self._made_by(name):
+            yield placed
+            yield from self._in_place_in_loops(placed)
 
-    def _in_place_in_loops(self, name: str) -> Iterator[str]:
+    def _in_place_in_loops(self, placed: Placed) -> Iterator[Placed]:
         """Values of while loops that reuse a value's memory from the position where it ends."""
-        allocation, value = self._placed[name]
-        end = self._alive[name].end
-        address = (allocation.index, value.offset_bytes, value.shape)
-        for other in sorted(self._by_address[address], key=lambda name: self._alive[name].start):
-            producer = self._plan.instructions.get(split_value_name(other)[0])
-            live = self._alive[other]
-            # No other value may have used the memory in between.
-            if producer is not None and producer.opcode == "while" and live.start == end:
-                yield other
+        end = self._alive[placed[1].name].end
+        loops = self._in_loops[_memory(placed)]
+        for loop in sorted(loops, key=lambda loop: self._alive[loop[1].name].start):
+            live = self._alive[loop[1].name]
+            if live.start == end:  # else another value may have used the memory in between
+                yield loop
                 end = live.end
 
-    def _value(self, name: str, collective: Collective) -> GatheredValue:
-        live = self._alive[name]
-        allocation, value = self._placed[name]
+    def gathered(self, placed: Placed, collective: Collective) -> GatheredValue:
+        """A value as one with gathered data."""
+        allocation, value = placed
+        live = self._alive[value.name]
         ends_at = self._schedule[live.end] if live.end < len(self._schedule) else None
         return GatheredValue(
-            name=name,
+            name=value.name,
             collective=collective,
             allocation=allocation.index,
             offset_bytes=value.offset_bytes,
@@ -197,3 +184,13 @@ class _GatheredValueFinder:
         """Whether `name` is the entry's root and computes nothing."""
         entry = self._plan.entry
         return entry is not None and name == entry.root and entry.by_name[name].opcode in FORWARDS
+
+
+def _may_be_result(shape: Shape, collective: Collective) -> bool:
+    """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
+    results = {result.dims_without_ones for result in collective.results}
+    return not collective.results[0].is_tiled or shape.dims_without_ones in results
+
+
+def _memory(placed: Placed) -> tuple[int, int, Shape]:
+    return placed[0].index, placed[1].offset_bytes, placed[1].shape

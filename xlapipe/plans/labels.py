@@ -101,7 +101,7 @@ class Labels:
     def _outputs(self) -> Mapping[int, str]:
         paths: dict[int, list[str]] = {}
         for leaf in self.program.outputs:
-            allocation = self.plan.output_allocation(leaf.index, of=len(self.program.outputs))
+            allocation = self.program.allocation_of(leaf)
             if allocation is not None:
                 paths.setdefault(allocation.index, []).append(leaf.path)
         return {index: ", ".join(names) for index, names in paths.items()}

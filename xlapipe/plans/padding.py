@@ -159,23 +159,12 @@ def parameter_padding_bytes(plan: Plan) -> int:
 
 
 def _leaves(program: Program) -> Iterator[tuple[str, BufferAllocation]]:
-    plan, seen = program.plan, set[int]()
-    in_hbm = {allocation.index for allocation in plan.device_allocations}
-    allocations = [
-        *(
-            (leaf.path, plan.parameter_allocation(leaf.parameter_number))
-            for leaf in program.arguments
-        ),
-        *(
-            (leaf.path, plan.output_allocation(leaf.index, of=len(program.outputs)))
-            for leaf in program.outputs
-        ),
-    ]
-    for path, allocation in allocations:
-        if allocation is not None and allocation.index not in seen:
-            seen.add(allocation.index)
-            if allocation.index in in_hbm:
-                yield path, allocation
+    in_hbm = {allocation.index for allocation in program.plan.device_allocations}
+    for leaf in program.leaves:
+        allocation = program.allocation_of(leaf)
+        if allocation is not None and allocation.index in in_hbm:
+            in_hbm.remove(allocation.index)
+            yield leaf.path, allocation
 
 
 def _leaf_value(allocation: BufferAllocation) -> LogicalBuffer | None:

@@ -12,11 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from xlapipe.files.typed_data import Natural
+from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.plan import Plan
 
+# A part of a path in a pytree, with the dot of an attribute.
+PATH_KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.?[^.\[\]]+")
 # Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions after the
 # last entry are not split.
 Spec = tuple[str | tuple[str, ...] | None, ...]
@@ -208,14 +211,25 @@ class Program:
         leaves = f"{len(self.arguments):,} arguments, {len(self.outputs):,} outputs"
         return f"<Program of {leaves}: {self.plan!r}>"
 
+    @property
+    def leaves(self) -> tuple[ArgumentLeaf | OutputLeaf, ...]:
+        """The leaves of the arguments, then those of the outputs."""
+        return (*self.arguments, *self.outputs)
+
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
         return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))
 
-    def outputs_named(self, pattern: str) -> tuple[OutputLeaf, ...]:
-        return tuple(leaf for leaf in self.outputs if matches(pattern, leaf.path))
+    def leaves_named(self, pattern: str) -> tuple[ArgumentLeaf | OutputLeaf, ...]:
+        return tuple(leaf for leaf in self.leaves if matches(pattern, leaf.path))
 
     def values_named(self, name: str) -> tuple[NamedValue, ...]:
         return tuple(value for value in self.named_values if value.name == name)
+
+    def allocation_of(self, leaf: ArgumentLeaf | OutputLeaf) -> BufferAllocation | None:
+        """The allocation of a leaf; None if it has no separate one, or if that is unknown."""
+        if isinstance(leaf, ArgumentLeaf):
+            return self.plan.parameter_allocation(leaf.parameter_number)
+        return self.plan.output_allocation(leaf.index, of=len(self.outputs))
 
     def output_path(self, index: tuple[int, ...] | None) -> str:
         """The author's name for XLA's output index, or the index as text if it has no name."""
@@ -255,6 +269,15 @@ class Program:
             for alias in self.plan.aliases
             if alias.parameter_number in arguments
         }
+
+
+def path_keys(path: str) -> tuple[str, ...]:
+    """The name that a path begins with, and the keys below it.
+
+    >>> path_keys("state.params['a.b'][0]")
+    ('state', 'params', "['a.b']", '[0]')
+    """
+    return tuple(key.removeprefix(".") for key in PATH_KEY.findall(path))
 
 
 def matches(pattern: str, path: str) -> bool:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.carried import leaves_below
-from xlapipe.plans.donation import source_of_output
+from xlapipe.plans.donation import source_of
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, spec_axes, spec_text
@@ -121,7 +121,7 @@ def _leaf_rows(
         *_place_change(program, facts, leaf, output),
         *_layout_change(facts, leaf, output),
     ):
-        source = source_of_output(program, output)
+        source = source_of(program, output)
         size_bytes = leaf.size_bytes
         yield Recompile(leaf.path, output.path, was, becomes, why, source, advice, size_bytes)
 

@@ -87,11 +87,10 @@ def own_outputs(dump: Opened) -> tuple[OwnOutput, ...]:
     """Outputs that do not reuse an argument, largest first; empty if names are unknown."""
     if dump.dump is None:
         return ()
-    plan, outputs = dump.plan, dump.dump.manifest.outputs
     own = [
         OwnOutput(leaf.path, allocation.index, leaf.size_bytes)
-        for leaf in outputs
-        if (allocation := plan.output_allocation(leaf.index, of=len(outputs))) is not None
+        for leaf in dump.program.outputs
+        if (allocation := dump.program.allocation_of(leaf)) is not None
         and allocation.parameter_number is None
     ]
     return tuple(sorted(own, key=lambda output: (-output.size_bytes, output.output)))
