@@ -11,11 +11,10 @@ from xlapipe.expect.collectives import (
     CollectiveEach,
     CollectivesOverlap,
 )
-from xlapipe.expect.compile_time import CompileTimeAtMost
-from xlapipe.expect.convolutions import ConvolutionCount
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.deterministic import Deterministic
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
+from xlapipe.expect.earlier_times import CompileTimeAtMost, SlowerThanRecord
 from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
 from xlapipe.expect.expectation_json import expectation_from_json, expectation_to_json
 from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost
@@ -28,20 +27,18 @@ from xlapipe.expect.gemms import (
 )
 from xlapipe.expect.host_memory import HostAtMost, Offloaded
 from xlapipe.expect.kept import NotSaved, Saved
-from xlapipe.expect.kernels import FusionCount, KernelCount
-from xlapipe.expect.leaves import LeavesTotal
+from xlapipe.expect.kernels import ConvolutionCount, FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
-from xlapipe.expect.measured_time import SlowerThanRecord
 from xlapipe.expect.memory import (
     AllocationOf,
     AllocationsAre,
     BeyondAtMost,
+    LeavesTotal,
     NoAllocationAbove,
     ParameterBytes,
     TempAtMost,
     TotalWithin,
 )
-from xlapipe.expect.reads import ReadAtMost
 from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
 from xlapipe.expect.second_call import CompiledAtMost, CompiledOnce
 from xlapipe.expect.traffic import (
@@ -52,7 +49,7 @@ from xlapipe.expect.traffic import (
     StepTimeAtMost,
     TrafficAtMost,
 )
-from xlapipe.expect.values import NoValueAbove, NoValueOfShape, ValuesOfShapeAtMost
+from xlapipe.expect.values import NoValueAbove, NoValueOfShape, ReadAtMost, ValuesOfShapeAtMost
 
 __all__ = [
     "Aliased",

@@ -4,12 +4,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.program import Program
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, tally
 
 Kinds = str | tuple[str, ...] | None
 """XLA's kind of a collective, several of them, or None for all."""
@@ -28,16 +27,13 @@ class _CollectiveExpectation(Expectation):
 
     kind: Kinds
 
-    def check(self, program: Program) -> Finding:
-        collectives = program.plan.collectives
-        if collectives is None:
-            return self.finding("unknown", no_module("collectives"))
-        if (violation := unknown_kind(self.kind)) is not None:
-            return self.finding("unknown", violation)
-        return self._check(collectives, of_kind(collectives, self.kind))
+    def _check(self, program: Program) -> Finding:
+        collectives = collectives_of(program)
+        check_kind(self.kind)
+        return self._compare(collectives, of_kind(collectives, self.kind))
 
     @abstractmethod
-    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+    def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         """Check the collectives of the program, of which `matching` have the kind."""
 
 
@@ -54,7 +50,7 @@ class CollectiveCount(_CollectiveExpectation):
     count: int
     kind: Kinds = None
 
-    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+    def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         measured = kind_counts(collectives)
         if len(matching) == self.count:
             return self.finding(measured)
@@ -83,7 +79,7 @@ class CollectiveBytes(_CollectiveExpectation):
     kind: Kinds = None
     operands: bool = False
 
-    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+    def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         total_bytes, violations = 0, []
         side = "operands" if self.operands else "results"
         for collective in matching:
@@ -124,7 +120,7 @@ class CollectiveEach(_CollectiveExpectation):
     kind: str
     size_bytes: int
 
-    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+    def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         violations = [
             Violation(
                 f"{self.size_bytes:,} B from each {self.kind}",
@@ -159,7 +155,7 @@ class CollectivesOverlap(_CollectiveExpectation):
     all_but: int = 0
     gemms: bool = False
 
-    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+    def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         exposed = [collective for collective in matching if not self._overlaps(collective)]
         measured = f"{len(matching) - len(exposed)} of {len(matching)} overlapped"
         if not matching:
@@ -213,8 +209,7 @@ def _kinds_text(kind: Kinds) -> str:
 
 def kind_counts(collectives: Sequence[Collective]) -> str:
     """`2 all-gather, 1 reduce-scatter`."""
-    counts = {kind: len(of_kind(collectives, kind)) for kind in sorted(COLLECTIVES)}
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none"
+    return tally(collective.kind for collective in collectives)
 
 
 def describe(collective: Collective) -> str:
@@ -257,10 +252,26 @@ def _none_of(kind: str | None, collectives: Sequence[Collective]) -> Violation:
     )
 
 
-def unknown_kind(kind: Kinds) -> Violation | None:
-    """The violation for a kind that XLA does not have; None for XLA's kinds and for None."""
+def collectives_of(program: Program) -> Sequence[Collective]:
+    """The compiled collectives.
+
+    Raises:
+      UnknownError: the dump has no complete HLO module.
+    """
+    collectives = program.plan.collectives
+    if collectives is None:
+        raise no_module("collectives")
+    return collectives
+
+
+def check_kind(kind: Kinds) -> None:
+    """Refuse a kind that XLA does not have.
+
+    Raises:
+      UnknownError: the violation lists XLA's kinds.
+    """
     unknown = [name for name in _as_tuple(kind) if name not in COLLECTIVES]
-    if not unknown:
-        return None
-    known = ", ".join(sorted(COLLECTIVES))
-    return Violation(f"a kind of collective: {known}", f"{unknown[0]!r}", advice="use XLA's name")
+    if unknown:
+        known = ", ".join(sorted(COLLECTIVES))
+        expected = f"a kind of collective: {known}"
+        raise UnknownError(Violation(expected, f"{unknown[0]!r}", advice="use XLA's name"))

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.expectation import Expectation, Finding, Violation, no_module
 from xlapipe.plans.copies import find_copies, undefined_copies
 from xlapipe.plans.copy_advice import advice_against, copied_leaves
 from xlapipe.plans.program import Program
@@ -16,7 +15,7 @@ class NoCopyAbove(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         copies = find_copies(program.plan)
         violations = [
             Violation(
@@ -47,10 +46,10 @@ class NoUndefinedCopy(Expectation):
     Such memory comes from `jax.lax.empty`, i.e. XLA's AllocateBuffer.
     """
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         copies = undefined_copies(program.plan)
         if copies is None:
-            return self.finding("unknown", no_module("instructions"))
+            raise no_module("instructions")
         violations = [
             Violation(
                 "no copy of undefined data",

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.plans.program import Program
 from xlapipe.plans.run_to_run import run_to_run
 from xlapipe.plans.wording import counted
@@ -20,11 +19,11 @@ class Deterministic(Expectation):
     predicted time.
     """
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         if program.plan.module is None or not program.plan.module.computations:
-            return self.finding("unknown", no_module("instructions"))
+            raise no_module("instructions")
         if not platform_named(program.plan.platform).has_autotuning:
-            return self.finding("unknown", Violation("a GPU's plan", program.plan.platform))
+            raise UnknownError(Violation("a GPU's plan", program.plan.platform))
         rows = tuple(run_to_run(program.plan, program.options))
         violations = [
             Violation(

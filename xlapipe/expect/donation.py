@@ -24,7 +24,7 @@ class Donated(Expectation):
     name: str
     copies_up_to_bytes: int | None = None
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         named = {leaf.path for leaf in program.arguments_named(self.name)}
         rows = [row for row in donations(program) if row.path in named]
         small = small_copies(rows) if self.copies_up_to_bytes is None else ()
@@ -49,7 +49,7 @@ class Aliased(Expectation):
 
     name: str
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         return _check_leaves(self, program, self.name, lambda row: row.outcome in _ALIASED)
 
 
@@ -63,7 +63,7 @@ class GivenUp(Expectation):
 
     name: str
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         return _check_leaves(self, program, self.name, lambda row: row.outcome in _GIVEN_UP)
 
 
@@ -101,7 +101,7 @@ class NotAliased(Expectation):
 
     name: str = "*"
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         aliases = {alias.parameter_number: alias for alias in program.plan.aliases}
         leaves = {leaf.parameter_number: leaf for leaf in program.arguments_named(self.name)}
         violations = [

@@ -1,6 +1,5 @@
 """The base class of expectations, and the result of checking one."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 
 from xlapipe.devices.platforms import platform_named
@@ -55,8 +54,20 @@ class Finding:
         return self.is_warning or not self.violations
 
 
+class UnknownError(Exception):
+    """The dump lacks what an expectation needs.
+
+    Attributes:
+      violation: what it lacks, and how to get it.
+      measured: what to print in place of the figure.
+    """
+
+    def __init__(self, violation: Violation, measured: str = "unknown") -> None:
+        self.violation, self.measured = violation, measured
+
+
 @dataclass(frozen=True, kw_only=True)
-class Expectation(ABC):
+class Expectation:
     """Base class of all expectations. Subclasses are frozen dataclasses of plain data.
 
     Attributes:
@@ -68,9 +79,20 @@ class Expectation(ABC):
     because: str = field(default="", kw_only=True)
     under: str | None = field(default=None, kw_only=True)
 
-    @abstractmethod
     def check(self, program: Program) -> Finding:
         """Check the program's plan."""
+        try:
+            return self._check(program)
+        except UnknownError as unknown:
+            return self.finding(unknown.measured, unknown.violation)
+
+    def _check(self, program: Program) -> Finding:
+        """Check the program's plan.
+
+        Raises:
+          UnknownError: the dump lacks a part that is needed.
+        """
+        raise NotImplementedError
 
     def finding(self, measured: str, *violations: Violation) -> Finding:
         """The result of this expectation for a measured figure."""
@@ -105,4 +127,26 @@ def check_all(expectations: tuple[Expectation, ...], program: Program) -> tuple[
         expectation.check(program)
         for expectation in expectations
         if expectation.under in applicable
+    )
+
+
+def no_module(needed: str) -> UnknownError:
+    """For a dump without a complete HLO module, of which `needed` is a part."""
+    return UnknownError(
+        Violation(
+            f"the {needed} of the module",
+            "the dump has no complete HLO module",
+            advice="dump with xla_dump_hlo_as_proto or xla_dump_hlo_as_text",
+        )
+    )
+
+
+def no_live_ranges(needed: str) -> UnknownError:
+    """For a dump without live ranges of `needed`."""
+    return UnknownError(
+        Violation(
+            f"live ranges of {needed}",
+            "the dump has none",
+            advice="put XLA's *live-range.txt next to the dump",
+        )
     )

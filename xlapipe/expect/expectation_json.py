@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from inspect import isabstract
 from typing import Any
 
 from xlapipe.errors import DumpError, XlapipeError
@@ -24,7 +23,7 @@ def _classes() -> Mapping[str, type[Any]]:
     while pending:
         for cls in pending.pop().__subclasses__():
             pending.append(cls)
-            if cls.__module__.startswith(f"{__package__}.") and not isabstract(cls):
+            if cls.__module__.startswith(f"{__package__}.") and not cls.__name__.startswith("_"):
                 classes[cls.__name__] = cls
     return classes
 

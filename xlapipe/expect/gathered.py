@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_live_ranges, no_module
+from xlapipe.expect.collectives import collectives_of
+from xlapipe.expect.expectation import Expectation, Finding, Violation, no_live_ranges
 from xlapipe.plans.gathered_values import GatheredValue, gathered_values, most_alive
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
@@ -23,10 +23,8 @@ class GatheredLiveAtMost(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
-        values = gathered_values(program.plan)
-        if values is None:
-            return self.finding("unknown", _missing_part(program))
+    def _check(self, program: Program) -> Finding:
+        values = _values(program)
         alive_bytes, alive = most_alive(values)
         measured = f"{alive_bytes:,} B of {counted(len(values), 'gathered value')}"
         if alive_bytes <= self.limit_bytes:
@@ -57,10 +55,8 @@ class GatheredEndAtUse(Expectation):
     in each trip counts as one instruction.
     """
 
-    def check(self, program: Program) -> Finding:
-        values = gathered_values(program.plan)
-        if values is None:
-            return self.finding("unknown", _missing_part(program))
+    def _check(self, program: Program) -> Finding:
+        values = _values(program)
         violations = [
             Violation(
                 f"{value.name} ({value.size_bytes:,} B) ends at its last reader",
@@ -82,7 +78,9 @@ def _where(value: GatheredValue) -> str:
     )
 
 
-def _missing_part(program: Program) -> Violation:
-    if program.plan.collectives is None:
-        return no_module("collectives")
-    return no_live_ranges("the gathered values")
+def _values(program: Program) -> tuple[GatheredValue, ...]:
+    values = gathered_values(program.plan)
+    if values is None:
+        collectives_of(program)
+        raise no_live_ranges("the gathered values")
+    return values

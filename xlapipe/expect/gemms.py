@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.program import Program, RequestedDot
-from xlapipe.plans.wording import counted, listed
+from xlapipe.plans.wording import counted, listed, tally
 
 _LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
 
@@ -21,7 +21,7 @@ class GemmCount(Expectation):
     count: int
     backends: tuple[str, ...] = ()
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         matching = [
             gemm
             for gemm in program.plan.gemms
@@ -69,7 +69,7 @@ class MatmulsAccounted(Expectation):
 
     matmuls: tuple[Matmul, ...]
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         violations: list[Violation] = []
         gemms = list(program.plan.gemms)
         requested = program.requested_dots
@@ -111,7 +111,7 @@ class FastAccumulation(Expectation):
 
     scopes: tuple[str, ...]
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         gemms = [gemm for gemm in program.plan.gemms if gemm.fast_accumulation is not None]
         violations = []
         for gemm in gemms:
@@ -190,10 +190,7 @@ def within_differentiated(scope: str, op_name: str | None) -> bool:
 
 def backend_counts(gemms: tuple[Gemm, ...]) -> str:
     """`6 cublaslt, 1 reduce`."""
-    counts: dict[str, int] = {}
-    for gemm in gemms:
-        counts[gemm.backend] = counts.get(gemm.backend, 0) + 1
-    return ", ".join(f"{count} {backend}" for backend, count in sorted(counts.items())) or "none"
+    return tally(gemm.backend for gemm in gemms)
 
 
 def _describe(gemm: Gemm) -> str:

@@ -25,7 +25,7 @@ class Offloaded(Expectation):
 
     name: str
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         values = program.values_named(self.name)
         if values and not allocations_named(program, self.name):
             return self._check_values(program, values)
@@ -98,7 +98,7 @@ class HostAtMost(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         host_bytes = program.plan.spaces[MemorySpace.HOST].total_bytes
         if host_bytes <= self.limit_bytes:
             return self.finding(f"{host_bytes:,} B")

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_live_ranges
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_live_ranges
 from xlapipe.plans.kept_values import KeptValue, kept_values, of_size
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import KeptIn, NamedValue, Program
@@ -21,12 +20,8 @@ class Saved(Expectation):
 
     name: str
 
-    def check(self, program: Program) -> Finding:
-        values = program.values_named(self.name)
-        if not values:
-            return self.finding("0 B", _no_value_named(program, self.name))
-        if program.plan.live_ranges is None:
-            return self.finding("unknown", no_live_ranges("the kept values"))
+    def _check(self, program: Program) -> Finding:
+        values = _values_named(program, self.name)
         saved_bytes, violations = 0, []
         for value in values:
             held = kept_in_plan(program, value, MemorySpace.HBM)
@@ -48,12 +43,8 @@ class NotSaved(Expectation):
 
     name: str
 
-    def check(self, program: Program) -> Finding:
-        values = program.values_named(self.name)
-        if not values:
-            return self.finding("0 B", _no_value_named(program, self.name))
-        if program.plan.live_ranges is None:
-            return self.finding("unknown", no_live_ranges("the kept values"))
+    def _check(self, program: Program) -> Finding:
+        values = _values_named(program, self.name)
         violations = []
         for value in values:
             if value.kept in (None, KeptIn.CARRY):
@@ -118,11 +109,17 @@ def _not_saved(value: NamedValue, count: int) -> tuple[str, str]:
     )
 
 
-def _no_value_named(program: Program, name: str) -> Violation:
-    names = ", ".join(dict.fromkeys(value.name for value in program.named_values))
-    return Violation(
-        f"a value of the forward pass named {name!r}",
-        f"the step names {names}" if names else "the dump records no named value",
-        advice=f"name the value with jax.ad_checkpoint.checkpoint_name(value, {name!r}), and make "
-        "the dump again",
-    )
+def _values_named(program: Program, name: str) -> tuple[NamedValue, ...]:
+    values = program.values_named(name)
+    if not values:
+        names = ", ".join(dict.fromkeys(value.name for value in program.named_values))
+        missing = Violation(
+            f"a value of the forward pass named {name!r}",
+            f"the step names {names}" if names else "the dump records no named value",
+            advice=f"name the value with jax.ad_checkpoint.checkpoint_name(value, {name!r}), and "
+            "make the dump again",
+        )
+        raise UnknownError(missing, measured="0 B")
+    if program.plan.live_ranges is None:
+        raise no_live_ranges("the kept values")
+    return values

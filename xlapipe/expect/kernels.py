@@ -1,10 +1,13 @@
-"""Expectations of fusions and of Pallas kernels."""
+"""Expectations of fusions, of Pallas kernels and of convolutions that cuDNN computes."""
 
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.gemms import within_differentiated
 from xlapipe.plans.program import Program
-from xlapipe.plans.wording import counted
+from xlapipe.plans.wording import counted, tally
+
+_CUDNN_CONVOLUTION = "__cudnn$conv"
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class FusionCount(Expectation):
     kind: str | None = None
     backend_kind: str | None = None
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         fusions = [
             instruction
             for instruction in program.plan.instructions.values()
@@ -31,11 +34,8 @@ class FusionCount(Expectation):
             if self.kind in (None, fusion.fusion_kind)
             and self.backend_kind in (None, fusion.fusion_backend_kind)
         ]
-        counts: dict[str, int] = {}
-        for fusion in fusions:
-            kind = fusion.fusion_backend_kind or fusion.fusion_kind or "?"
-            counts[kind] = counts.get(kind, 0) + 1
-        measured = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
+        kinds = (fusion.fusion_backend_kind or fusion.fusion_kind or "?" for fusion in fusions)
+        measured = tally(kinds)
         if len(matching) == self.count:
             return self.finding(measured)
         return self.finding(
@@ -59,14 +59,11 @@ class KernelCount(Expectation):
     name: str
     count: int
 
-    def check(self, program: Program) -> Finding:
-        counts: dict[str, int] = {}
+    def _check(self, program: Program) -> Finding:
         module = program.plan.module
-        for _, instruction in module.scheduled() if module is not None else ():
-            if (kernel := instruction.kernel_name) is not None:
-                counts[kernel] = counts.get(kernel, 0) + 1
-        measured = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
-        calls = counts.get(self.name, 0)
+        scheduled = module.scheduled() if module is not None else ()
+        names = [name for _, item in scheduled if (name := item.kernel_name) is not None]
+        measured, calls = tally(names), names.count(self.name)
         if calls == self.count:
             return self.finding(measured)
         return self.finding(
@@ -76,5 +73,46 @@ class KernelCount(Expectation):
                 f"{calls} (kernels: {measured})",
                 advice="check whether the step still uses the kernel, and whether XLA removed "
                 "calls whose results nothing reads",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class ConvolutionCount(Expectation):
+    """Exactly `count` calls of cuDNN's convolutions are in the name scope `scope`.
+
+    XLA computes some gradients by a forward convolution, so targets of calls do not state what
+    they compute. `scope` is a segment of the op_name, also as autodiff's `transpose(jvp(scope))`;
+    None for all convolutions.
+    """
+
+    count: int
+    scope: str | None = None
+
+    def _check(self, program: Program) -> Finding:
+        calls = [
+            instruction
+            for instruction in program.plan.instructions.values()
+            if (instruction.custom_call_target or "").startswith(_CUDNN_CONVOLUTION)
+        ]
+        matching = [
+            call
+            for call in calls
+            if self.scope is None or within_differentiated(self.scope, call.op_name)
+        ]
+        targets = ((call.custom_call_target or "").removeprefix("__cudnn$") for call in calls)
+        all_calls = tally(targets)
+        measured = f"{len(matching)} of {counted(len(calls), 'convolution')}"
+        if len(matching) == self.count:
+            return self.finding(measured)
+        return self.finding(
+            measured,
+            Violation(
+                f"{counted(self.count, 'convolution')} by cuDNN"
+                + (f" in {self.scope}" if self.scope else ""),
+                f"{len(matching)} (all: {all_calls})",
+                f"instruction {matching[-1].name}" if matching else "",
+                matching[-1].source if matching else None,
+                "look for convolutions that are computed twice, merged, or not computed by cuDNN",
             ),
         )

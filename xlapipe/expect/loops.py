@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import advice_against
 from xlapipe.plans.loops import Loop, find_loops
@@ -26,10 +25,8 @@ class NoCopyInLoopAbove(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         loops = _loops(program)
-        if not loops:
-            return self.finding("no loop", _no_loop(program))
         loop_of = {name: loop.instruction.name for loop in loops for name in loop.instructions}
         copies = [copy for copy in find_copies(program.plan) if copy.instruction in loop_of]
         violations = [
@@ -61,10 +58,8 @@ class LoopOfTrips(Expectation):
 
     trips: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         loops = _loops(program)
-        if not loops:
-            return self.finding("no loop", _no_loop(program))
         trip_counts = [loop.trips for loop in loops]
         measured = listed(["unknown" if trips is None else str(trips) for trips in trip_counts])
         if trip_counts.count(self.trips) == 1:
@@ -83,15 +78,15 @@ class LoopOfTrips(Expectation):
 
 def _loops(program: Program) -> tuple[Loop, ...]:
     module = program.plan.module
-    return () if module is None or not module.complete else find_loops(module)
-
-
-def _no_loop(program: Program) -> Violation:
-    module = program.plan.module
     if module is None or not module.complete:
-        return no_module("while loops")
-    return Violation(
-        "a while loop",
-        "none",
-        advice="check whether the loop was unrolled or has only one trip: XLA removes such loops",
-    )
+        raise UnknownError(no_module("while loops").violation, "no loop")
+    loops = find_loops(module)
+    if not loops:
+        missing = Violation(
+            "a while loop",
+            "none",
+            advice="check whether the loop was unrolled or has only one trip: XLA removes such "
+            "loops",
+        )
+        raise UnknownError(missing, "no loop")
+    return loops

@@ -1,4 +1,4 @@
-"""Expectations of allocations: sizes, kinds and totals."""
+"""Expectations of memory: sizes and kinds of allocations, and totals."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +11,7 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 # Leaves or, of more, arguments that an error lists.
 _MAX_LISTED = 8
@@ -23,7 +24,7 @@ class AllocationsAre(Expectation):
     allocations: tuple[tuple[int, tuple[str, ...]], ...]
     first: int = 0
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         last = self.first + len(self.allocations) - 1
         by_index = {allocation.index: allocation for allocation in program.plan.allocations}
         violations = []
@@ -55,7 +56,7 @@ class AllocationOf(Expectation):
     name: str
     size_bytes: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         allocations = allocations_named(program, self.name)
         violations = [
             Violation(
@@ -74,13 +75,44 @@ class AllocationOf(Expectation):
 
 
 @dataclass(frozen=True)
+class LeavesTotal(Expectation):
+    """All leaves named `name`, arguments and outputs, total exactly `total_bytes`.
+
+    Counted are the bytes on one device of shapes and dtypes, without padding: for an array sharded
+    over N devices, 1/N of its bytes. `AllocationOf` compares the allocation of each leaf.
+    """
+
+    name: str
+    total_bytes: int
+
+    def _check(self, program: Program) -> Finding:
+        leaves = program.leaves_named(self.name)
+        found_bytes = sum(leaf.size_bytes for leaf in leaves)
+        measured = f"{counted(len(leaves), 'leaf', 'leaves')}, {found_bytes:,} B"
+        if not leaves:
+            return self.finding(measured, no_leaf_named(program, self.name))
+        if found_bytes == self.total_bytes:
+            return self.finding(measured)
+        largest = max(leaves, key=lambda leaf: leaf.size_bytes)
+        return self.finding(
+            measured,
+            Violation(
+                f"{self.name}: {self.total_bytes:,} B in total",
+                f"{found_bytes:,} B, {found_bytes - self.total_bytes:+,} B",
+                f"the largest is {largest.path}, {largest.size_bytes:,} B",
+                advice="compare shapes and dtypes of the leaves with the formula",
+            ),
+        )
+
+
+@dataclass(frozen=True)
 class NoAllocationAbove(Expectation):
     """No allocation is larger than `limit_bytes`, except those of leaves in `except_names`."""
 
     limit_bytes: int
     except_names: tuple[str, ...] = ()
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         excepted = _indices_named(program, self.except_names)
         others = [a for a in program.plan.allocations if a.index not in excepted]
         violations = [
@@ -110,7 +142,7 @@ class ParameterBytes(Expectation):
     total_bytes: int
     padded: bool = False
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         allocated_bytes = program.plan.totals.parameter_bytes
         padding = 0 if self.padded else parameter_padding_bytes(program.plan)
         parameter_bytes = allocated_bytes - padding
@@ -133,7 +165,7 @@ class TempAtMost(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         temp_bytes = program.plan.totals.temp_bytes
         if temp_bytes <= self.limit_bytes:
             return self.finding(f"{temp_bytes:,} B", *undecided(program))
@@ -155,7 +187,7 @@ class TotalWithin(Expectation):
     total_bytes: int
     relative: float
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         allocated_bytes = program.plan.totals.total_allocation_bytes
         deviation = (allocated_bytes - self.total_bytes) / self.total_bytes
         measured = f"{allocated_bytes:,} B, {deviation:+.4%}"
@@ -178,7 +210,7 @@ class BeyondAtMost(Expectation):
     limit_bytes: int
     names: tuple[str, ...] = ()
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         named = _indices_named(program, self.names)
         others = [
             allocation

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.expect.collectives import describe, of_kind, unknown_kind
-from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.collectives import check_kind, collectives_of, describe, of_kind
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation
 from xlapipe.expect.gemms import within_differentiated
-from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import Program, RequestedCollective
 from xlapipe.plans.wording import counted
@@ -27,12 +26,9 @@ class CollectivesAskedFor(Expectation):
     count: int
     kind: str
 
-    def check(self, program: Program) -> Finding:
-        requested = program.requested_collectives
-        if requested is None:
-            return self.finding("unknown", _no_record())
-        if (violation := unknown_kind(self.kind)) is not None:
-            return self.finding("unknown", violation)
+    def _check(self, program: Program) -> Finding:
+        requested = _requested(program)
+        check_kind(self.kind)
         matching = _requested_of_kind(requested, self.kind)
         if len(matching) == self.count:
             return self.finding(f"{len(matching)}")
@@ -58,10 +54,8 @@ class DeadCollective(Expectation):
     kind: str
     scope: str
 
-    def check(self, program: Program) -> Finding:
-        collectives, requested = program.plan.collectives, program.requested_collectives
-        if collectives is None or requested is None:
-            return self.finding("unknown", _missing_part(program))
+    def _check(self, program: Program) -> Finding:
+        collectives, requested = collectives_of(program), _requested(program)
         in_scope = [collective for collective in requested if self._in_scope(collective)]
         alive = [
             collective
@@ -127,13 +121,13 @@ def _requested_of_kind(
     return [collective for collective in requested if collective.kind == kind]
 
 
-def _missing_part(program: Program) -> Violation:
-    return no_module("collectives") if program.plan.collectives is None else _no_record()
-
-
-def _no_record() -> Violation:
-    return Violation(
-        "a record of the collectives of the traced program",
-        "the dump has none",
-        advice="dump the workload again with this version of xlapipe",
+def _requested(program: Program) -> Sequence[RequestedCollective]:
+    if program.requested_collectives is not None:
+        return program.requested_collectives
+    raise UnknownError(
+        Violation(
+            "a record of the collectives of the traced program",
+            "the dump has none",
+            advice="dump the workload again with this version of xlapipe",
+        )
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import recompiles, second_call
@@ -17,11 +17,11 @@ class CompiledOnce(Expectation):
     Outputs replace arguments of equal path, and donated ones; `Workload(carry=…)` states others.
     """
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         rows = recompiles(program)
         if program.call is None or rows is None:
             advice = "dump the workload again"
-            return self.finding("unknown", Violation("facts of the call", "none", advice=advice))
+            raise UnknownError(Violation("facts of the call", "none", advice=advice))
         trees = program.call.carried
         if not trees:
             return self.finding(
@@ -43,11 +43,11 @@ class CompiledAtMost(Expectation):
 
     count: int
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         facts = program.call
         if facts is None:
             advice = "dump the workload again"
-            return self.finding("unknown", Violation("facts of the calls", "none", advice=advice))
+            raise UnknownError(Violation("facts of the calls", "none", advice=advice))
         count = 1 + len(facts.programs)
         calls = counted(facts.calls, "call")
         too_many = facts.programs[max(self.count - 1, 0) :]

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.devices.targets.network import network_stated
-from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.expect.memory import no_leaf_named
-from xlapipe.expect.missing_parts import no_module
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
-from xlapipe.time.cost import KernelCost, step_cost
+from xlapipe.time.cost import KernelCost, StepCost, step_cost
 from xlapipe.time.predict.study import Study, device_of
 
 _BOUNDS = ("memory", "compute", "link")
@@ -26,27 +25,21 @@ class TrafficAtMost(Expectation):
 
     limit_bytes: int
 
-    def check(self, program: Program) -> Finding:
-        cost = step_cost(program.plan)
-        if cost is None:
-            return self.finding("unknown", no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        cost = _cost(step_cost(program.plan))
         most = cost.traffic_at_most_bytes
+        expected = f"at most {self.limit_bytes:,} B read and written"
         if most is None:
-            return self.finding(
-                "unknown",
-                Violation(
-                    f"at most {self.limit_bytes:,} B read and written",
-                    "a while loop of unknown trip count",
-                    advice="use jax.lax.fori_loop or scan with a static trip count",
-                ),
-            )
+            loop = "a while loop of unknown trip count"
+            advice = "use jax.lax.fori_loop or scan with a static trip count"
+            raise UnknownError(Violation(expected, loop, advice=advice))
         if most <= self.limit_bytes:
             return self.finding(f"{most:,} B")
         largest = max(cost.kernels, key=lambda kernel: kernel.touched_bytes)
         return self.finding(
             f"{most:,} B",
             Violation(
-                f"at most {self.limit_bytes:,} B read and written",
+                expected,
                 f"{most:,} B, {most - self.limit_bytes:,} B more",
                 f"most of them in {_kernel_text(largest)}",
                 largest.source,
@@ -67,10 +60,8 @@ class ReadsAtMost(Expectation):
     name: str
     times: float
 
-    def check(self, program: Program) -> Finding:
-        cost = step_cost(program.plan)
-        if cost is None:
-            return self.finding("unknown", no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        cost = _cost(step_cost(program.plan))
         leaves = program.arguments_named(self.name)
         violations = [] if leaves else [no_leaf_named(program, self.name)]
         most = 0.0
@@ -100,10 +91,8 @@ class LaunchesAtMost(Expectation):
 
     count: int
 
-    def check(self, program: Program) -> Finding:
-        cost = step_cost(program.plan)
-        if cost is None:
-            return self.finding("unknown", no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        cost = _cost(step_cost(program.plan))
         if cost.launches <= self.count:
             return self.finding(counted(cost.launches, "launch", "launches"))
         frequent = max(cost.kernels, key=lambda kernel: kernel.launches)
@@ -130,11 +119,10 @@ class FloorAtMost(Expectation):
     seconds: float
     target: str
 
-    def check(self, program: Program) -> Finding:
-        study, violation = _study_on(program, self.target)
-        cost = study.cost if study is not None else None
-        if cost is None or cost.floor_seconds is None:
-            return self.finding("unknown", violation or no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        cost = _cost(_study_on(program, self.target).cost)
+        if cost.floor_seconds is None:
+            raise no_module("kernels")
         measured = f"{cost.floor_seconds * 1e6:,.2f} µs on {self.target}"
         if cost.floor_seconds <= self.seconds:
             return self.finding(measured)
@@ -166,11 +154,8 @@ class BoundBy(Expectation):
         if self.bound not in _BOUNDS:
             raise ValueError(f"BoundBy: expected one of {', '.join(_BOUNDS)}, found {self.bound!r}")
 
-    def check(self, program: Program) -> Finding:
-        study, violation = _study_on(program, self.target)
-        cost = study.cost if study is not None else None
-        if cost is None:
-            return self.finding("unknown", violation or no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        cost = _cost(_study_on(program, self.target).cost)
         seconds = cost.bound_seconds()
         total = sum(seconds.values())
         measured = ", ".join(
@@ -203,20 +188,14 @@ class StepTimeAtMost(Expectation):
     seconds: float
     target: str | None = None
 
-    def check(self, program: Program) -> Finding:
-        study, violation = _study_on(program, self.target)
-        if study is None or study.cost is None:
-            return self.finding("unknown", violation or no_module("kernels"))
+    def _check(self, program: Program) -> Finding:
+        study = _study_on(program, self.target)
+        _cost(study.cost)
         prediction = study.prediction
         if prediction is None:
-            return self.finding(
-                "unknown",
-                Violation(
-                    "a GPU whose speeds are known",
-                    self.target or program.target or "",
-                    advice="name one with target=…",
-                ),
-            )
+            name = self.target or program.target or ""
+            advice = "name one with target=…"
+            raise UnknownError(Violation("a GPU whose speeds are known", name, advice=advice))
         text = f"{prediction.text} predicted on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
@@ -262,18 +241,33 @@ def _kernel_text(kernel: KernelCost) -> str:
     return f"{kernel.name} ({kernel.kind}), {kernel.touched_bytes:,} B"
 
 
-def _study_on(program: Program, target: str | None) -> tuple[Study | None, Violation | None]:
-    """The times on a target of the catalogue, or the violation that states why they are missing.
+def _cost(cost: StepCost | None) -> StepCost:
+    """The cost of a step.
+
+    Raises:
+      UnknownError: it is not known, since the dump has no complete HLO module.
+    """
+    if cost is None:
+        raise no_module("kernels")
+    return cost
+
+
+def _study_on(program: Program, target: str | None) -> Study:
+    """The times on a target of the catalogue.
 
     Args:
       target: None for the one that the program was compiled for.
+
+    Raises:
+      UnknownError: the target is not known.
     """
     device = device_of(program.target, program.target_config, target)
     if device is None:
         name = target or program.target
-        return None, Violation(
+        missing = Violation(
             "a target of the catalogue, whose bandwidth and peaks are known",
             f"target {name!r}" if name is not None else "a dump that does not name its target",
             advice="name one with target=…; `xlapipe targets` lists them",
         )
-    return Study(program.plan, device, network=network_stated(Path.cwd())), None
+        raise UnknownError(missing)
+    return Study(program.plan, device, network=network_stated(Path.cwd()))

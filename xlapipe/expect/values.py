@@ -1,15 +1,17 @@
-"""Expectations of the shapes of values."""
+"""Expectations of the shapes of values, and of how often arguments are read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.memory import describe
+from xlapipe.expect.memory import describe, no_leaf_named
 from xlapipe.plans.dataflow import Value, dataflow_of
+from xlapipe.plans.hlo import Instruction
+from xlapipe.plans.opcodes import RESHAPES
 from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.program import Program
-from xlapipe.plans.readers import makers
+from xlapipe.plans.readers import makers, readers_of
 from xlapipe.plans.shapes import Shape, shape_of
 from xlapipe.plans.wording import counted, listed
 
@@ -25,7 +27,7 @@ class NoValueOfShape(Expectation):
 
     dims: tuple[int, ...]
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         violations = [
             Violation(
                 f"no value of shape {list(self.dims)}",
@@ -52,7 +54,7 @@ class ValuesOfShapeAtMost(Expectation):
     count: int
     dtype: str | None = None
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         matching = [
             placed
             for placed in _values_of(program, self.dims)
@@ -76,6 +78,43 @@ class ValuesOfShapeAtMost(Expectation):
 
 
 @dataclass(frozen=True)
+class ReadAtMost(Expectation):
+    """At most `count` instructions read each argument leaf named `name`."""
+
+    name: str
+    count: int
+
+    def _check(self, program: Program) -> Finding:
+        leaves = program.arguments_named(self.name)
+        violations = [] if leaves else [no_leaf_named(program, self.name)]
+        most_reads = 0
+        for leaf in leaves:
+            readers = _readers(program, leaf.parameter_number)
+            most_reads = max(most_reads, len(readers))
+            if len(readers) > self.count:
+                names = listed([f"{reader.name} ({reader.opcode})" for reader in readers])
+                violations.append(
+                    Violation(
+                        f"{leaf.path}: read by at most {counted(self.count, 'instruction')}",
+                        f"read by {len(readers)}: {names}",
+                        source=program.plan.nearest_source(readers[-1].name),
+                        advice="compute everything that needs it in one place, or keep the smaller "
+                        "result of the first read",
+                    )
+                )
+        return self.finding(f"read by {counted(most_reads, 'instruction')}", *violations)
+
+
+def _readers(program: Program, number: int | None) -> list[Instruction]:
+    """Instructions that read entry parameter `number`, also under other names, in XLA's order."""
+    parameter = program.plan.parameter(number)
+    if parameter is None:
+        return []
+    names = readers_of(program.plan, parameter.name, also=RESHAPES)
+    return [program.plan.instructions[name] for name in names]
+
+
+@dataclass(frozen=True)
 class NoValueAbove(Expectation):
     """No value of the step is larger than `limit_bytes`: none in a temporary allocation either.
 
@@ -85,7 +124,7 @@ class NoValueAbove(Expectation):
     limit_bytes: int
     dtype: str | None = None
 
-    def check(self, program: Program) -> Finding:
+    def _check(self, program: Program) -> Finding:
         values = [
             (allocation, value)
             for allocation in program.plan.allocations

@@ -1,6 +1,7 @@
 """Counts with their nouns, and lists of names, for messages."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
@@ -13,6 +14,16 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     ('1 leaf', '2 leaves', '0 gemms')
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def tally(names: Iterable[str]) -> str:
+    """How often each name occurs, in the order of the names.
+
+    >>> tally(["b", "a", "b"]), tally([])
+    ('1 a, 2 b', 'none')
+    """
+    counts = sorted(Counter(names).items())
+    return ", ".join(f"{count} {name}" for name, count in counts) or "none"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
