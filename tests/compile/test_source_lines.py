@@ -14,7 +14,7 @@ from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.json_data import dump_data
-from xlapipe.report.markdown import render_markdown
+from xlapipe.report.plan_page import report_markdown
 
 pytestmark = pytest.mark.jax
 
@@ -92,7 +92,7 @@ def test_gemms_are_at_the_line_that_calls_the_layer(step: str, of: DumpOf) -> No
 @pytest.mark.parametrize("step", ["nnx_step", "linen_step", "optax_step"])
 def test_no_screen_states_a_line_of_a_library(step: str, of: DumpOf) -> None:
     dump = of(step)
-    for text in (render_markdown([dump]), repr(dump_data(dump))):
+    for text in (report_markdown([dump]), repr(dump_data(dump))):
         assert "library_steps.py:" in text
         assert "-packages" not in text
         assert "<python>" not in text

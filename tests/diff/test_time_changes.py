@@ -7,7 +7,7 @@ import pytest
 from tests.shared.sample_records import predicted
 from xlapipe.diff.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
-from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
+from xlapipe.report.roofline import HEIGHT, MARGIN, WIDTH, roofline
 from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
 from xlapipe.report.units import change_class
 from xlapipe.time.cost import KernelCost, StepCost

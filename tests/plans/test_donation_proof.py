@@ -22,7 +22,7 @@ from xlapipe.plans import (
 )
 from xlapipe.plans.donation import Donation, DonationOutcome, donations
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
-from xlapipe.report.donation import donation_lines, donation_row
+from xlapipe.report.donation import donation_figures, donation_lines
 from xlapipe.report.records import plain_data
 
 PARAMETER, LIVE = AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT
@@ -325,8 +325,8 @@ def test_text_lists_at_most_40_leaves() -> None:
 
 
 def test_figures() -> None:
-    figures = plain_data(donation_row(only(copied())))
+    figures = plain_data(donation_figures(only(copied())))
     assert figures["outcome"] == "aliased, but copied"
     assert figures["holds"] is False
     assert figures["copies"][0]["source"] == "step.py:7"
-    assert donation_row(only(IN_PLACE)).source is None
+    assert donation_figures(only(IN_PLACE))["source"] is None

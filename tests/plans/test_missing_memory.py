@@ -21,7 +21,6 @@ from xlapipe.plans.missing_memory import MissingKind, missing_lines
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import shape_of
 from xlapipe.report.host_memory import host_lines
-from xlapipe.report.plan_figures import plan_figures
 from xlapipe.report.records import plain_data
 
 LINE = SourceLine("step.py", 7)
@@ -61,7 +60,7 @@ def test_a_sort_that_the_device_may_give_to_cub() -> None:
         "  sort.1: step.py:7",
     ]
     assert set(missing_lines(large.missing_memory)) <= set(host_lines(large))
-    assert plain_data(plan_figures(large).missing_memory) == [
+    assert plain_data(large.missing_memory) == [
         {
             "kind": "sort",
             "instruction": "sort.1",

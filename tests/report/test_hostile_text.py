@@ -28,8 +28,7 @@ from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.plans.program import Program
 from xlapipe.report.changed_dumps import ChangedDump, changed_markdown
 from xlapipe.report.html_page import render_page
-from xlapipe.report.markdown import render_markdown
-from xlapipe.report.markdown_syntax import fenced
+from xlapipe.report.plan_page import report_markdown
 
 DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
 HOSTILE = (
@@ -136,7 +135,7 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
 
 
 def test_markdown(opened: Opened) -> None:
-    text = visible_lines(render_markdown([replace(opened, given_name=hostile("name"))]))
+    text = visible_lines(report_markdown([replace(opened, given_name=hostile("name"))]))
     assert unsafe(text) == []
     assert "<img" not in outside_code(text)
 
@@ -146,10 +145,6 @@ def test_a_comment_escapes_the_name_of_a_plan(opened: Opened) -> None:
     text = "\n".join(changed_markdown([dump]))
     assert "<img" not in outside_code(text)
     assert unsafe(text) == []
-
-
-def test_a_fence_is_longer_than_those_in_it() -> None:
-    assert fenced(["a", "```", "b\n```"])[0] == "````"
 
 
 def test_html(opened: Opened) -> None:

@@ -22,7 +22,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.report.html_page import render_page
-from xlapipe.report.markdown import render_markdown
+from xlapipe.report.plan_page import report_markdown
 from xlapipe.report.xprof import xprof_files, xspace
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
@@ -128,7 +128,7 @@ def test_an_empty_plan() -> None:
     subject = Opened(Path("empty"), Program(Plan(())))
     subject.__dict__["stage_texts"] = ()  # there is no file to read them from
     assert "0 B" in render_page([subject])
-    assert "total_allocation_bytes" in render_markdown([subject])
+    assert "total_allocation_bytes" in report_markdown([subject])
 
 
 def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
+from xlapipe.report.cells import cell_text
 from xlapipe.report.html_cells import group_values
 from xlapipe.report.html_page import (
     breakable,
@@ -27,7 +28,7 @@ from xlapipe.report.html_page import (
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.purposes import Purpose
 from xlapipe.report.time_figures import step_time
-from xlapipe.report.time_tables import time_tables
+from xlapipe.report.time_lines import time_section
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 TRITON = f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}"
@@ -74,7 +75,8 @@ def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
     page = page_of(SEED_003)
     assert page.data("figures-0") == shown(SEED_003, capsys)
     assert "932,847,568 B" in page.text
-    assert "931,536,164 B in use at schedule position 58 of 66" in page.text
+    assert "In use at the peak: 931,536,164 B" in page.text
+    assert "Schedule position 58 of 66" in page.text
 
 
 def test_the_displayed_figures_are_exact(goldens: Path) -> None:
@@ -113,12 +115,14 @@ def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) 
     opened = open_path(goldens / TRITON)
     time = step_time(opened)
     assert time is not None
-    for table in time_tables(time):
-        headings = [column.heading for column in table.columns]
-        assert headings[1] == "predicted" and "measured" not in headings
+    for table in time_section(time).tables:
+        columns = table.columns(on_page=True)
+        headings = [table.headings[index] for index in columns]
+        assert headings[0] == table.name
+        assert "predicted" in headings and "measured" not in headings
         assert len(set(headings)) == len(headings)
-        for heading, *cells in zip(headings, *table.rows, strict=True):
-            texts = {re.sub("<[^>]*>", "", cell) for cell in cells}
+        for index, heading in zip(columns, headings, strict=True):
+            texts = {cell_text(row[index]) for row in table.rows}
             assert texts - {"-", "–", ""}, heading
 
 

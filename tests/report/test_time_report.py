@@ -12,7 +12,8 @@ from xlapipe.cli import main
 from xlapipe.dump.time_record import TimeRecord, write_time_record
 from xlapipe.inductor.open_path import open_path
 from xlapipe.report.time_figures import TimeRow, step_time
-from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
+from xlapipe.report.time_lines import group_by_source, time_lines
+from xlapipe.report.units import microseconds
 from xlapipe.time.profiles.measured import Measured, MeasuredKernel
 
 GOLDEN = (
@@ -74,7 +75,7 @@ def test_measured_times_are_shown_beside_the_floor(
     assert main(["show", str(dump), "--time"]) == 0
     text = capsys.readouterr().out
     assert "measured 12.0 µs in kernels, 30.0 µs per call on NVIDIA H100 80GB HBM3" in text
-    assert "33.3%" in text
+    assert "33.3 %" in text
 
 
 def test_record_of_another_plan_is_not_shown(dump: Path) -> None:

@@ -13,7 +13,7 @@ from xlapipe.dump.opened import Opened
 from xlapipe.expect.unused import unused_findings
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.html_page import render_page
-from xlapipe.report.markdown import render_markdown
+from xlapipe.report.plan_page import report_markdown
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -91,7 +91,7 @@ def test_every_display_has_the_notes_on_the_step() -> None:
         shown = "\n".join(map(str, XlaSubject(opened).lines(options)))
         assert all(note in shown for note in notes), shown
     assert set(notes) <= set(XlaSubject(opened).figures(ShowOptions())["notes"])
-    markdown, page = render_markdown([opened]), Page(render_page([opened]))
+    markdown, page = report_markdown([opened]), Page(render_page([opened]))
     for note in notes:
         assert f"- {note}\n" in markdown.replace("\\", "")
         assert note in page.text

@@ -92,9 +92,9 @@ class StepPlan(ShownPlan):
         Raises:
           XlapipeError: the plan has no complete HLO module, or is for a TPU.
         """
-        from xlapipe.report.plan_figures import figures_of
+        from xlapipe.report.time_figures import step_time
 
-        time = figures_of(self.opened).time
+        time = step_time(self.opened)
         if time is None:
             raise XlapipeError(
                 f"{self!r}: no time is computed, because the plan has no complete HLO module or is "
@@ -105,10 +105,10 @@ class StepPlan(ShownPlan):
     @cached_property
     def figures(self) -> dict[str, Any]:
         """What `xlapipe show --json` prints."""
-        from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.plan_figures import figures_of
         from xlapipe.report.records import plain_data
 
-        figures: dict[str, Any] = plain_data(opened_figures(self.opened))
+        figures: dict[str, Any] = plain_data(figures_of(self.opened))
         return figures
 
     def table(self, name: str) -> Rows:

@@ -1,14 +1,14 @@
 """The result of `xlapipe fit --cliff`, as JSON and as text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
 
+from xlapipe.report.cells import Cell, Seconds
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table, aligned_rows
-from xlapipe.report.time_lines import microseconds
-from xlapipe.report.units import exact
+from xlapipe.report.units import exact, microseconds
 from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.sizing.cliff import Cliff
@@ -105,16 +105,11 @@ def _cost_lines(cliff: Cliff) -> Iterator[str]:
         f"Computed a second time: {len(kernels)} kernel{plural}, at least "
         f"{microseconds(cliff.added_seconds)}{share}:"
     )
-    heading = ("floor", "launches", "value, B", "instruction", "source")
-    rows = list(map(_kernel_cells, kernels))
-    yield from Table.of_first("", heading, rows, {0, 1, 2}, _MAX_KERNELS).lines()
-
-
-def _kernel_cells(kernel: RecomputedKernel) -> tuple[str, ...]:
-    return (
-        microseconds(kernel.floor_seconds),
-        f"{kernel.launches:,}",
-        "-" if kernel.value_bytes is None else f"{kernel.value_bytes:,}",
-        kernel.instruction,
-        kernel.source or kernel.op_name or "-",
-    )
+    columns: Mapping[str, Callable[[RecomputedKernel], Cell]] = {
+        "floor": lambda kernel: Seconds(kernel.floor_seconds),
+        "launches": lambda kernel: kernel.launches,
+        "value, B": lambda kernel: "-" if kernel.value_bytes is None else kernel.value_bytes,
+        "instruction": lambda kernel: kernel.instruction,
+        "source": lambda kernel: kernel.source or kernel.op_name or "-",
+    }
+    yield from Table.of("", kernels, columns).first(_MAX_KERNELS).lines()

@@ -10,8 +10,7 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import OutsidePlan, outside_label
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
-from xlapipe.report.time_lines import microseconds
-from xlapipe.report.units import exact, rounded, seconds_text, with_error
+from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
 from xlapipe.search.planned_memory import (
     SMALL_MARGIN,
     PlannedMemory,

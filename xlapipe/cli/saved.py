@@ -110,8 +110,7 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
     from rich.text import Text
 
     from xlapipe.report.text_table import aligned_rows
-    from xlapipe.report.time_lines import microseconds
-    from xlapipe.report.units import rounded
+    from xlapipe.report.units import microseconds, rounded
 
     kept = sum(row.size_bytes for row in values.rows)
     at_peak = sum(row.peak_bytes or 0 for row in values.rows)

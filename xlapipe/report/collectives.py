@@ -1,85 +1,104 @@
-"""Collectives, as JSON and as lines of text."""
+"""Collectives, as JSON, as a section of a report, and as lines of text."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.topology import Topology
+from xlapipe.dump.opened import Opened
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import RequestedCollective
-from xlapipe.report.text_table import Table
+from xlapipe.report.cells import Cell, Name, Size
+from xlapipe.report.pages import Section
+from xlapipe.report.text_table import Table, grouped
 
 _MAX_ROWS = 40
-_HEADINGS = ("kind", "count", "input", "output", "devices", "execution", "overlaps with", "source")
-_RIGHT = {1, 2, 3}
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
-    """A collective with what the topology determines about it.
+def requested_collectives(opened: Opened) -> tuple[RequestedCollective, ...] | None:
+    """The collectives of the traced program; None if unknown."""
+    return opened.dump.manifest.requested_collectives if opened.dump is not None else None
 
-    Attributes:
-      crosses_hosts: whether a group spans hosts; None if unknown.
+
+def collective_figures(opened: Opened) -> list[dict[str, Any]] | None:
+    """The JSON of each collective; None if they are unknown.
+
+    Bytes are per device and execution, `step_…` per step.
     """
-
-    collective: Collective
-    crosses_hosts: bool | None
-
-    def json_fields(self) -> dict[str, Any]:
-        """Bytes are per device and execution, `step_…` per step."""
-        collective = self.collective
-        return {
+    if opened.plan.collectives is None:
+        return None
+    gpus = _gpus_per_host(opened)
+    return [
+        {
             **{field.name: getattr(collective, field.name) for field in fields(collective)},
             "group_size": collective.group_size,
             "devices": collective.devices,
-            "crosses_hosts": self.crosses_hosts,
+            "crosses_hosts": _crosses_hosts(collective, gpus),
             "wire_bytes": collective.wire_bytes,
             "step_output_bytes": collective.of_step(collective.output_bytes),
             "step_wire_bytes": collective.of_step(collective.wire_bytes),
         }
+        for collective in opened.plan.collectives
+    ]
 
 
-def collective_rows(
-    collectives: Sequence[Collective] | None, gpus_per_host: int | None = None
-) -> tuple[CollectiveRow, ...] | None:
-    """A row of each collective; None if they are unknown.
-
-    Args:
-      gpus_per_host: GPUs per host of the topology; None if unknown.
-    """
-    if collectives is None:
+def _gpus_per_host(opened: Opened) -> int | None:
+    """GPUs per host of the topology; None if unknown."""
+    manifest = opened.dump.manifest if opened.dump is not None else None
+    if manifest is None or manifest.topology is None:
         return None
-    return tuple(
-        CollectiveRow(collective, _crosses_hosts(collective, gpus_per_host))
-        for collective in collectives
-    )
+    if platform_named(manifest.platform).has_chip_grid:
+        return None
+    return Topology.parse(manifest.topology).gpus
 
 
 def _crosses_hosts(collective: Collective, gpus_per_host: int | None) -> bool | None:
+    """Whether a group spans hosts; None if unknown."""
     if collective.between_slices:
         return True
     return None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
 
 
-def collective_lines(
-    rows: Sequence[CollectiveRow] | None, requested: Sequence[RequestedCollective] | None
-) -> Iterator[str]:
-    """Sums by kind and a table with one row for equal collectives; no line without collectives.
-
-    Args:
-      rows: from `collective_rows`.
-      requested: those of the traced program.
-    """
-    wanted = _counts(collective.kind for collective in requested or ())
-    if not rows:
-        if wanted:
-            yield f"collectives: none after compiling; requested: {wanted}"
-        return
+def collective_section(opened: Opened) -> Section:
+    """Sums by kind and a table with one row for equal collectives; no line without collectives."""
+    wanted = _counts(item.kind for item in requested_collectives(opened) or ())
+    collectives = opened.plan.collectives
+    if not collectives:
+        line = f"collectives: none after compiling; requested: {wanted}"
+        return Section("Collectives", (line,) if wanted else (), key="collectives")
     suffix = f"; requested: {wanted}" if wanted else ""
-    yield f"collectives: {_counts(row.collective.kind for row in rows)}{suffix}"
-    for kind in sorted({row.collective.kind for row in rows}):
-        yield f"  {kind}: {_sums([row.collective for row in rows if row.collective.kind == kind])}"
-    yield from Table.of_first("", _HEADINGS, _table_rows(rows), _RIGHT, _MAX_ROWS).lines()
+    lines = [f"collectives: {_counts(item.kind for item in collectives)}{suffix}"]
+    for kind, items in sorted(grouped(collectives, lambda item: item.kind).items()):
+        lines.append(f"{kind}: {_sums(items)}")
+    gpus = _gpus_per_host(opened)
+    columns: Mapping[str, Callable[[Sequence[Collective]], Cell]] = {
+        "kind": lambda group: _kind(group[0]),
+        "count": len,
+        "input": lambda group: _size(group[0].operand_bytes),
+        "output": lambda group: _size(group[0].output_bytes),
+        "devices": lambda group: group[0].devices + _crossing(group[0], gpus),
+        "execution": lambda group: _execution(group[0]),
+        "overlaps with": _overlap,
+        "source": lambda group: Name.of(group[0].source),
+        "instruction": lambda group: Name(group[0].instruction, _instructions(group)),
+        "operation": lambda group: Name.of(group[0].op_name),
+    }
+    alike = ("kind", "input", "output", "devices", "execution", "source")
+    groups = grouped(collectives, lambda item: tuple(columns[name]([item]) for name in alike))
+    page_only = ("instruction", "operation")
+    table = Table.of("", groups.values(), columns, name="instruction", page_only=page_only)
+    return Section("Collectives", tuple(lines), (table,), "collectives")
+
+
+def collective_lines(opened: Opened) -> Iterator[str]:
+    """The section for a terminal."""
+    section = collective_section(opened)
+    for number, line in enumerate(section.lines):
+        yield f"  {line}" if number else line
+    for table in section.tables:
+        yield from table.first(_MAX_ROWS).lines()
 
 
 def _sums(collectives: Sequence[Collective]) -> str:
@@ -98,36 +117,25 @@ def _total(sizes: Sequence[int | None]) -> str:
     return "unknown bytes" if len(known) < len(sizes) else f"{sum(known):,} B"
 
 
-def _table_rows(rows: Sequence[CollectiveRow]) -> list[tuple[str, ...]]:
-    groups: dict[tuple[str, ...], list[Collective]] = {}
-    for row in rows:
-        collective = row.collective
-        combined = len(collective.results)
-        key = (
-            collective.kind + (f" ({combined} combined)" if combined > 1 else ""),
-            _bytes(collective.operand_bytes),
-            _bytes(collective.output_bytes),
-            collective.devices + _crossing(row),
-            _execution(collective),
-            str(collective.source or ""),
-        )
-        groups.setdefault(key, []).append(collective)
-    return [
-        (kind, str(len(group)), operand, output, devices, execution, _overlap(group), source)
-        for (kind, operand, output, devices, execution, source), group in groups.items()
-    ]
+def _kind(collective: Collective) -> str:
+    combined = len(collective.results)
+    return collective.kind + (f" ({combined} combined)" if combined > 1 else "")
 
 
-def _crossing(row: CollectiveRow) -> str:
-    if row.collective.between_slices:
+def _crossing(collective: Collective, gpus_per_host: int | None) -> str:
+    if collective.between_slices:
         return " across slices"
-    return " across hosts" if row.crosses_hosts else ""
+    return " across hosts" if _crosses_hosts(collective, gpus_per_host) else ""
 
 
 def _execution(collective: Collective) -> str:
     """Whether it is asynchronous, and how often it is executed in a step."""
     mode, executions = "async" if collective.asynchronous else "sync", collective.executions
     return mode if executions == 1 else f"{mode} × {'?' if executions is None else executions}"
+
+
+def _instructions(group: Sequence[Collective]) -> tuple[str, ...]:
+    return tuple(item.instruction for item in group)
 
 
 def _overlap(group: Sequence[Collective]) -> str:
@@ -143,8 +151,8 @@ def _range(numbers: Sequence[int], noun: str) -> str:
     return f"{count} {noun}" + ("" if high == 1 else "s")
 
 
-def _bytes(size_bytes: int | None) -> str:
-    return "?" if size_bytes is None else f"{size_bytes:,} B"
+def _size(size_bytes: int | None) -> Cell:
+    return "?" if size_bytes is None else Size(size_bytes)
 
 
 def _counts(kinds: Iterable[str]) -> str:

@@ -7,12 +7,11 @@ from typing import Any
 from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
 from xlapipe.diff.compilers.compiler_side import CompilerSide
 from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
+from xlapipe.report.cells import Cell, Size, cell_text
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
-
-_UNKNOWN = "unknown"
 
 
 def comparison_page(comparison: CompilerComparison) -> Page:
@@ -118,25 +117,25 @@ def _difference(pair: LeafPair) -> str:
 
 def _figures(comparison: CompilerComparison) -> Table:
     inductor, xla = comparison.inductor, comparison.xla
-    rows = [
-        ("peak beyond arguments", inductor.own_peak_bytes, xla.own_peak_bytes),
-        ("of it in use at once", inductor.in_use_bytes, xla.in_use_bytes),
-        ("arguments", inductor.argument_bytes, xla.argument_bytes),
-        ("outputs with memory of their own", inductor.output_bytes, xla.output_bytes),
-        ("kept for the backward pass", inductor.kept_bytes, comparison.kept_by_xla),
-        ("arguments reused or freed", inductor.reused_bytes, xla.reused_bytes),
-    ]
-    texts = [(name, _bytes(first), _bytes(second)) for name, first, second in rows]
-    texts.append(("launches", _count(inductor.launches), _count(xla.launches)))
-    texts.append(("calls that hide bytes", str(inductor.unknown_calls), str(xla.unknown_calls)))
-    headings = ("figure", "Inductor", "XLA")
-    return Table("bytes and launches", headings, tuple(texts), {1, 2})
+    rows = (
+        ("peak beyond arguments", Size(inductor.own_peak_bytes), Size(xla.own_peak_bytes)),
+        ("of it in use at once", Size(inductor.in_use_bytes), Size(xla.in_use_bytes)),
+        ("arguments", Size(inductor.argument_bytes), Size(xla.argument_bytes)),
+        ("outputs with memory of their own", Size(inductor.output_bytes), Size(xla.output_bytes)),
+        ("kept for the backward pass", Size(inductor.kept_bytes), Size(comparison.kept_by_xla)),
+        ("arguments reused or freed", Size(inductor.reused_bytes), Size(xla.reused_bytes)),
+        ("launches", _known(inductor.launches), _known(xla.launches)),
+        ("calls that hide bytes", inductor.unknown_calls, xla.unknown_calls),
+    )
+    return Table("bytes and launches", ("figure", "Inductor", "XLA"), rows)
 
 
 def _leaves(what: str, leaves: MatchedLeaves) -> Table:
-    rows = [(*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match)) for pair in leaves.pairs]
-    title = f"{what}: {_share(leaves)} match"
-    return Table.of_first(title, ("Inductor", "type", "XLA", "type", "match"), rows)
+    rows = tuple(
+        (*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match)) for pair in leaves.pairs
+    )
+    headings = ("Inductor", "type", "XLA", "type", "match")
+    return Table(f"{what}: {_share(leaves)} match", headings, rows).first()
 
 
 def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
@@ -147,31 +146,35 @@ def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
 
 
 def _held(title: str, side: CompilerSide) -> Table:
-    held = sorted(side.held, key=lambda item: -item.size_bytes)
-    total = sum(item.size_bytes for item in held)
-    rows = [(f"{item.size_bytes:,}", item.label) for item in held]
-    return Table.of_first(f"{title}: {exact(total)}", ("bytes", "what"), rows, {0})
+    total = sum(item.size_bytes for item in side.held)
+    return Table.of(
+        f"{title}: {exact(total)}",
+        sorted(side.held, key=lambda item: -item.size_bytes),
+        {"bytes": lambda item: item.size_bytes, "what": lambda item: item.label},
+    ).first()
 
 
 def _kernels(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = [("Inductor", kind, str(count)) for kind, count in (inductor.kernels or {}).items()]
-    rows += [("XLA", kind, str(count)) for kind, count in (xla.kernels or {}).items()]
-    title = f"launches: {_count(inductor.launches)} by Inductor, {_count(xla.launches)} by XLA"
-    return Table(title, ("compiler", "kind", "launches"), tuple(rows), {2})
+    rows = tuple(
+        (name, kind, count)
+        for name, side in (("Inductor", inductor), ("XLA", xla))
+        for kind, count in (side.kernels or {}).items()
+    )
+    launches = f"{_count(inductor.launches)} by Inductor, {_count(xla.launches)} by XLA"
+    return Table(f"launches: {launches}", ("compiler", "kind", "launches"), rows)
 
 
 def _products(products: Sequence[ProductRow]) -> Table:
-    rows = [
-        (
-            _count(row.multiplications),
-            ", ".join(row.results),
-            _backends(row.inductor),
-            _backends(row.xla),
-        )
-        for row in products
-    ]
-    headings = ("multiplications of each", "results", "Inductor", "XLA")
-    return Table.of_first("matrix products and convolutions", headings, rows, {0})
+    return Table.of(
+        "matrix products and convolutions",
+        products,
+        {
+            "multiplications of each": lambda row: _known(row.multiplications),
+            "results": lambda row: ", ".join(row.results),
+            "Inductor": lambda row: _backends(row.inductor),
+            "XLA": lambda row: _backends(row.xla),
+        },
+    ).first()
 
 
 def _backends(counts: Sequence[tuple[str, int]]) -> str:
@@ -179,28 +182,28 @@ def _backends(counts: Sequence[tuple[str, int]]) -> str:
 
 
 def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = [
-        (name, waste.what, str(waste.count), _bytes(waste.size_bytes))
+    rows = tuple(
+        (name, waste.what, waste.count, Size(waste.size_bytes))
         for name, side in (("Inductor", inductor), ("XLA", xla))
         for waste in side.waste
-    ]
+    )
     headings = ("compiler", "what", "count", "bytes")
-    return Table("waste" + ("" if rows else ": none found"), headings, tuple(rows), {2, 3})
+    return Table("waste" + ("" if rows else ": none found"), headings, rows)
 
 
 def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = [
-        (name, exchange.kind, str(exchange.count), _bytes(exchange.output_bytes))
+    rows = tuple(
+        (name, exchange.kind, exchange.count, Size(exchange.output_bytes))
         for name, side in (("Inductor", inductor), ("XLA", xla))
         for exchange in side.exchanges
-    ]
+    )
     headings = ("compiler", "kind", "count", "bytes of results")
-    return Table("collectives" + ("" if rows else ": none"), headings, tuple(rows), {2, 3})
+    return Table("collectives" + ("" if rows else ": none"), headings, rows)
 
 
-def _bytes(size: int | None) -> str:
-    return _UNKNOWN if size is None else exact(size)
+def _known(number: int | None) -> Cell:
+    return "unknown" if number is None else number
 
 
 def _count(number: int | None) -> str:
-    return _UNKNOWN if number is None else f"{number:,}"
+    return cell_text(_known(number))

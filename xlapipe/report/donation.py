@@ -2,57 +2,31 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from xlapipe.plans import SourceLine
 from xlapipe.plans.copies import Move
 from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.donation import SMALL_COPIES, Donation, DonationOutcome, small_copies
+from xlapipe.plans.donation import SMALL_COPIES, Donation, small_copies
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.plans.wording import counted
-from xlapipe.report.memory_spaces import MoveRow, move_row
-from xlapipe.report.records import row_of
+from xlapipe.report.memory_spaces import move_figures
+from xlapipe.report.records import named
 
 _MAX_LEAVES = 40
 _DIGITS = re.compile(r"\d")
 
 
-@dataclass(frozen=True, slots=True)
-class DonationCopy:
-    """A copy that remains beside an alias."""
-
-    instruction: str
-    copied_bytes: int
-    op_name: str | None
-    source: SourceLine | None
-
-
-@dataclass(frozen=True, slots=True)
-class DonationRow:
-    """One donated leaf; without an alias `output` is None and `reason` set."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-    size_bytes: int
-    outcome: DonationOutcome
-    holds: bool
-    output: str | None
-    reason: str
-    advice: str
-    copies: tuple[DonationCopy, ...]
-    moves: tuple[MoveRow, ...]
-    source: SourceLine | None
-
-
-def donation_row(donation: Donation) -> DonationRow:
-    """A donated leaf as `--json` states it."""
-    return row_of(
-        DonationRow,
-        donation,
-        copies=tuple(row_of(DonationCopy, copy) for copy in donation.copies),
-        moves=tuple(map(move_row, donation.moves)),
-    )
+def donation_figures(donation: Donation) -> dict[str, Any]:
+    """The JSON of a donated leaf; without an alias `output` is None and `reason` set."""
+    own = ("path", "shape", "dtype", "size_bytes", "outcome", "holds", "output", "reason", "advice")
+    return {
+        **named(donation, *own, "source"),
+        "copies": [
+            named(copy, "instruction", "copied_bytes", "op_name", "source")
+            for copy in donation.copies
+        ],
+        "moves": list(map(move_figures, donation.moves)),
+    }
 
 
 def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:

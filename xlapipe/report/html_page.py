@@ -17,25 +17,24 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.opened import Opened, StageText
 from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.report import units
-from xlapipe.report.host_memory import host_lines
-from xlapipe.report.html_cells import bytes_cell, dense_code, group_values, seconds_cell
-from xlapipe.report.json_data import dump_data
+from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
+from xlapipe.report.comparison import Comparison
+from xlapipe.report.flame import flame_boxes
+from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
+from xlapipe.report.json_data import known_copies
+from xlapipe.report.memory_map import map_data
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.pages import Page
 from xlapipe.report.plan_figures import figures_of
+from xlapipe.report.plan_page import difference_page, plan_page
 from xlapipe.report.records import json_form
-from xlapipe.report.sections.flame import flame_boxes
-from xlapipe.report.sections.memory_map import map_data
-from xlapipe.report.sections.roofline import roofline
-from xlapipe.report.sections.two_dumps import Comparison
+from xlapipe.report.roofline import roofline
 from xlapipe.report.target_text import short_label
-from xlapipe.report.time_lines import microseconds, summary_lines
-from xlapipe.report.time_tables import time_tables
+from xlapipe.report.time_figures import step_time
 from xlapipe.report.timeline import timeline_data
 
 # After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
@@ -43,7 +42,7 @@ from xlapipe.report.timeline import timeline_data
 _MAY_BREAK = re.compile(
     r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])|(?<=[a-z][._])(?!py:)(?=\w)"
 )
-# The sections of one dump, in order: a template in html/sections/ to its title in the navigation.
+# The sections of one dump, in order, with their titles in the navigation.
 SECTIONS = {
     "map": "Map",
     "flame": "Flame",
@@ -58,6 +57,8 @@ SECTIONS = {
     "fusions": "Fusions",
     "time": "Time",
 }
+# The sections that are more than lines and tables, each with a template in html/sections/.
+_DRAWN = ("map", "flame", "peak", "time")
 # Files that are joined into the page's one script, in this order.
 SCRIPTS = (
     "units",
@@ -86,6 +87,8 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
       DumpError: the text of a stage is damaged.
     """
     style, script = read_style(), read_script()
+    entries = [_template_data(dump) for dump in dumps]
+    shown = {*_DRAWN, *(name for entry in entries for name in entry["sections"])}
     page = (
         _environment()
         .get_template("page.html.j2")
@@ -93,9 +96,10 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
             style=Markup(style),
             script=Markup(script),
             policy=content_security_policy(style, script),
-            sections=_sections(dumps),
-            entries=[_template_data(dump) for dump in dumps],
-            comparison=comparison,
+            sections={name: title for name, title in SECTIONS.items() if name in shown},
+            drawn=_DRAWN,
+            entries=entries,
+            difference=difference_page(comparison) if comparison is not None else None,
         )
     )
     return visible_lines(page)
@@ -122,49 +126,36 @@ def _environment() -> Environment:
     environment.filters.update(json_script=json_script, breakable=breakable)
     environment.globals.update(
         bytes=bytes_cell,
-        seconds=seconds_cell,
         dense=dense_code,
-        group_values=group_values,
-        microseconds=microseconds,
+        table_html=table_html,
         exact=units.exact,
         rounded=units.rounded,
         with_error=units.with_error,
-        signed=units.signed,
-        change_class=units.change_class,
         share=units.share,
     )
     return environment
 
 
-def _sections(dumps: Sequence[Opened]) -> dict[str, str]:
-    """`SECTIONS` without those on collectives, the host and memories that no dump has."""
-    has = {
-        "collectives": any(figures_of(dump).collectives for dump in dumps),
-        "host": any(any(host_lines(dump.plan)) for dump in dumps),
-        "memories": any(platform_named(dump.plan.platform).has_chip_memory for dump in dumps),
-    }
-    return {name: title for name, title in SECTIONS.items() if has.get(name, True)}
-
-
 def _template_data(dump: Opened) -> dict[str, Any]:
-    data, overview = dump_data(dump), Overview(dump)
-    memory = overview.memory
-    time = data.figures.time
+    figures, overview = figures_of(dump), Overview(dump)
+    memory, copies = overview.memory, known_copies(dump.plan)
+    not_aliased = (row.size_bytes for row in alias_groups(dump) if row.answer == NOT_ALIASED)
     return {
+        "dump": dump,
+        "figures": figures,
+        "sections": {section.key: section for section in plan_page(dump).sections},
+        "copied_bytes": None if copies is None else sum(copy.copied_bytes for copy in copies),
+        "not_aliased_bytes": sum(not_aliased),
         "warnings": unused_findings(dump.program),
-        "time_summary": list(summary_lines(time)) if time is not None else [],
-        "time_tables": time_tables(time) if time is not None else (),
         "parts": _parts(overview),
         "total_bytes": overview.total_bytes,
         "label": short_label(dump.autotuning),
         **_headline_time(dump),
-        "roofline": roofline(time),
+        "roofline": roofline(step_time(dump)),
         "timeline": timeline_data(dump),
         "memory": memory,
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
         "error_bytes": overview.error_bytes,
-        "dump": dump,
-        "data": data,
         "map_data": map_data(dump),
         "flame": flame_boxes(dump),
         "stages": [_packed(stage) for stage in dump.stage_texts],

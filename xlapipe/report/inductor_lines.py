@@ -1,13 +1,16 @@
 """Inductor's plans as pages, which a terminal, Markdown and HTML show."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding, InductorPlan
+from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
+from xlapipe.plans.gemms import Gemm
+from xlapipe.report.cells import Cell
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.pages import Page, Section
-from xlapipe.report.text_table import MOST_ROWS, Table
+from xlapipe.report.text_table import MOST_ROWS, Table, grouped, shapes_of_product
 from xlapipe.report.units import exact, signed
 
 _TITLES = {
@@ -39,10 +42,14 @@ def heading(plan: InductorPlan) -> str:
 
 def _total_table(plan: InductorPlan) -> Table:
     """The totals; an unknown figure is marked as unknown."""
-    rows = [(name, _bytes(getattr(plan.totals, name))) for name in _TOTALS]
+    totals = {name: getattr(plan.totals, name) for name in _TOTALS}
     if plan.totals.saved_bytes is None:
-        rows.remove(("saved_bytes", "unknown"))
-    return Table("totals", ("figure", "bytes or calls"), tuple(rows), {1})
+        del totals["saved_bytes"]
+    return Table.of(
+        "totals",
+        totals.items(),
+        {"figure": lambda item: item[0], "bytes or calls": lambda item: _bytes(item[1])},
+    )
 
 
 def sequence_line(dump: InductorDump) -> str | None:
@@ -66,68 +73,75 @@ def measured_line(plan: InductorPlan) -> str | None:
 
 def _peak_table(plan: InductorPlan) -> Table:
     """What the call holds at its peak, most bytes first."""
-    held = plan.held_at_peak
-    rows = [_held_row(plan, allocation) for allocation in held[:MOST_ROWS]]
-    left_out = len(held) - len(rows)
-    if plan.freed_at_peak_bytes:
-        rows.append(("", f"{-plan.freed_at_peak_bytes:,}", "", "arguments that are freed by then"))
     at = f", line {plan.peak_line}" if plan.peak_line is not None else ""
     kernel = (
         f" before {plan.kernels[plan.peak_position].name}"
         if plan.peak_position is not None and plan.peak_position < len(plan.kernels)
         else ""
     )
-    return Table(
+    table = Table.of(
         f"held at the peak: {exact(plan.totals.own_peak_bytes)}{kernel}{at}",
-        ("index", "bytes", "positions", "values"),
-        tuple(rows),
-        {0, 1},
-        left_out,
-    )
+        plan.held_at_peak,
+        {
+            "index": lambda held: held.index,
+            "bytes": lambda held: held.size_bytes,
+            "positions": lambda held: _positions(plan, held),
+            "values": _values,
+        },
+    ).first()
+    if not plan.freed_at_peak_bytes:
+        return table
+    freed = ("", -plan.freed_at_peak_bytes, "", "arguments that are freed by then")
+    return replace(table, rows=(*table.rows, freed))
 
 
 def _unknown_table(plan: InductorPlan) -> Table:
     """Calls that hide bytes, by operator."""
-    groups: dict[tuple[str, str], list[int | None]] = {}
-    for unknown in plan.unknown:
-        groups.setdefault((unknown.name, unknown.reason), []).append(unknown.result_bytes)
-    rows = [
-        (str(len(sizes)), name, _results(sizes), reason)
-        for (name, reason), sizes in sorted(groups.items(), key=lambda item: -len(item[1]))
-    ]
-    title = f"calls that hide bytes: {len(plan.unknown) or 'none'}"
-    return Table.of_first(title, ("calls", "operator", "bytes of results", "why"), rows, {0, 2})
+    groups = grouped(plan.unknown, lambda unknown: (unknown.name, unknown.reason))
+    return Table.of(
+        f"calls that hide bytes: {len(plan.unknown) or 'none'}",
+        sorted(groups.values(), key=lambda group: -len(group)),
+        {
+            "calls": len,
+            "operator": lambda group: group[0].name,
+            "bytes of results": lambda group: _results([item.result_bytes for item in group]),
+            "why": lambda group: group[0].reason,
+        },
+    ).first()
 
 
 def _gemm_table(plan: InductorPlan) -> Table:
     """Matrix products and convolutions; those of one shape in one row."""
-    groups: dict[tuple[str, str, str], int] = {}
-    for gemm in plan.gemms:
-        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
-        fast = ", fast accumulation" if gemm.fast_accumulation else ""
-        key = (f"{gemm.backend}{fast}", shapes, str(gemm.source or ""))
-        groups[key] = groups.get(key, 0) + 1
-    rows = [(str(count), *key) for key, count in groups.items()]
+    columns: Mapping[str, Callable[[Sequence[Gemm]], Cell]] = {
+        "count": len,
+        "backend": lambda group: _backend(group[0]),
+        "shapes": lambda group: shapes_of_product(group[0].shapes),
+        "source": lambda group: str(group[0].source or ""),
+    }
+    alike = ("backend", "shapes", "source")
+    groups = grouped(plan.gemms, lambda gemm: tuple(columns[name]([gemm]) for name in alike))
     title = f"gemms and convolutions: {len(plan.gemms) or 'none'}"
-    return Table.of_first(title, ("count", "backend", "shapes", "source"), rows, {0})
+    return Table.of(title, groups.values(), columns).first()
+
+
+def _backend(gemm: Gemm) -> str:
+    return f"{gemm.backend}{', fast accumulation' if gemm.fast_accumulation else ''}"
 
 
 def _collective_table(plan: InductorPlan) -> Table:
     """Collectives in their order."""
-    rows = [
-        (
-            collective.kind,
-            _bytes(collective.operand_bytes),
-            _bytes(collective.output_bytes),
-            "?" if collective.group_size is None else str(collective.group_size),
-            str(len(collective.overlapped_by)),
-            "yes" if collective.used else "no",
-        )
-        for collective in plan.collectives
-    ]
-    headings = ("kind", "in", "out", "devices", "kernels meanwhile", "result used")
-    title = f"collectives: {len(rows) or 'none'}"
-    return Table.of_first(title, headings, rows, {1, 2, 3, 4})
+    return Table.of(
+        f"collectives: {len(plan.collectives) or 'none'}",
+        plan.collectives,
+        {
+            "kind": lambda item: item.kind,
+            "in": lambda item: _bytes(item.operand_bytes),
+            "out": lambda item: _bytes(item.output_bytes),
+            "devices": lambda item: "?" if item.group_size is None else item.group_size,
+            "kernels meanwhile": lambda item: len(item.overlapped_by),
+            "result used": lambda item: "yes" if item.used else "no",
+        },
+    ).first()
 
 
 def finding_tables(plan: InductorPlan) -> Iterator[Table]:
@@ -138,12 +152,17 @@ def finding_tables(plan: InductorPlan) -> Iterator[Table]:
             continue
         ordered = sorted(findings, key=lambda finding: -(finding.size_bytes or 0))
         total = sum(finding.size_bytes or 0 for finding in findings)
-        yield Table.of_first(
+        yield Table.of(
             f"{title}: {len(findings)}, {exact(total)}",
-            ("node", "bytes", "what", "line", "source"),
-            list(map(_finding_row, ordered)),
-            {1, 3},
-        )
+            ordered,
+            {
+                "node": lambda finding: finding.node,
+                "bytes": lambda finding: _bytes(finding.size_bytes),
+                "what": lambda finding: finding.detail,
+                "line": lambda finding: str(finding.line),
+                "source": lambda finding: str(finding.source or ""),
+            },
+        ).first()
 
 
 def kernel_line(plan: InductorPlan) -> str:
@@ -186,10 +205,9 @@ def alias_lines(plan: InductorPlan) -> Iterator[str]:
         yield f"changed in place: {listed}{more}"
 
 
-def _held_row(plan: InductorPlan, allocation: BufferAllocation) -> tuple[str, ...]:
+def _positions(plan: InductorPlan, allocation: BufferAllocation) -> str:
     life = plan.lifetimes[allocation.index]
-    positions = f"{life.start}–{life.end}"
-    return str(allocation.index), f"{allocation.size_bytes:,}", positions, _values(allocation)
+    return f"{life.start}–{life.end}"
 
 
 def _values(allocation: BufferAllocation) -> str:
@@ -197,23 +215,13 @@ def _values(allocation: BufferAllocation) -> str:
     return text + (f"; … {len(allocation.values)} values" if len(allocation.values) > 3 else "")
 
 
-def _results(sizes: list[int | None]) -> str:
+def _results(sizes: Sequence[int | None]) -> Cell:
     known = sum(size for size in sizes if size is not None)
-    return f"{known:,}" + (" and unknown" if None in sizes else "")
+    return f"{known:,} and unknown" if None in sizes else known
 
 
-def _finding_row(finding: InductorFinding) -> tuple[str, ...]:
-    return (
-        finding.node,
-        _bytes(finding.size_bytes),
-        finding.detail,
-        str(finding.line),
-        str(finding.source or ""),
-    )
-
-
-def _bytes(size: int | None) -> str:
-    return "unknown" if size is None else f"{size:,}"
+def _bytes(size: int | None) -> Cell:
+    return "unknown" if size is None else size
 
 
 def inductor_page(dump: InductorDump) -> Page:

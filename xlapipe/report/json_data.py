@@ -1,84 +1,65 @@
-"""A report as records: the JSON of `xlapipe report`, which HTML and Markdown render."""
+"""The JSON of `xlapipe report`. Bytes are ints."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xlapipe.dump.opened import Opened
-from xlapipe.plans.peak import Arena, PeakGroup, SourceRow, peak_of
-from xlapipe.report.plan_figures import PlanFigures, figures_of
-from xlapipe.report.records import row_of
-from xlapipe.report.sections.aliasing import (
-    NOT_ALIASED,
-    AliasGroup,
-    OwnOutput,
-    alias_groups,
-    own_outputs,
-)
-from xlapipe.report.sections.copies import CopyRow, copies
-from xlapipe.report.sections.fusions import FusionRow, fusions
-from xlapipe.report.sections.two_dumps import Comparison
-
-
-@dataclass(frozen=True)
-class PeakData:
-    """What is in memory at the peak."""
-
-    position: int | None
-    instruction: str | None
-    occupied_bytes: int
-    idle_bytes: int
-    groups: tuple[PeakGroup, ...]
-    by_source: tuple[SourceRow, ...]
-
-
-@dataclass(frozen=True)
-class DumpData:
-    """The sections of one dump.
-
-    Attributes:
-      figures: the JSON of `xlapipe show`.
-      copies: None if the dump does not hold the bodies of fusions.
-    """
-
-    name: str
-    figures: PlanFigures
-    peak: PeakData
-    arenas: tuple[Arena, ...]
-    aliasing: tuple[AliasGroup, ...]
-    outputs_of_their_own: tuple[OwnOutput, ...]
-    copies: tuple[CopyRow, ...] | None
-    fusions: tuple[FusionRow, ...]
-
-    @property
-    def copied_bytes(self) -> int | None:
-        """Bytes of all copies; None if unknown."""
-        return None if self.copies is None else sum(copy.copied_bytes for copy in self.copies)
-
-    @property
-    def not_aliased_bytes(self) -> int:
-        """Donated, but not reused."""
-        return sum(group.size_bytes for group in self.aliasing if group.answer == NOT_ALIASED)
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.peak import peak_of
+from xlapipe.report.aliasing import alias_groups, own_outputs
+from xlapipe.report.comparison import Comparison
+from xlapipe.report.plan_figures import figures_of
+from xlapipe.report.records import named
 
 
 def report_data(dumps: Sequence[Opened], comparison: Comparison | None = None) -> dict[str, Any]:
-    """The JSON of `xlapipe report`; bytes are ints."""
+    """The JSON of a report; `figures` is that of `xlapipe show`."""
+    return {"subjects": [dump_data(dump) for dump in dumps], "difference": comparison}
+
+
+def dump_data(dump: Opened) -> dict[str, Any]:
+    """The sections of one dump."""
+    peak, copies = peak_of(dump.program), known_copies(dump.plan)
+    names = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")
     return {
-        "subjects": [dump_data(dump) for dump in dumps],
-        "difference": comparison,
+        "name": dump.name,
+        "figures": figures_of(dump),
+        "peak": named(peak, *names),
+        "arenas": peak.arenas,
+        "aliasing": alias_groups(dump),
+        "outputs_of_their_own": own_outputs(dump),
+        "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
+        "fusions": fusion_rows(dump.plan),
     }
 
 
-def dump_data(dump: Opened) -> DumpData:
-    """The sections of one dump."""
-    peak = peak_of(dump.program)
-    return DumpData(
-        name=dump.name,
-        figures=figures_of(dump),
-        peak=row_of(PeakData, peak),
-        arenas=peak.arenas,
-        aliasing=alias_groups(dump),
-        outputs_of_their_own=own_outputs(dump),
-        copies=copies(dump.plan),
-        fusions=fusions(dump.plan),
-    )
+_OF_A_COPY = ("instruction", "value", "copied_bytes", "allocation", "op_name", "source")
+
+
+def known_copies(plan: Plan) -> tuple[Copy, ...] | None:
+    """Copies, largest first; None if the dump does not contain the bodies of fusions."""
+    return find_copies(plan) if plan.module is not None and plan.module.complete else None
+
+
+def fusion_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The fusions that are not inside another one, in scheduled order, with what they write."""
+    written_bytes: Counter[str] = Counter()
+    for allocation in plan.allocations:
+        for value in allocation.values:
+            if not value.shape.is_tuple:
+                written_bytes[value.instruction] += value.size_bytes
+    return [
+        {
+            "instruction": fusion.name,
+            "kind": fusion.fusion_kind,
+            "backend_kind": fusion.fusion_backend_kind,
+            "shape": fusion.shape,
+            "written_bytes": written_bytes[fusion.name],
+            "op_name": fusion.op_name,
+            "source": fusion.source,
+        }
+        for fusion in plan.instructions.values()
+        if fusion.opcode == "fusion"
+    ]

@@ -39,15 +39,6 @@ def html_text(text: str) -> str:
     return escape(visible_line(text))
 
 
-def fenced(lines: Iterable[str]) -> list[str]:
-    """A block of lines that are shown as they are, whatever they contain."""
-    content = [visible_line(line) for line in lines]
-    fence = "```"
-    while any(line.lstrip().startswith(fence) for line in content):
-        fence += "`"
-    return [fence, *content, fence]
-
-
 def table(headings: Row, rows: Iterable[Row], *, right: Collection[int] = ()) -> list[str]:
     """A Markdown table, padded so that it is also readable as plain text.
 

@@ -1,56 +1,38 @@
 """Memory spaces beyond HBM and host memory, moves between them, and padding, for TPU plans."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from typing import Any
 
-from xlapipe.plans import Plan, SourceLine
+from xlapipe.plans import Plan
 from xlapipe.plans.copies import Move, find_moves
-from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, is_on_chip
+from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
+from xlapipe.report.records import named
 from xlapipe.report.units import share
 
 _MAX_ROWS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceRow(SpaceTotals):
-    """Bytes in one memory space.
-
-    Attributes:
-      peak_bytes: the most in use at one position of the schedule; None if unknown.
-    """
-
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRow:
-    """A move into a TPU's own memory, or back."""
-
-    instruction: str
-    moved_bytes: int
-    from_space: MemorySpace = field(metadata={"json": "from"})
-    to_space: MemorySpace = field(metadata={"json": "to"})
-    source: SourceLine | None
-
-
-def space_rows(plan: Plan) -> dict[str, SpaceRow]:
-    """Bytes by memory space."""
+def space_rows(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Bytes by memory space; `peak_bytes` are the most in use at one position, None if unknown."""
     return {
-        str(space): SpaceRow(**asdict(totals), peak_bytes=Occupancy(plan, space).peak_bytes)
+        str(space): {**asdict(totals), "peak_bytes": Occupancy(plan, space).peak_bytes}
         for space, totals in plan.spaces.items()
     }
 
 
-def move_row(move: Move) -> MoveRow:
-    """One move, for people and for JSON."""
-    copy = move.copy
-    return MoveRow(
-        copy.instruction, copy.copied_bytes, move.source_space, move.target_space, copy.source
-    )
+def move_figures(move: Move) -> dict[str, Any]:
+    """The JSON of a move into a TPU's own memory, or back."""
+    return {
+        **named(move.copy, "instruction", "source"),
+        "moved_bytes": move.copy.copied_bytes,
+        "from": move.source_space,
+        "to": move.target_space,
+    }
 
 
 def space_lines(program: Program) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """Temp in XLA's order and in an order that needs less, as data and as lines of text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from xlapipe.plans.temp_order.instruction_order import OrderShare
+from xlapipe.report.cells import Cell
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
@@ -41,9 +42,13 @@ def order_lines(share: OrderShare | None) -> Iterator[str]:
         f"another order of the same instructions; no order can need less than "
         f"{exact(share.bound_bytes)}"
     )
-    rows = [(f"{a:,}", f"{b:,}", f"{a - b:+,}", source) for source, a, b in _sources(share)]
-    headings = ("XLA's order, B", "best order, B", "held, B", "source line")
-    yield from Table.of_first("", headings, rows, {0, 1, 2}, _MAX_SOURCES).lines()
+    columns: Mapping[str, Callable[[tuple[str, int, int]], Cell]] = {
+        "XLA's order, B": lambda row: row[1],
+        "best order, B": lambda row: row[2],
+        "held, B": lambda row: row[1] - row[2],
+        "source line": lambda row: row[0],
+    }
+    yield from Table.of("", _sources(share), columns).first(_MAX_SOURCES).lines()
 
 
 def _sources(share: OrderShare) -> list[tuple[str, int, int]]:

@@ -1,7 +1,7 @@
 """Pages of sections with lines and tables, and their form in a terminal and in Markdown.
 
-Whoever has something to show states it as a `Page`; the renderers here and `render_tables_page` for
-HTML know nothing of plans.
+Whoever has something to show states it as a `Page`; the renderers here and in `html_page` know
+nothing of plans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,17 +9,25 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from xlapipe.report.markdown_syntax import plain, table
+from xlapipe.report.cells import Cell, Change, Held, Name, Size, cell_text
+from xlapipe.report.markdown_syntax import code, plain, table
 from xlapipe.report.text_table import Table
+from xlapipe.report.units import rounded
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with lines and tables."""
+    """A heading with lines and tables.
+
+    Attributes:
+      title: empty for what stands before the first heading.
+      key: its name in the links of a page; empty if nothing links to it.
+    """
 
     title: str
-    lines: tuple[str, ...]
-    tables: tuple[Table, ...]
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +56,22 @@ def page_lines(page: Page) -> Iterator[Text]:
         for line in section.lines:
             yield Text(f"  {line}")
         for part in section.tables:
-            yield from _table_lines(part)
-
-
-def _table_lines(part: Table) -> Iterator[Text]:
-    """A table under its title; the title alone if there are no rows."""
-    yield Text(part.title, style="bold")
-    if part.rows:
-        for number, line in enumerate(part.lines()):
-            yield Text(line, style="" if number else "bold")
+            yield Text(part.title, style="bold")
+            if part.rows:
+                heading, *rows = part.lines()
+                yield Text(heading, style="bold")
+                yield from map(Text, rows)
 
 
 def pages_markdown(pages: Sequence[Page]) -> str:
-    """The pages as Markdown."""
+    """The pages as Markdown, which depends on neither the machine nor the terminal's width."""
     lines: list[str] = []
     for page in pages:
         lines += [f"# {plain(page.title)}", ""]
         lines += [plain(page.note), ""] if page.note else []
         for section in page.sections:
-            lines += [f"## {plain(section.title)}", ""]
-            lines += [*(f"- {plain(line)}" for line in section.lines), ""]
+            lines += [f"## {plain(section.title)}", ""] if section.title else []
+            lines += [*(f"- {plain(line)}" for line in section.lines), ""] if section.lines else []
             for part in section.tables:
                 lines += _markdown_table(part)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -75,11 +79,30 @@ def pages_markdown(pages: Sequence[Page]) -> str:
 
 def _markdown_table(part: Table) -> Iterator[str]:
     """A table under its title."""
-    yield f"### {plain(part.title)}"
-    yield ""
-    if part.rows:
-        rows = [tuple(plain(cell) or " " for cell in row) for row in part.rows]
-        yield from table(part.headings, rows, right=part.right)
-    if part.left_out:
-        yield f"… and {part.left_out} more"
+    if part.title:
+        yield f"### {plain(part.title)}"
         yield ""
+    first, columns = part.first(), part.columns(on_page=False)
+    if part.rows:
+        rows = [tuple(_markdown(row[index]) for index in columns) for row in first.rows]
+        right = {place for place, index in enumerate(columns) if index in part.right}
+        yield from table(tuple(part.headings[index] for index in columns), rows, right=right)
+    if first.left_out:
+        yield f"… and {first.left_out} more (`--json` lists all)"
+        yield ""
+
+
+def _markdown(cell: Cell) -> str:
+    """A cell; names are code, and sizes of several digits are also rounded."""
+    match cell:
+        case Name(text, members, about) if text:
+            several = f" × {len(members)}" if len(members) > 1 else ""
+            return f"{code(text)}{several} {plain(about)}".rstrip()
+        case Held(group):
+            return code(group.label) + str(cell).removeprefix(group.label)
+        case Size(int(size_bytes)) if rounded(size_bytes) != str(cell):
+            return f"{cell} ({rounded(size_bytes)})"
+        case Change(_, int(delta_bytes)) if delta_bytes:
+            return f"**{cell}**"
+        case _:
+            return plain(cell_text(cell)) or "–"

@@ -1,84 +1,91 @@
 """`xlapipe show` for a terminal; readable without colour."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from rich.text import Text
 
-from xlapipe.dump.manifest import PATCHED
-from xlapipe.plans import AllocationKind, BufferAllocation
-from xlapipe.plans.donation import Donation
+from xlapipe.devices.platforms import platform_named
+from xlapipe.dump.manifest import PATCHED, Manifest
+from xlapipe.dump.opened import Opened
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans.donation import donations
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import second_call
+from xlapipe.plans.temp_order.instruction_order import order_share
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
-from xlapipe.report.plan_figures import DumpFigures, GemmRow, PlanFigures
+from xlapipe.report.order_lines import order_lines
+from xlapipe.report.plan_page import gemm_table
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.target_text import device_text, short_label
+from xlapipe.report.time_figures import step_time
+from xlapipe.report.time_lines import time_lines
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
 
 
-def plan_lines(
-    name: str,
-    figures: PlanFigures,
-    program: Program,
-    donated: Sequence[Donation],
-    options: ShowOptions,
-) -> Iterator[Text]:
-    """The parts of a plan that `options` names.
-
-    Args:
-      figures: the JSON of the same plan.
-    """
-    plan, everything = program.plan, options.everything
-    yield Text(name, style="bold")
-    if isinstance(figures, DumpFigures):
-        versions = ", ".join(f"{key} {value}" for key, value in figures.versions.items())
-        label = figures.autotuning if everything else short_label(figures.autotuning)
-        yield Text(
-            f"{figures.workload} for {device_text(figures.target, figures.topology)}, GEMM policy "
-            f"{figures.gemm_policy}, {label}; {versions}"
-        )
-        if everything and figures.xla_patches:
-            yield Text(f"  {PATCHED}: {', '.join(figures.xla_patches)}")
-    if figures.refused is not None:
-        yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
-    for note in figures.notes:
+def plan_lines(opened: Opened, options: ShowOptions) -> Iterator[Text]:
+    """The parts of a plan that `options` names."""
+    program, plan, everything = opened.program, opened.plan, options.everything
+    yield Text(opened.name, style="bold")
+    if opened.dump is not None:
+        yield from _manifest_lines(opened.dump.manifest, everything=everything)
+    for note in opened.notes:
         yield Text(f"  note: {note}")
     if text := second_call(program):
         yield Text(f"  warning: {text}", style="yellow")
     if everything or options.allocations:
-        yield from _total_lines(figures)
+        yield from _total_lines(plan)
         yield from _allocation_lines(program)
     if everything or options.donation:
+        donated = donations(program)
         yield from _alias_lines(program, listed_below=bool(donated))
         yield from map(Text, donation_lines(donated))
     if everything:
         yield from map(Text, host_lines(plan))
         yield from map(Text, space_lines(program))
-    if figures.gemms is not None and (everything or options.gemms):
-        yield from _gemm_lines(figures.gemms)
+    if plan.module is not None and (everything or options.gemms):
+        yield from _gemm_lines(opened)
     if everything or options.collectives:
-        lines = list(collective_lines(figures.collectives, figures.requested_collectives))
+        lines = list(collective_lines(opened))
         yield from map(Text, lines or ["collectives: none"] * (not everything))
-    if everything and figures.thunks is not None:
-        counts = ", ".join(f"{count} {kind}" for kind, count in figures.thunks.items())
+    if everything and plan.thunk_counts is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in plan.thunk_counts.items())
         yield Text("thunks", style="bold")
         yield Text(f"  {counts or 'none'}")
+    if options.time:
+        on_tpu = platform_named(plan.platform).has_chip_memory
+        yield from map(Text, time_lines(step_time(opened), on_tpu=on_tpu))
+    if options.order:
+        yield from map(Text, order_lines(order_share(plan)))
 
 
-def _total_lines(figures: PlanFigures) -> Iterator[Text]:
-    for key, value in asdict(figures.totals).items():
+def _manifest_lines(manifest: Manifest, *, everything: bool) -> Iterator[Text]:
+    versions = ", ".join(f"{key} {value}" for key, value in manifest.versions.items())
+    label = manifest.autotuning if everything else short_label(manifest.autotuning)
+    yield Text(
+        f"{manifest.workload} for {device_text(manifest.target, manifest.topology)}, GEMM policy "
+        f"{manifest.gemm_policy}, {label}; {versions}"
+    )
+    if everything and manifest.xla_patches:
+        yield Text(f"  {PATCHED}: {', '.join(manifest.xla_patches)}")
+    if manifest.refused is not None:
+        yield Text(f"  REFUSED by XLA: {manifest.refused:.400}", style="red")
+
+
+def _total_lines(plan: Plan) -> Iterator[Text]:
+    for key, value in asdict(plan.totals).items():
         yield Text(f"  {key:<24} {value:>18,}")
-    if figures.live_range_peak_bytes is not None:
+    live = plan.live_ranges
+    if live is not None and live.live_range_peak_bytes is not None:
         yield Text(
-            f"  {'live_range_peak_bytes':<24} {figures.live_range_peak_bytes:>18,}"
-            f"  at position {figures.live_range_peak_position}"
+            f"  {'live_range_peak_bytes':<24} {live.live_range_peak_bytes:>18,}"
+            f"  at position {live.live_range_peak_position}"
         )
 
 
@@ -136,15 +143,8 @@ def _alias_lines(program: Program, *, listed_below: bool) -> Iterator[Text]:
         yield Text(f"  parameter {number} {paths.get(number, '')} -> {output}")
 
 
-def _gemm_lines(gemms: Sequence[GemmRow]) -> Iterator[Text]:
+def _gemm_lines(opened: Opened) -> Iterator[Text]:
     """Products of equal backends, shapes and lines in one row."""
-    yield Text(f"gemms: {len(gemms) or 'none'}", style="bold")
-    groups: dict[tuple[str, ...], list[GemmRow]] = {}
-    for gemm in gemms:
-        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
-        groups.setdefault((str(gemm.backend), shapes, str(gemm.source or "")), []).append(gemm)
-    for (backend, shapes, source), group in groups.items():
-        names = group[0].instruction
-        if len(group) > 1:
-            names = f"{len(group)} such as {names}"
-        yield Text(f"  {backend:<12} {names}: {shapes}  {source}".rstrip())
+    yield Text(f"gemms: {len(opened.plan.gemms) or 'none'}", style="bold")
+    for names, backend, shapes, _, source in gemm_table(opened.plan).rows:
+        yield Text(f"  {backend!s:<12} {names}: {shapes}  {source}".rstrip())

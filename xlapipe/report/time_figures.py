@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from xlapipe.devices.targets.device import Device
 from xlapipe.dump.opened import Opened
 from xlapipe.dump.time_record import TimeRecord
+from xlapipe.plans.once import once_per_object
 from xlapipe.report.records import row_of
 from xlapipe.time.predict import Prediction, basis_of
 
@@ -130,6 +131,7 @@ def longest_first(row: TimeRow) -> float:
     return -(row.measured_seconds or row.predicted_seconds or row.floor_seconds or 0.0)
 
 
+@once_per_object
 def step_time(opened: Opened) -> StepTime | None:
     """The time of a step; None if the dump has no complete HLO module."""
     cost = opened.step_cost

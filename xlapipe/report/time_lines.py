@@ -1,21 +1,29 @@
 """Floor, XLA's estimate and measured times as lines of text."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from xlapipe.plans.wording import counted
-from xlapipe.report.text_table import aligned_rows, without_columns
+from xlapipe.report.cells import Cell, Name, Seconds, Share, Size
+from xlapipe.report.pages import Section
+from xlapipe.report.text_table import Table, grouped
 from xlapipe.report.time_figures import StepTime, TimeRow
+from xlapipe.report.units import microseconds
 
 _MAX_ROWS = 20
-_HEADINGS = (
-    *("floor", "share", "estimate", "predicted", "measured"),
-    *("launches", "bytes", "bound by"),
-)
-_RIGHT = set(range(7))
+
+
+def time_section(time: StepTime | None) -> Section:
+    """Totals, and tables by source line and by kernel, the longest floors first."""
+    if time is None:
+        return Section("Time", ("Unknown: this dump contains no complete HLO module.",), key="time")
+    by_source = _table("By source line", "source line", group_by_source(time.kernels))
+    kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
+    return Section("Time", tuple(summary_lines(time)), (by_source, kernels), "time")
 
 
 def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
-    """Totals, and tables by source line and by kernel, the longest floors first.
+    """The section for a terminal.
 
     Args:
       time: from `step_time`.
@@ -30,15 +38,13 @@ def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
     if time is None:
         yield "time: unknown, because the dump has no complete HLO module"
         return
-    first, *others = summary_lines(time)
+    section = time_section(time)
+    first, *others = section.lines
     yield f"time: {first}"
     yield from (f"  {line}" for line in others)
-    kernels = time.kernels
-    by_source = group_by_source(kernels)
-    yield "  by source line:"
-    yield from _table(by_source, time, "source line")
-    yield "  by kernel:"
-    yield from _table(sorted(kernels, key=_rank), time, "kernel")
+    for table in section.tables:
+        yield f"  {table.title.lower()}:"
+        yield from (f"  {line}" for line in table.first(_MAX_ROWS).lines())
 
 
 def summary_lines(time: StepTime) -> Iterator[str]:
@@ -50,24 +56,12 @@ def summary_lines(time: StepTime) -> Iterator[str]:
     yield from _assumption(time)
 
 
-def microseconds(seconds: float | None) -> str:
-    """Microseconds with one decimal; `-` if unknown.
-
-    >>> microseconds(1234.56e-6), microseconds(None)
-    ('1,234.6 µs', '-')
-    """
-    return "-" if seconds is None else f"{seconds * 1e6:,.1f} µs"
-
-
 def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
     """One row for the kernels of each source line, the longest floor first.
 
     A figure that is None for one of the kernels is None for the line, except floors and estimates,
     of which the known ones are added up.
     """
-    groups: dict[str | None, list[TimeRow]] = {}
-    for kernel in kernels:
-        groups.setdefault(kernel.source, []).append(kernel)
     rows = [
         TimeRow(
             name=source or "unknown",
@@ -83,7 +77,7 @@ def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
             measured_seconds=_sum_of_known(row.measured_seconds for row in group),
             predicted_seconds=_sum_of_known(row.predicted_seconds for row in group),
         )
-        for source, group in groups.items()
+        for source, group in grouped(kernels, lambda kernel: kernel.source).items()
     ]
     return sorted(rows, key=_rank)
 
@@ -207,35 +201,31 @@ def _assumption(time: StepTime) -> Iterator[str]:
         )
 
 
-def _table(rows: Sequence[TimeRow], time: StepTime, title: str) -> Iterator[str]:
-    measured = [row.measured_seconds or 0.0 for row in rows]
-    seconds = measured if sum(measured) else [row.floor_seconds or 0.0 for row in rows]
-    shown = zip(rows[:_MAX_ROWS], seconds, strict=False)
-    total = sum(seconds)
-    lines = [(*_HEADINGS, title), *(_cells(row, row_seconds, total) for row, row_seconds in shown)]
-    # The title states why there is no estimate or nothing measured.
-    unknown = {
-        index for index, column in enumerate(zip(*lines, strict=True)) if {*column[1:]} == {"-"}
+def _table(title: str, name: str, rows: Sequence[TimeRow]) -> Table:
+    total = sum(row.measured_seconds or 0.0 for row in rows)
+    known = attrgetter("measured_seconds" if total else "floor_seconds")
+    total = total or sum(row.floor_seconds or 0.0 for row in rows)
+    columns: Mapping[str, Callable[[TimeRow], Cell]] = {
+        "floor": lambda row: Seconds(row.floor_seconds),
+        "share": lambda row: Share(known(row) or 0.0, total) if total else "-",
+        "estimate": lambda row: Seconds(row.estimate_seconds),
+        "predicted": lambda row: Seconds(row.predicted_seconds),
+        "measured": lambda row: Seconds(row.measured_seconds),
+        "launches": lambda row: row.launches,
+        "bytes": lambda row: row.read_bytes + row.written_bytes,
+        "bytes read": lambda row: Size(row.read_bytes),
+        "bytes written": lambda row: Size(row.written_bytes),
+        "operations": lambda row: "-" if row.flops is None else row.flops,
+        "bound by": lambda row: row.bound or "-",
+        "basis of the prediction": lambda row: row.basis or "-",
+        "at source line": lambda row: Name.of(row.source if row.kind is not None else None),
+        name: lambda row: Name(row.name, about=_about(row)),
     }
-    right = range(len(_RIGHT - unknown))
-    for line in aligned_rows(without_columns(lines, unknown), right):
-        yield f"    {line}"
-    if len(rows) > _MAX_ROWS:
-        yield f"    … and {len(rows) - _MAX_ROWS} more (--json lists all)"
+    on_page = ("bytes read", "bytes written", "operations", "basis of the prediction")
+    page_only = (*on_page, "at source line")
+    return Table.of(title, rows, columns, name=name, page_only=page_only, text_only={"bytes"})
 
 
-def _cells(row: TimeRow, seconds: float, total: float) -> tuple[str, ...]:
-    name = row.name
-    if row.kind is not None:
-        name += f" ({row.kind})" + (f"  {row.source}" if row.source else "")
-    return (
-        microseconds(row.floor_seconds),
-        f"{seconds / total:.1%}" if total else "-",
-        microseconds(row.estimate_seconds),
-        microseconds(row.predicted_seconds),
-        microseconds(row.measured_seconds),
-        f"{row.launches:,}",
-        f"{row.read_bytes + row.written_bytes:,}",
-        row.bound or "-",
-        name,
-    )
+def _about(row: TimeRow) -> str:
+    """What text has beside the name of a kernel; nothing for a source line."""
+    return f" ({row.kind})" + (f"  {row.source}" if row.source else "") if row.kind else ""

@@ -88,7 +88,7 @@ def change_class(name: str, difference: int) -> str:
     return "better" if (difference > 0) == more_is_better else "worse"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: float, whole: float) -> str:
     """A share in percent; `<0.1 %` for a share that would be rounded to 0."""
     if not part or not whole:
         return "0 %"
@@ -124,6 +124,15 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 1e-3:
         return f"{_three_digits(seconds * 1e3)} ms"
     return f"{seconds * 1e6:.1g} µs" if 0 < seconds < 5e-8 else f"{seconds * 1e6:.1f} µs"
+
+
+def microseconds(seconds: float | None) -> str:
+    """Microseconds with one decimal; `-` if unknown.
+
+    >>> microseconds(1234.56e-6), microseconds(None)
+    ('1,234.6 µs', '-')
+    """
+    return "-" if seconds is None else f"{seconds * 1e6:,.1f} µs"
 
 
 def _three_digits(number: float) -> str:

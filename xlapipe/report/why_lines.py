@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from xlapipe.errors import XlapipeError
-from xlapipe.report.time_lines import microseconds
+from xlapipe.report.units import microseconds
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.predict import Prediction
 from xlapipe.time.predict.kernel_time import TIMED

@@ -21,7 +21,7 @@ from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:
-    from xlapipe.report.sections.two_dumps import Comparison
+    from xlapipe.report.comparison import Comparison
 
 # Smaller copies take less time than the launch of a kernel.
 _LEAST_COPY_BYTES = 1024
@@ -36,9 +36,8 @@ class XlaSubject:
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
         from xlapipe.report.plan_figures import figures_of
-        from xlapipe.report.records import fields_of
 
-        figures = fields_of(figures_of(self.opened))
+        figures = dict(figures_of(self.opened))
         if options.order:
             from xlapipe.plans.temp_order.instruction_order import order_share
             from xlapipe.report.order_lines import order_figures
@@ -64,21 +63,9 @@ class XlaSubject:
 
             yield from overview_lines(Overview(self.opened), self.opened.name, width=options.width)
             return
-        from xlapipe.report.plan_figures import opened_figures
         from xlapipe.report.plan_lines import plan_lines
 
-        program = self.opened.program
-        figures = opened_figures(self.opened, with_time=options.time)
-        yield from plan_lines(self.opened.name, figures, program, donations(program), options)
-        if options.time:
-            from xlapipe.report.time_lines import time_lines
-
-            yield from map(Text, time_lines(figures.time, on_tpu=figures.on_tpu))
-        if options.order:
-            from xlapipe.plans.temp_order.instruction_order import order_share
-            from xlapipe.report.order_lines import order_lines
-
-            yield from map(Text, order_lines(order_share(program.plan)))
+        yield from plan_lines(self.opened, options)
 
     def trace(self) -> bytes:
         """The predicted timeline as a Chrome trace; raises as `trace_of`."""
@@ -118,24 +105,27 @@ class XlaSubject:
         return self._checked(findings, notes)
 
     def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
-        from xlapipe.report.collectives import collective_lines
-        from xlapipe.report.donation import donation_row
-        from xlapipe.report.plan_figures import collectives_of
+        from xlapipe.report.collectives import (
+            collective_figures,
+            collective_lines,
+            requested_collectives,
+        )
+        from xlapipe.report.donation import donation_figures
 
-        compiled, requested = collectives_of(self.opened)
-        donated = donations(self.opened.program) if self.opened.dump is not None else ()
+        opened = self.opened
+        donated = donations(opened.program) if opened.dump is not None else ()
         return CheckedSubject(
-            self.opened.name,
-            self.opened.autotuning,
+            opened.name,
+            opened.autotuning,
             findings,
             notes,
             donated,
-            tuple(collective_lines(compiled, requested)),
+            tuple(collective_lines(opened)),
             {
-                "donations": [donation_row(donation) for donation in donated],
-                "collectives": compiled,
-                "requested_collectives": requested,
-                "recompiles": recompiles(self.opened.program),
+                "donations": list(map(donation_figures, donated)),
+                "collectives": collective_figures(opened),
+                "requested_collectives": requested_collectives(opened),
+                "recompiles": recompiles(opened.program),
             },
         )
 
@@ -168,7 +158,7 @@ class XlaGroup:
     @cached_property
     def comparison(self) -> "Comparison | None":
         """The comparison of the two dumps; None for another number of dumps."""
-        from xlapipe.report.sections.two_dumps import compare_dumps
+        from xlapipe.report.comparison import compare_dumps
 
         return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
 
@@ -180,9 +170,9 @@ class XlaGroup:
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        from xlapipe.report.markdown import render_markdown
+        from xlapipe.report.plan_page import report_markdown
 
-        return render_markdown(self.dumps, self.comparison)
+        return report_markdown(self.dumps, self.comparison)
 
     def page(self) -> str:
         """The report as one HTML document."""

@@ -15,8 +15,7 @@ from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.report.overview.purposes import Uses
-from xlapipe.report.plan_figures import figures_of
-from xlapipe.report.time_figures import StepTime
+from xlapipe.report.time_figures import StepTime, step_time
 
 # jax's transformations around the name of a scope: `transpose(jvp(layers_3))`.
 _TRANSFORMED = re.compile(r"^(?:\w+\()+([\w.-]*)\)+$")
@@ -31,7 +30,7 @@ def map_data(dump: Opened) -> dict[str, Any]:
     floor; None if no kernel defines it, or its time is unknown. `time_source` names which.
     """
     plan, occupancy = dump.plan, peak_of(dump.program).occupancy
-    time_source, seconds_of = _kernel_seconds(figures_of(dump).time)
+    time_source, seconds_of = _kernel_seconds(step_time(dump))
     seconds: list[float | None] = []
     strings: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {

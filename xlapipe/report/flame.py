@@ -8,7 +8,7 @@ from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import NO_SOURCE, peak_of
-from xlapipe.report.sections.memory_map import module_scope
+from xlapipe.report.memory_map import module_scope
 from xlapipe.report.units import rounded, share
 from xlapipe.report.wrapped_text import shortened
 

@@ -1,0 +1,313 @@
+"""A plan of XLA as a page, which Markdown and HTML show."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+
+from xlapipe.devices.platforms import platform_named
+from xlapipe.dump.opened import Opened
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import find_moves
+from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.padding import find_padding
+from xlapipe.plans.peak import Arena, PeakGroup, peak_of
+from xlapipe.report.aliasing import ALIASED, NOT_DONATED, AliasGroup, alias_groups, own_outputs
+from xlapipe.report.cells import Cell, Change, Gaps, Held, Name, Outcome, Share, Size
+from xlapipe.report.collectives import collective_section
+from xlapipe.report.comparison import Comparison
+from xlapipe.report.host_memory import host_lines
+from xlapipe.report.json_data import fusion_rows, known_copies
+from xlapipe.report.memory_spaces import space_lines, space_rows
+from xlapipe.report.pages import Page, Section, pages_markdown
+from xlapipe.report.target_text import short_label
+from xlapipe.report.text_table import Table, grouped, shapes_of_product
+from xlapipe.report.time_figures import step_time
+from xlapipe.report.time_lines import time_section
+from xlapipe.report.units import exact
+
+_TONES = {ALIASED: "good", NOT_DONATED: "plain"}
+
+
+def plan_page(opened: Opened) -> Page:
+    """The page of a dump; it depends on the plan alone."""
+    plan, fusions = opened.plan, _fusions(opened)
+    sections = (
+        _totals(opened),
+        _peak(opened),
+        _arenas(opened),
+        _aliasing(opened),
+        _copies(opened),
+        _of_instructions(opened, "Matrix products", "gemms", len(plan.gemms), gemm_table(plan)),
+        collective_section(opened),
+        Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
+        _memories(opened),
+        _of_instructions(opened, "Fusions", "fusions", len(fusions.rows), fusions),
+        time_section(step_time(opened)),
+    )
+    has_chip_memory = platform_named(plan.platform).has_chip_memory
+    optional = {"collectives": False, "host": False, "memories": has_chip_memory}
+    shown = (part for part in sections if part.lines or optional.get(part.key, True))
+    return Page(opened.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
+
+
+def _without_empty(section: Section) -> Section:
+    return replace(section, tables=tuple(table for table in section.tables if table.rows))
+
+
+def _made_with(opened: Opened) -> str:
+    if opened.dump is None:
+        return ""
+    manifest = opened.dump.manifest
+    versions = ", ".join(f"{key} {value}" for key, value in sorted(manifest.versions.items()))
+    return f"GEMM policy {manifest.gemm_policy}; {short_label(opened.autotuning)}; {versions}"
+
+
+def _totals(opened: Opened) -> Section:
+    totals = asdict(opened.plan.totals).items()
+    table = Table.of(
+        "", totals, {"total": lambda item: item[0], "bytes": lambda item: Size(item[1])}
+    )
+    return Section("", opened.notes, (table,), "totals")
+
+
+def _peak(opened: Opened) -> Section:
+    peak, whole = peak_of(opened.program), opened.plan.totals.total_allocation_bytes
+    if peak.position is None:
+        title = "Contents of the memory"
+        line = "This dump has no live ranges, so lifetimes are unknown: every value is counted."
+    else:
+        title = f"In use at the peak: {exact(peak.occupied_bytes)}"
+        last = peak.occupancy.last_position
+        line = f"Schedule position {peak.position} of {last}, {peak.instruction or 'the end'}"
+        if peak.idle_bytes:
+            line += f"; {exact(peak.idle_bytes)} more are reserved but not in use there"
+    by_source = Table.of(
+        "By source line",
+        peak.by_source,
+        {
+            "source line": lambda row: Name(row.source),
+            "bytes": lambda row: Size(row.total_bytes),
+            "share": lambda row: Share(row.total_bytes, whole),
+            "reads of arguments": lambda row: Size(row.argument_bytes),
+            "computes": lambda row: Size(row.made_bytes),
+        },
+    )
+    arenas = (arena for arena in peak.arenas if "preallocated-temp" in arena.kinds)
+    fullest = [_fullest(arena) for arena in arenas if arena.fullest_position is not None]
+    return Section(title, (line,), (_held("", peak.groups, whole), by_source, *fullest), "peak")
+
+
+def _fullest(arena: Arena) -> Table:
+    title = (
+        f"Temp arena at its peak: allocation {arena.allocation} ({exact(arena.size_bytes)}) has "
+        f"the most bytes in use at position {arena.fullest_position}: "
+        f"{exact(arena.fullest_bytes or 0)}"
+    )
+    return _held(title, arena.groups_at_fullest, arena.size_bytes)
+
+
+def _held(title: str, groups: Sequence[PeakGroup], whole: int) -> Table:
+    return Table.of(
+        title,
+        groups,
+        {
+            "value": Held,
+            "role": lambda group: str(group.role),
+            "bytes": lambda group: Size(group.counted_bytes, whole, group.role),
+            "share": lambda group: Share(group.counted_bytes, whole),
+            "read or computed at": lambda group: ", ".join(group.sources[:2]),
+        },
+        text_only={"role", "read or computed at"},
+    )
+
+
+def _listed(title: str, key: str, table: Table, line: str, empty: str) -> Section:
+    """A section with one table, or the line `empty` without rows."""
+    lines = (line,) if line else ()
+    return Section(title, lines if table.rows else (empty,), (table,), key)
+
+
+def _arenas(opened: Opened) -> Section:
+    table = Table.of(
+        "",
+        peak_of(opened.program).arenas,
+        {
+            "allocation": lambda arena: arena.allocation,
+            "kind": lambda arena: ", ".join(arena.kinds),
+            "size": lambda arena: Size(arena.size_bytes),
+            "values": lambda arena: arena.values,
+            "in use at the peak": lambda arena: Size(arena.occupied_at_peak_bytes),
+            "largest use": lambda arena: Size(arena.fullest_bytes),
+            "at position": lambda arena: _known(arena.fullest_position),
+            "never used": lambda arena: Size(arena.never_used_bytes),
+            "gaps at the peak": Gaps,
+        },
+    )
+    line = "Allocations whose memory several values share over time."
+    empty = "None: every allocation contains one value."
+    return _listed("Arenas and gaps", "arenas", table, line, empty)
+
+
+def _known(number: int | None) -> Cell:
+    return "unknown" if number is None else number
+
+
+def _aliasing(opened: Opened) -> Section:
+    arguments = Table.of(
+        "",
+        alias_groups(opened),
+        {
+            "argument": lambda group: Name(group.argument, tuple(_alias_texts(group))),
+            "outcome": lambda group: Outcome(group.answer, _TONES.get(group.answer, "bad")),
+            "output": lambda group: Name.of(group.output),
+            "bytes": lambda group: Size(group.size_bytes),
+        },
+    )
+    outputs = Table.of(
+        "Outputs in separate allocations",
+        own_outputs(opened),
+        {
+            "output": lambda output: Name(output.output),
+            "allocation": lambda output: output.allocation,
+            "bytes": lambda output: Size(output.size_bytes),
+        },
+    )
+    title = "Arguments and the outputs that reuse them"
+    return Section(title, tables=(arguments, outputs), key="aliasing")
+
+
+def _alias_texts(group: AliasGroup) -> Iterator[str]:
+    for number, argument in enumerate(group.arguments):
+        yield argument + (f" → {group.outputs[number]}" if group.outputs else "")
+
+
+def _copies(opened: Opened) -> Section:
+    copies = known_copies(opened.plan)
+    table = Table.of(
+        "",
+        copies or (),
+        {
+            "value": lambda copy: Name(copy.value),
+            "bytes": lambda copy: Size(copy.copied_bytes),
+            "operation": lambda copy: Name(copy.op_name) if copy.op_name else "XLA's own",
+            "source line": lambda copy: Name.of(copy.source),
+        },
+    )
+    line = "Values written by instructions that only move data: copies, slices, transposes."
+    empty = "None: no instruction only moves data."
+    if copies is None:
+        empty = "Unknown: this dump does not contain the bodies of fusions."
+    return _listed("Copies", "copies", table, line, empty)
+
+
+def gemm_table(plan: Plan) -> Table:
+    """Products of equal backends, shapes and source lines in one row."""
+    return Table.of(
+        "",
+        grouped(plan.gemms, lambda gemm: (gemm.backend, gemm.shapes, gemm.source)).values(),
+        {
+            "instruction": _several,
+            "backend": lambda group: str(group[0].backend),
+            "operands → result": lambda group: Name(shapes_of_product(group[0].shapes)),
+            "operation": lambda group: Name.of(group[0].op_name),
+            "source line": lambda group: Name.of(group[0].source),
+        },
+    )
+
+
+def _several(group: Sequence[Gemm]) -> Name:
+    """The first of some products, and all of them with their operations."""
+    members = (f"{item.instruction} {item.op_name or ''}".rstrip() for item in group)
+    return Name(group[0].instruction, tuple(members))
+
+
+def _of_instructions(opened: Opened, title: str, key: str, number: int, table: Table) -> Section:
+    """A section on a number of instructions."""
+    empty = "Unknown: this dump contains no HLO." if opened.plan.module is None else "None."
+    return _listed(f"{title}: {number}" if number else title, key, table, "", empty)
+
+
+def _memories(opened: Opened) -> Section:
+    """The spaces of a TPU's memory, and what is moved between them."""
+    spaces = Table.of(
+        "Bytes by memory",
+        space_rows(opened.plan).items(),
+        {
+            "memory": lambda item: item[0].upper(),
+            "total": lambda item: Size(item[1]["total_bytes"]),
+            "most in use at once": lambda item: Size(item[1]["peak_bytes"]),
+            "parameters": lambda item: Size(item[1]["parameter_bytes"]),
+            "outputs": lambda item: Size(item[1]["live_out_bytes"]),
+            "temp": lambda item: Size(item[1]["temp_bytes"]),
+        },
+    )
+    moves = Table.of(
+        "Moves between memories",
+        find_moves(opened.plan),
+        {
+            "instruction": lambda move: Name(move.copy.instruction),
+            "from": lambda move: move.source_space.upper(),
+            "to": lambda move: move.target_space.upper(),
+            "bytes": lambda move: Size(move.copy.copied_bytes),
+            "source line": lambda move: Name.of(move.copy.source),
+        },
+    )
+    padding = Table.of(
+        "Padding",
+        find_padding(opened.program),
+        {
+            "leaf": lambda row: Name(row.path),
+            "allocation": lambda row: Size(row.size_bytes),
+            "of it padding": lambda row: Size(row.padding_bytes),
+            "dimensions": lambda row: " × ".join(map(str, row.dims)),
+            "stored as": lambda row: " × ".join(map(str, row.stored_dims)),
+        },
+    )
+    lines = tuple(map(str.strip, space_lines(opened.program)))
+    return Section("Memories", lines, (spaces, moves, padding), "memories")
+
+
+def _fusions(opened: Opened) -> Table:
+    return Table.of(
+        "",
+        fusion_rows(opened.plan),
+        {
+            "instruction": lambda row: Name(row["instruction"]),
+            "kind": lambda row: row["kind"] or "",
+            "backend": lambda row: Name.of(row["backend_kind"]),
+            "shape": lambda row: Name.of(row["shape"]),
+            "bytes written": lambda row: Size(row["written_bytes"]),
+            "operation": lambda row: Name.of(row["op_name"]),
+            "source line": lambda row: Name.of(row["source"]),
+        },
+    )
+
+
+def report_markdown(dumps: Sequence[Opened], comparison: Comparison | None = None) -> str:
+    """The report as Markdown."""
+    difference = [difference_page(comparison)] if comparison is not None else []
+    return pages_markdown([*difference, *map(plan_page, dumps)])
+
+
+def difference_page(comparison: Comparison) -> Page:
+    """What `xlapipe diff` says of two dumps."""
+    sentences = Table.of(
+        "What changed",
+        comparison.sentences,
+        {
+            "bytes": lambda sentence: Change("total", sentence.delta_bytes),
+            "change": lambda sentence: sentence.text,
+        },
+    )
+    totals = Table.of(
+        "Totals",
+        comparison.totals,
+        {
+            "total": lambda row: row.name,
+            "A": lambda row: Size(row.before),
+            "B": lambda row: Size(row.after),
+            "difference": lambda row: Change(row.name, row.delta_bytes),
+        },
+    )
+    title = f"Difference: A {comparison.before} → B {comparison.after}"
+    section = Section("", comparison.notes, (sentences, totals), "difference")
+    return Page(title, "XLA", (_without_empty(section),))

@@ -1,1 +1,0 @@
-"""The data of each section of `xlapipe report`; see `xlapipe.report` for how to add one."""
