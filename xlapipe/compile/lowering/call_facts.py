@@ -14,9 +14,9 @@ from xlapipe.compile.lowering.call_signatures import is_placed, types_of
 from xlapipe.compile.lowering.dependence import depends_only_on
 from xlapipe.compile.lowering.jit_parameters import jit_device
 from xlapipe.compile.lowering.names import fn_text, named_leaves, positional_names
-from xlapipe.compile.lowering.wrapped_steps import JaxJit, RecordedLowering, WrappedStep, follow
+from xlapipe.compile.lowering.wrapped_steps import TracedStep, WrappedStep, follow
 from xlapipe.errors import WorkloadError
-from xlapipe.jax_private import lowering_of, moves_to_memory, stated_in_shardings
+from xlapipe.jax_private import moves_to_memory, stated_in_shardings
 from xlapipe.plans.call_facts import CallFacts, TreeChange
 from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.workload import Workload
@@ -34,19 +34,17 @@ class _Typed:
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A step that was traced with abstract arguments.
+    """A call of a step that was traced with abstract arguments.
 
     Attributes:
       several: whether it runs on several devices.
     """
 
     workload: Workload
-    step: WrappedStep
-    arguments: CallArguments
-    lowering: RecordedLowering
+    step: TracedStep
     several: bool
 
-    def facts(self, trace: Callable[[Any, Any], RecordedLowering]) -> CallFacts:
+    def facts(self, trace: Callable[[CallArguments], TracedStep]) -> CallFacts:
         """The facts of the call.
 
         Args:
@@ -56,8 +54,8 @@ class TracedCall:
           WorkloadError: `carry` names what is not there.
         """
         carry = self._carried()
-        details = lowering_of(self.lowering.lowered).compile_args
-        fixed = stated_in_shardings(self.lowering.traced)
+        details = self.step.lowering.compile_args
+        fixed = stated_in_shardings(self.step.traced)
         unplaced = self._unplaced()
         trees = tuple(self._tree_changes(carry)) if self._has_users_trees else ()
         changes = self._has_users_trees and (trees or self._types_change(carry))
@@ -85,25 +83,22 @@ class TracedCall:
     @property
     def _has_users_trees(self) -> bool:
         """Whether jax is passed the user's own trees."""
-        return type(self.step.wrapper) is JaxJit
+        return type(self.step.step) is WrappedStep
 
     @cached_property
     def _inputs(self) -> list[_Typed]:
-        names = self.step.argument_names(self.arguments.args, self.arguments.kwargs, self.lowering)
-        return _typed(names, self.lowering.traced.jaxpr.in_avals)
+        return _typed(self.step.argument_names, self.step.traced.jaxpr.in_avals)
 
     @cached_property
     def _outputs(self) -> list[_Typed]:
-        names = self.step.output_names(self.arguments.args, self.arguments.kwargs, self.lowering)
-        return _typed(names, self.lowering.traced.jaxpr.out_avals)
+        return _typed(self.step.output_names, self.step.traced.jaxpr.out_avals)
 
     @cached_property
     def _given(self) -> dict[str, Any]:
         """The arguments by name, those that were bound before included, in jax's order."""
-        args = (*self.step.args, *self.arguments.args)
-        named = zip(positional_names(self.step.fn, len(args)), args, strict=True)
-        kwargs = {**(self.step.kwargs or {}), **self.arguments.kwargs}
-        return {**dict(named), **dict(sorted(kwargs.items()))}
+        args = self.step.args
+        named = zip(positional_names(self.step.step.fn, len(args)), args, strict=True)
+        return {**dict(named), **dict(sorted(self.step.kwargs.items()))}
 
     def _carried(self) -> dict[str, str]:
         stated = self.workload.carry
@@ -112,7 +107,7 @@ class TracedCall:
             _refuse_unknown(self.workload, "an argument", path, inputs)
             if output is not None:
                 _refuse_unknown(self.workload, "an output", output, outputs)
-        donated = [info.donated for info in jax.tree.leaves(self.lowering.lowered.args_info)]
+        donated = [info.donated for info in jax.tree.leaves(self.step.lowered.args_info)]
         of_path = {leaf.path: flag for leaf, flag in zip(inputs, donated, strict=False)}
         arguments = []
         for name in self._given:
@@ -127,11 +122,11 @@ class TracedCall:
             return False
         source, result = inputs.index(argument), outputs.index(output)
         return self._inputs[source].shape == self._outputs[result].shape and depends_only_on(
-            self.lowering.traced.jaxpr, source, result
+            self.step.traced.jaxpr, source, result
         )
 
     def _unplaced(self) -> tuple[str, ...]:
-        passed = jax.tree.leaves(self.arguments.dynamic)
+        passed = jax.tree.leaves(self.step.arguments.dynamic)
         if len(passed) != len(self._inputs):
             return ()
         if self.several:
@@ -155,7 +150,7 @@ class TracedCall:
             self.several
             or not kept <= {*unplaced}
             or any(isinstance(item, jax.sharding.Sharding) for item in stated)
-            or moves_to_memory(self.lowering.traced.jaxpr)
+            or moves_to_memory(self.step.traced.jaxpr)
         )
 
     def _layouts(self) -> Iterator[tuple[str, str]]:
@@ -165,7 +160,7 @@ class TracedCall:
                 yield path, str(tuple(layout.major_to_minor))
 
     def _tree_changes(self, carry: Mapping[str, str]) -> Iterator[TreeChange]:
-        returned = _with_types(self.lowering)
+        returned = _with_types(self.step)
         for argument, output in carry.items():
             names = (name for name in self._given if argument.startswith(name))
             name = max(names, key=len, default="")
@@ -185,15 +180,15 @@ class TracedCall:
         return False
 
     def _next_call(
-        self, carry: Mapping[str, str], trace: Callable[[Any, Any], RecordedLowering]
+        self, carry: Mapping[str, str], trace: Callable[[CallArguments], TracedStep]
     ) -> tuple[bool | None, str]:
         """As `settles` and `refused` of the facts."""
-        passed = self._passed(carry, self.lowering)
-        first, second = types_of(self.arguments), types_of(passed)
+        passed = self._passed(carry, self.step)
+        first, second = types_of(self.step.arguments), types_of(passed)
         if first == second:
             return None, ""
         try:
-            again = trace(passed.args, passed.kwargs)
+            again = trace(passed)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
         try:
@@ -202,11 +197,11 @@ class TracedCall:
             return None, ""
         return third in (first, second), ""
 
-    def _passed(self, carry: Mapping[str, str], lowering: RecordedLowering) -> CallArguments:
+    def _passed(self, carry: Mapping[str, str], step: TracedStep) -> CallArguments:
         """The arguments of the next call: what comes back in its place, the others as they are."""
-        returned = _with_types(lowering)
-        count = len(self.step.args)
-        names = positional_names(self.step.fn, count + len(self.arguments.args))[count:]
+        returned = _with_types(step)
+        arguments, bound = self.step.arguments, len(self.step.step.args)
+        names = positional_names(self.step.step.fn, len(self.step.args))[bound:]
 
         def passed(name: str, tree: Any) -> Any:
             def is_replaced(path: tuple[Any, ...], _: Any) -> bool:
@@ -218,16 +213,16 @@ class TracedCall:
 
             return tree_map_with_path(replaced, tree, is_leaf=is_replaced, is_leaf_takes_path=True)
 
-        static = self.arguments.static
+        static = arguments.static
         args = tuple(
             arg if number in static else passed(name, arg)
-            for number, (name, arg) in enumerate(zip(names, self.arguments.args, strict=True))
+            for number, (name, arg) in enumerate(zip(names, arguments.args, strict=True))
         )
         kwargs = {
             name: value if name in static else passed(name, value)
-            for name, value in self.arguments.kwargs.items()
+            for name, value in arguments.kwargs.items()
         }
-        return replace(self.arguments, args=args, kwargs=kwargs)
+        return replace(arguments, args=args, kwargs=kwargs)
 
 
 def _typed(names: Sequence[str], avals: Sequence[Any]) -> list[_Typed]:
@@ -237,14 +232,14 @@ def _typed(names: Sequence[str], avals: Sequence[Any]) -> list[_Typed]:
     ]
 
 
-def _with_types(lowering: RecordedLowering) -> Any:
+def _with_types(step: TracedStep) -> Any:
     """The tree that a step returns, of abstract arrays."""
-    return lowering.traced.out_tree.unflatten(
+    return step.traced.out_tree.unflatten(
         [
             jax.ShapeDtypeStruct(
                 aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False)
             )
-            for aval in lowering.traced.jaxpr.out_avals
+            for aval in step.traced.jaxpr.out_avals
         ]
     )
 

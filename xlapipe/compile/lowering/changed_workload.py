@@ -111,7 +111,7 @@ def _jitted_again(fn: Any, names: Sequence[str]) -> Any:
         options = dict(said.compiler_options_kvs)
         inner: Any = fn
         return jax.jit(inner.__wrapped__, compiler_options=options, **said_too)
-    if not NnxJit().accepts(fn):
+    if not NnxJit.accepts(fn):
         return None
     from flax import nnx
 

@@ -16,7 +16,7 @@ from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 
 from xlapipe.compile.lowering.names import fn_text, positional_names
 from xlapipe.errors import WorkloadError
-from xlapipe.jax_private import jitted_function, lowering_of, replaced
+from xlapipe.jax_private import jitted_function, replaced
 from xlapipe.workload import Workload
 
 _LISTED = 3
@@ -178,17 +178,18 @@ def _is_mutable(node: Any) -> bool:
     return not getattr(parameters, "frozen", False)
 
 
-def refuse_empty_program(workload: Workload, traced: Any, lowered: Any) -> None:
+def refuse_empty_program(workload: Workload, traced: Any, lowering: Any) -> None:
     """Refuses a program without parameters, outputs and effects: all of its totals would be 0.
 
     Args:
-      traced, lowered: `jax.stages.Traced` and `Lowered` of the step.
+      traced: `jax.stages.Traced` of the step.
+      lowering: as of `jax_private.lowering_of`.
 
     Raises:
       WorkloadError: the program is empty.
     """
     jaxpr = traced.jaxpr.jaxpr
-    if jaxpr.outvars or jaxpr.effects or lowering_of(lowered).compile_args["kept_var_idx"]:
+    if jaxpr.outvars or jaxpr.effects or lowering.compile_args["kept_var_idx"]:
         return
     raise WorkloadError(
         f"{fn_text(workload)} returns nothing and its program uses no argument, so XLA "

@@ -20,7 +20,6 @@ from typing import Any
 
 import jax
 from jax.extend import source_info_util
-from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.compile.lowering.arguments import (
@@ -28,7 +27,6 @@ from xlapipe.compile.lowering.arguments import (
     CallArguments,
     call_arguments,
     refuse_changed_leaves,
-    shard_bytes,
 )
 from xlapipe.compile.lowering.call_facts import TracedCall
 from xlapipe.compile.lowering.call_signatures import other_programs, signature_of
@@ -45,6 +43,7 @@ from xlapipe.compile.lowering.jit_parameters import (
     refuse_other_device,
 )
 from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lost_updates import (
     listing_dropped_updates,
     refuse_empty_program,
@@ -55,21 +54,16 @@ from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
 from xlapipe.compile.lowering.processes import Process, compared_processes
 from xlapipe.compile.lowering.python_partitioned import with_devices
-from xlapipe.compile.lowering.references import (
-    closed_over_references,
-    updated_references,
-)
 from xlapipe.compile.lowering.settings import current_settings, refuse_changed_settings
-from xlapipe.compile.lowering.specs import memory_kind_of, spec_of
 from xlapipe.compile.lowering.stated_costs import stated_costs
 from xlapipe.compile.lowering.static_leaves import holds_static_leaves, with_static_leaves
-from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
+from xlapipe.compile.lowering.strip_kernel_locations import stripped_bytecode
 from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
 from xlapipe.compile.lowering.traced_copies import traced_copies
 from xlapipe.compile.lowering.wrapped_steps import (
     EQUINOX_MARKER,
-    JaxJit,
-    RecordedLowering,
+    EquinoxFilterJit,
+    TracedStep,
     WrappedStep,
     record_lowering,
     wrapped_step,
@@ -79,8 +73,6 @@ from xlapipe.devices.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.devices.targets.device_topology import DeviceTopology
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation, expectation_to_json
-from xlapipe.jax_private import is_reference, lowering_of
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, matches
 from xlapipe.workload import Workload
 
 _NOT_AN_ARRAY = re.compile(
@@ -175,7 +167,9 @@ def _lower(
             workload,
             mesh,
             device,
-            array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
+            array_type=AbstractArray
+            if isinstance(step, EquinoxFilterJit)
+            else jax.ShapeDtypeStruct,
             wrapped=is_jitted,
             committed=committed,
         )
@@ -184,8 +178,7 @@ def _lower(
     refuse_changed_leaves(workload, arguments)
     refuse_other_signature(workload)
 
-    def trace(args: Any, kwargs: Any) -> tuple[RecordedLowering, tuple[str, ...]]:
-        """The step traced and lowered, and the updates that jax drops."""
+    def trace(arguments: CallArguments) -> TracedStep:
         with (
             target_in_place_of_cpu(client),
             jax.sharding.use_abstract_mesh(mesh),
@@ -193,36 +186,33 @@ def _lower(
             _without_donation_warnings(),
             _clear_errors(workload, _OTHER_SIZE),
             refusing_options_of_inner_jits(workload),
-            record_lowering(platform.name) as recorded,
+            record_lowering(step, arguments, platform.name) as recorded,
             listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
         ):
             refuse_changed_settings(workload.name, settings)
-            step.lower(args, kwargs)
-        return _only(workload, recorded), tuple(dropped)
+            step.lower(arguments)
+        return replace(_only(workload, recorded), dropped_updates=tuple(dropped))
 
-    lowering, dropped = trace(arguments.args, arguments.kwargs)
-    named_inside = mesh_inside(workload, lowering_of(lowering.lowered), device_count)
+    traced = trace(arguments)
+    named_inside = mesh_inside(workload, traced.lowering, device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.
         return _lower(
             workload, config_text, platform, topology, axes_inside=named_inside, process=process
         )
-    _refuse_leaked_tracers(workload, lowering.traced)
-    refuse_lost_in_inner_jits(workload, lowering.traced, is_jitted=is_jitted)
-    refuse_empty_program(workload, lowering.traced, lowering.lowered)
-    program = _lowered_program(
-        workload, step, arguments, lowering, axes, tuple(client.devices()), platform
-    )
-    call = TracedCall(workload, step, arguments, lowering, len(client.devices()) > 1)
-    facts = call.facts(lambda args, kwargs: trace(args, kwargs)[0])
-    if not workload.calls:
-        return replace(program, dropped_updates=dropped, call=facts)
-    calls = [
-        signature_of(given, abstract(given), several=call.several)
-        for given in (workload, *(replace(workload, args=args) for args in workload.calls))
-    ]
-    facts = replace(facts, calls=len(calls), programs=tuple(other_programs(calls)))
-    return replace(program, dropped_updates=dropped, call=facts)
+    _refuse_leaked_tracers(workload, traced.traced)
+    refuse_lost_in_inner_jits(workload, traced.traced, is_jitted=is_jitted)
+    refuse_empty_program(workload, traced.traced, traced.lowering)
+    program = _lowered_program(workload, traced, axes, tuple(client.devices()), platform)
+    several = len(client.devices()) > 1
+    facts = TracedCall(workload, traced, several).facts(trace)
+    if workload.calls:
+        calls = [
+            signature_of(given, abstract(given), several=several)
+            for given in (workload, *(replace(workload, args=args) for args in workload.calls))
+        ]
+        facts = replace(facts, calls=len(calls), programs=tuple(other_programs(calls)))
+    return replace(program, call=facts)
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
@@ -252,10 +242,10 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
         static_argnames=workload.static_names or None,
         **shardings,
     )
-    return WrappedStep(jitted, JaxJit())
+    return WrappedStep(jitted)
 
 
-def _only(workload: Workload, recorded: Sequence[RecordedLowering]) -> RecordedLowering:
+def _only(workload: Workload, recorded: Sequence[TracedStep]) -> TracedStep:
     if len(recorded) != 1:
         raise WorkloadError(
             f"{fn_text(workload)} lowers {len(recorded)} programs, expected one; fix: call "
@@ -278,46 +268,48 @@ def _refuse_leaked_tracers(workload: Workload, traced: Any) -> None:
 
 def _lowered_program(
     workload: Workload,
-    step: WrappedStep,
-    arguments: CallArguments,
-    lowering: RecordedLowering,
+    step: TracedStep,
     axes: Mapping[str, int] | None,
     devices: tuple[Any, ...],
     platform: Platform,
 ) -> LoweredProgram:
-    given = xla_input(fn_text(workload), lowering_of(lowering.lowered), devices)
-    leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
+    given = xla_input(fn_text(workload), step.lowering, devices)
+    jaxpr = step.traced.jaxpr
+    arguments = argument_leaves(
+        step.lowered,
+        step.argument_names,
+        given=[getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(step.arguments.dynamic)],
+        dropped=dropped_donations(step.step.fn),
+        several=len(devices) > 1,
+    )
+    # The marker of eqx.filter_jit is an added constant, which users cannot change.
+    constant = [
+        not depends and name != EQUINOX_MARKER
+        for name, depends in zip(step.output_names, dependent_outputs(jaxpr), strict=True)
+    ]
     return LoweredProgram(
         workload=workload.name,
-        stablehlo=_bytecode(given.module),
-        arguments=leaves,
-        outputs=_outputs(step, arguments, lowering, leaves),
-        requested_collectives=requested_collectives(lowering.traced.jaxpr),
-        named_values=named_values(lowering.traced.jaxpr),
-        stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
+        stablehlo=stripped_bytecode(given.module),
+        arguments=arguments,
+        outputs=output_leaves(step.lowered, step.output_names, arguments, constant),
+        requested_collectives=requested_collectives(jaxpr),
+        named_values=named_values(jaxpr),
+        stated_costs=stated_costs(jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
-        seconds=lowering.seconds,
-        copies=traced_copies(lowering.traced.jaxpr),
+        seconds=step.seconds,
+        copies=traced_copies(jaxpr),
         # Only times need them.
-        kernel_codes=kernel_codes(lowering.traced.jaxpr) if platform.has_speeds else (),
+        kernel_codes=kernel_codes(jaxpr) if platform.has_speeds else (),
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,
         options={**given.compiler_options, **workload.options},
         mesh=dict(axes) if axes is not None else None,
+        dropped_updates=step.dropped_updates,
         expectations=tuple(
             expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
         ),
     )
-
-
-def _bytecode(module: Any) -> bytes:
-    """jax's own module; only the locations inside of Pallas kernels are taken out."""
-    content = mlir.module_to_bytecode(module)
-    if not may_hold_kernels(content):
-        return content
-    strip_locations(module)
-    return mlir.module_to_bytecode(module)
 
 
 @contextmanager
@@ -368,53 +360,6 @@ def _without_donation_warnings() -> Iterator[None]:
         yield
 
 
-def _arguments(
-    step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering, *, several: bool
-) -> tuple[ArgumentLeaf, ...]:
-    details = lowering_of(lowering.lowered).compile_args
-    # An ordered effect, such as an ordered callback, adds a token before the arguments.
-    token_count = len(details["ordered_effects"])
-    names = step.argument_names(arguments.args, arguments.kwargs, lowering)
-    leaves = jax.tree.leaves(lowering.lowered.args_info)
-    # jax passes closed-over constants before the arguments if it is configured to hoist them.
-    constants = list(lowering_of(lowering.lowered).const_args)
-    closed_over = closed_over_references(lowering_of(lowering.lowered))
-    # jit drops the leaves that the program does not use, and adds closed-over references last.
-    kept = sorted(details["kept_var_idx"])
-    kept += range(len(constants) + len(leaves), len(constants) + len(leaves) + len(closed_over))
-    number_of = {leaf: number + token_count for number, leaf in enumerate(kept)}
-    names = [
-        *(f"constant[{number}]" for number in range(len(constants))),
-        *names,
-        *(f"ref[{number}]" for number in range(len(closed_over))),
-    ]
-    infos = [*constants, *leaves, *closed_over]
-    given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
-    given = given if len(given) == len(leaves) else [None] * len(leaves)
-    shardings = [*([None] * len(constants)), *given, *([None] * len(closed_over))]
-    dropped = dropped_donations(step.fn)
-    for position, sharding in zip(kept, details["in_shardings"], strict=True):
-        # jax keeps those of the leaves that the program uses; the others are on the arguments,
-        # unless a wrapper passes them in another order.
-        shardings[position] = _sharding(sharding)
-    return tuple(
-        ArgumentLeaf(
-            path=name,
-            shape=tuple(info.shape),
-            dtype=str(info.dtype),
-            size_bytes=shard_bytes(info, sharding),
-            donated=getattr(info, "donated", False) or is_reference(info),
-            parameter_number=number_of.get(position),
-            spec=spec_of(sharding) if several else None,
-            memory_kind=memory_kind_of(sharding),
-            donation_dropped_by=next(
-                (setting for said, setting in dropped.items() if matches(said, name)), None
-            ),
-        )
-        for position, (name, info, sharding) in enumerate(zip(names, infos, shardings, strict=True))
-    )
-
-
 def _for_platform(expectations: Sequence[Expectation], platform: Platform) -> Iterator[Expectation]:
     """The expectations without those for other platforms; `under` of the others is not needed."""
     names = [known.name for known in PLATFORMS]
@@ -423,36 +368,3 @@ def _for_platform(expectations: Sequence[Expectation], platform: Platform) -> It
             yield expectation
         elif expectation.under == platform.name:
             yield replace(expectation, under=None)
-
-
-def _outputs(
-    step: WrappedStep,
-    arguments: CallArguments,
-    lowering: RecordedLowering,
-    leaves: Sequence[ArgumentLeaf],
-) -> tuple[OutputLeaf, ...]:
-    details = lowering_of(lowering.lowered).compile_args
-    token_count = len(details["ordered_effects"])
-    names = step.output_names(arguments.args, arguments.kwargs, lowering)
-    dependent = dependent_outputs(lowering.traced.jaxpr)
-    references = updated_references(lowering_of(lowering.lowered), leaves, token_count)
-    kinds = zip([*names, *references], [*dependent, *(True for _ in references)], strict=True)
-    avals = details["global_out_avals"]
-    return tuple(
-        OutputLeaf(
-            path=name,
-            shape=tuple(aval.shape),
-            dtype=str(aval.dtype),
-            size_bytes=shard_bytes(aval, _sharding(sharding)),
-            index=index + token_count,
-            # The marker of eqx.filter_jit is an added constant, which users cannot change.
-            constant=not depends and name != EQUINOX_MARKER,
-        )
-        for index, ((name, depends), aval, sharding) in enumerate(
-            zip(kinds, avals, details["out_shardings"], strict=True)
-        )
-    )
-
-
-def _sharding(value: Any) -> Any:
-    return value if isinstance(value, jax.sharding.Sharding) else None

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jax.extend.mlir import ir, passmanager
+from jax.interpreters import mlir
 
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
@@ -37,8 +38,16 @@ def may_hold_kernels(bytecode: bytes) -> bool:
     return any(target.encode() in bytecode for target in _VERSION)
 
 
-def strip_locations(module: Any) -> None:
-    """Changes the StableHLO module in place; what the kernels compute stays the same."""
+def stripped_bytecode(module: Any) -> bytes:
+    """jax's own StableHLO module; only the locations inside of Pallas kernels are taken out."""
+    content = mlir.module_to_bytecode(module)
+    if not may_hold_kernels(content):
+        return content
+    _strip_locations(module)
+    return mlir.module_to_bytecode(module)
+
+
+def _strip_locations(module: Any) -> None:
     with module.context:
         for operation in operations(module.operation):
             if operation.name != "stablehlo.custom_call":

@@ -2,7 +2,7 @@
 
 A function that is wrapped already (`jax.jit`, `nnx.jit`, `eqx.filter_jit`) is lowered through its
 own `lower`, so that its donation, static arguments and state updates are those of the user. Each
-wrapper passes other trees to jax than the user passes to it; `StepCall` maps them back to names.
+wrapper passes other trees to jax than the user passes to it, and maps them back to names.
 
 To support another wrapper: add a class here with `argument_names` and `output_names`, and list it
 in `_WRAPPERS`.
@@ -14,34 +14,70 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
 from jax import stages
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
 
+from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.bound_functions import unbound
 from xlapipe.compile.lowering.gpu_kernels import refuse_gpu_kernels
 from xlapipe.compile.lowering.names import fn_text, positional_names
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import WorkloadError
-from xlapipe.jax_private import lower_traced, replaced
+from xlapipe.jax_private import lower_traced, lowering_of, replaced
 from xlapipe.plans.compile_times import StageSeconds
 from xlapipe.workload import Workload
 
 
 @dataclass(frozen=True)
-class RecordedLowering:
-    """One call of `lower` that reached jax.
+class TracedStep:
+    """A step that jax traced and lowered with abstract arguments.
 
     Attributes:
       seconds: of tracing and of lowering, by `trace` and `lower`.
+      dropped_updates: paths of values that it stored in Python objects, which jax drops.
     """
 
+    step: "WrappedStep"
+    arguments: CallArguments
     traced: Any
     lowered: Any
     seconds: Mapping[str, StageSeconds]
+    dropped_updates: tuple[str, ...] = ()
+
+    @property
+    def lowering(self) -> Any:
+        """As of `jax_private.lowering_of`."""
+        return lowering_of(self.lowered)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments, after those that were bound before."""
+        return (*self.step.args, *self.arguments.args)
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments by name, those that were bound before included."""
+        return {**self.step.kwargs, **self.arguments.kwargs}
+
+    @cached_property
+    def argument_names(self) -> list[str]:
+        """The user's names of the leaves that jax was passed, in jax's order."""
+        return self.step.argument_names(self)
+
+    @cached_property
+    def output_names(self) -> list[str]:
+        """The user's names of the leaves that jax returns, in jax's order."""
+        return self.step.output_names(self)
+
+    @property
+    def argument_paths(self) -> list[tuple[Any, ...]]:
+        """Paths of the leaves that jax was passed."""
+        return _paths(self.lowered.args_info)
 
     @property
     def output_paths(self) -> list[tuple[Any, ...]]:
@@ -51,9 +87,11 @@ class RecordedLowering:
 
 
 @contextmanager
-def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
+def record_lowering(
+    step: "WrappedStep", arguments: CallArguments, platform_name: str
+) -> Iterator[list[TracedStep]]:
     """Lowers for `platform_name` whatever a wrapper lowers, and records the outermost calls."""
-    recorded: list[RecordedLowering] = []
+    recorded: list[TracedStep] = []
     start = _now()
     original = getattr(*lower_traced)
     depth = 0
@@ -71,7 +109,7 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
             depth -= 1
         if depth == 0:
             seconds = {"trace": _between(start, traced), "lower": _between(traced, _now())}
-            recorded.append(RecordedLowering(self, lowered, seconds))
+            recorded.append(TracedStep(step, arguments, self, lowered, seconds))
         return lowered
 
     with replaced(lower_traced, lower):
@@ -87,54 +125,58 @@ def _between(start: StageSeconds, end: StageSeconds) -> StageSeconds:
 
 
 @dataclass(frozen=True)
-class StepCall:
-    """A call of a wrapped function that was lowered, with the arguments bound to it before."""
+class WrappedStep:
+    """A function under `jax.jit`, and the arguments that were bound to it before the workload's.
+
+    `jax.jit` passes the user's own trees, so its names are the user's.
+    """
 
     fn: Any
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    recorded: RecordedLowering
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-
-class JaxJit:
-    """How `jax.jit` passes arguments and results to jax: its own names are the user's."""
-
-    def accepts(self, fn: Any) -> bool:
+    @staticmethod
+    def accepts(fn: Any) -> bool:
         """Whether `fn` is wrapped this way."""
         return isinstance(fn, type(jax.jit(len)))
 
-    def argument_names(self, call: StepCall) -> list[str]:
-        """The user's names of the leaves that jax was passed, in jax's order."""
-        jaxpr = call.recorded.traced.jaxpr.jaxpr
+    def lower(self, arguments: CallArguments) -> None:
+        """Calls the function's own `lower`; `record_lowering` records the result."""
+        self.fn.lower(*self.args, *arguments.args, **{**self.kwargs, **arguments.kwargs})
+
+    def argument_names(self, call: TracedStep) -> list[str]:
+        """As of `TracedStep`."""
+        jaxpr = call.traced.jaxpr.jaxpr
         return list(jaxpr.debug_info.safe_arg_names(len(jaxpr.invars)))
 
-    def output_names(self, call: StepCall) -> list[str]:
-        """The user's names of the leaves that jax returns, in jax's order."""
-        return [f"out{keystr(path)}" for path in call.recorded.output_paths]
+    def output_names(self, call: TracedStep) -> list[str]:
+        """As of `TracedStep`."""
+        return [f"out{keystr(path)}" for path in call.output_paths]
 
 
-class NnxJit(JaxJit):
+class NnxJit(WrappedStep):
     """A function under Flax's `nnx.jit`.
 
     It passes each module as a list of its variables, and returns `(args, kwargs, out)`, where the
     first two hold the updated variables.
     """
 
-    def accepts(self, fn: Any) -> bool:
+    @staticmethod
+    def accepts(fn: Any) -> bool:
         return _is_of(fn, "flax.nnx.") and hasattr(fn, "lower")
 
-    def argument_names(self, call: StepCall) -> list[str]:
+    def argument_names(self, call: TracedStep) -> list[str]:
         defaults = super().argument_names(call)
         variables = _VariableNames(call)
         return [
             variables.name(path) or default
-            for path, default in zip(_paths(call.recorded.lowered.args_info), defaults, strict=True)
+            for path, default in zip(call.argument_paths, defaults, strict=True)
         ]
 
-    def output_names(self, call: StepCall) -> list[str]:
+    def output_names(self, call: TracedStep) -> list[str]:
         variables = _VariableNames(call)
         names = []
-        for path in call.recorded.output_paths:
+        for path in call.output_paths:
             if path[0] == SequenceKey(2):
                 names.append(f"out{keystr(path[1:])}")
             else:
@@ -149,9 +191,9 @@ class _VariableNames:
     A variable that several modules have is passed once, with the first of them.
     """
 
-    def __init__(self, call: StepCall) -> None:
+    def __init__(self, call: TracedStep) -> None:
         self._arguments = call.args, call.kwargs
-        self._parameters = positional_names(call.fn, len(call.args))
+        self._parameters = positional_names(call.step.fn, len(call.args))
         self._of_module: dict[tuple[Any, ...], list[str]] = {}
         self._passed: set[int] = set()
 
@@ -201,20 +243,21 @@ def follow(node: Any, key: Any) -> Any:
 EQUINOX_MARKER = "out.marker"
 
 
-class EquinoxFilterJit(JaxJit):
+class EquinoxFilterJit(WrappedStep):
     """A function under `eqx.filter_jit`.
 
     It passes the arrays of the first argument, of the others, and of the function as three lists,
     and returns `(marker, out, static)`; the marker is an added scalar.
     """
 
-    def accepts(self, fn: Any) -> bool:
+    @staticmethod
+    def accepts(fn: Any) -> bool:
         return _is_of(fn, "equinox.") and hasattr(fn, "lower")
 
-    def argument_names(self, call: StepCall) -> list[str]:
+    def argument_names(self, call: TracedStep) -> list[str]:
         # filter_jit binds the arguments to the signature, defaults left out.
-        bound = inspect.signature(call.fn).bind(*call.args, **call.kwargs)
-        parameters = positional_names(call.fn, len(bound.args))
+        bound = inspect.signature(call.step.fn).bind(*call.args, **call.kwargs)
+        parameters = positional_names(call.step.fn, len(bound.args))
         positional = [
             _array_names(name, value) for name, value in zip(parameters, bound.args, strict=True)
         ]
@@ -224,16 +267,16 @@ class EquinoxFilterJit(JaxJit):
             "rest": [name for names in (*positional[1:], *keyword) for name in names],
         }
         names = []
-        for path in _paths(call.recorded.lowered.args_info):
+        for path in call.argument_paths:
             group, number = path[2].key, path[3].idx
             known = lists.get(group, [])
             names.append(known[number] if number < len(known) else f"{group}[{number}]")
         return names
 
-    def output_names(self, call: StepCall) -> list[str]:
+    def output_names(self, call: TracedStep) -> list[str]:
         return [
             EQUINOX_MARKER if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
-            for path in call.recorded.output_paths
+            for path in call.output_paths
         ]
 
 
@@ -242,45 +285,7 @@ def _array_names(name: str, value: Any) -> list[str]:
     return [f"{name}{keystr(path)}" for path, leaf in flat if isinstance(leaf, jax.Array)]
 
 
-_WRAPPERS: tuple[JaxJit, ...] = (JaxJit(), NnxJit(), EquinoxFilterJit())
-
-
-@dataclass(frozen=True)
-class WrappedStep:
-    """A wrapped function and the arguments that were bound to it before the workload's own."""
-
-    fn: Any
-    wrapper: JaxJit
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] | None = None
-
-    @property
-    def is_equinox(self) -> bool:
-        return isinstance(self.wrapper, EquinoxFilterJit)
-
-    def lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Calls the function's own `lower`; `record_lowering` records the result."""
-        self.fn.lower(*self.args, *args, **self._all_kwargs(kwargs))
-
-    def argument_names(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        """The user's names of the leaves that jax was passed, in jax's order."""
-        return self.wrapper.argument_names(self._call(args, kwargs, recorded))
-
-    def output_names(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> list[str]:
-        """The user's names of the leaves that jax returns, in jax's order."""
-        return self.wrapper.output_names(self._call(args, kwargs, recorded))
-
-    def _call(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
-    ) -> StepCall:
-        return StepCall(self.fn, (*self.args, *args), self._all_kwargs(kwargs), recorded)
-
-    def _all_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        return {**(self.kwargs or {}), **kwargs}
+_WRAPPERS = (WrappedStep, NnxJit, EquinoxFilterJit)
 
 
 def wrapped_step(workload: Workload) -> WrappedStep | None:
@@ -306,7 +311,7 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
         )
     for wrapper in _WRAPPERS:
         if wrapper.accepts(fn):
-            return WrappedStep(fn, wrapper, args, kwargs)
+            return wrapper(fn, args, kwargs)
     if isinstance(fn, (stages.Traced, stages.Lowered, stages.Compiled)):
         raise WorkloadError(
             f"workload {workload.name}: fn is a jax.stages.{type(fn).__name__}, which jax made for "
