@@ -6,7 +6,7 @@ import pytest
 from tests.folders import STEPS
 from tests.steps import stated_steps
 from tests.steps.stated_steps import ACCESSED_BYTES, TRIPS, WIDTH
-from xlapipe.compile.lowering.stated_costs import stated_costs
+from xlapipe.compile.lowering.kernel_codes import stated_costs
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.manifest import Manifest

@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compile.child_process import compile_workload
+from xlapipe.compile.compile_program import fingerprint_text
 from xlapipe.compile.job import Job
 from xlapipe.compile.known_locks import about_lock, known_results
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.module_text import fingerprint_text
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target import Target
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock, read_lock

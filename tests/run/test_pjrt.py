@@ -21,8 +21,7 @@ from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.run.built_executable import BuiltExecutable
 from xlapipe.run.pjrt import load
 from xlapipe.run.pjrt.client import ELEMENT_TYPES, client_options, plugin_path
-from xlapipe.run.pjrt.cuda_versions import check_cuda_versions
-from xlapipe.run.pjrt.custom_calls import register_custom_calls
+from xlapipe.run.pjrt.load import check_cuda_versions, register_custom_calls
 
 pytestmark = [
     pytest.mark.jax,

@@ -12,12 +12,16 @@ from typing import Any
 from xlapipe.compile.compile_timeline import Timeline, timed_compile
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.messages import CompileRequest
-from xlapipe.compile.module_text import fingerprint_text
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
-from xlapipe.compile.xla_patches.client_order import in_client_order, layout_options
-from xlapipe.compile.xla_patches.pjrt_compile import can_compile_modules, compiling
+from xlapipe.compile.xla_patches.client_order import (
+    can_compile_modules,
+    compiling,
+    in_client_order,
+    layout_options,
+)
 from xlapipe.devices.platforms import platform_named
+from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
@@ -316,3 +320,14 @@ def _with_fields(compile_options: Any, fields: bytes) -> Any:
 
     serialized = compile_options.SerializeAsString()
     return CompileOptions.ParseFromString(serialized + fields)
+
+
+def fingerprint_text(content: bytes) -> str:
+    """The text of a module as `tuned_instructions` reads it.
+
+    Args:
+      content: a serialised HloProto.
+    """
+    from xlapipe.jax_private import module_text
+
+    return module_text(HloProto.FromString(content).hlo_module.SerializeToString())

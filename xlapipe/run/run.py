@@ -22,11 +22,10 @@ from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
 from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
-from xlapipe.run.driver_memory import outside_allocator_bytes
 from xlapipe.run.executable import LoadedExecutable, load_executable
 from xlapipe.run.inputs import read_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
-from xlapipe.run.memory_account import reconcile
+from xlapipe.run.memory_account import outside_allocator_bytes, reconcile
 from xlapipe.run.profile import annotated_call, profile_calls
 from xlapipe.run.rendezvous import SEVERAL_GPUS, Member
 from xlapipe.run.run_result import (

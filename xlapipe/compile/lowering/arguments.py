@@ -3,6 +3,7 @@
 What a leaf carries (sharding, memory kind, layout, weak type) is kept, or refused with its path.
 """
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from jax.tree_util import keystr
 
 from xlapipe.compile.lowering.meshes import is_spec
 from xlapipe.compile.lowering.names import argument_names, named_leaves
-from xlapipe.compile.lowering.shared_objects import is_shared_object
 from xlapipe.compile.lowering.static_leaves import (
     is_module_with_static_leaves,
     without_static_leaves,
@@ -349,3 +349,9 @@ def _bits(dtype: Any) -> int:
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         return int(dtype.itemsize) * 8
     return int(jax.dtypes.itemsize_bits(dtype))
+
+
+def is_shared_object(node: Any) -> bool:
+    """Whether a node of a tree is a variable, module, optimizer or another object of Flax's nnx."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(node, (nnx.Variable, nnx.Pytree))

@@ -1,25 +1,30 @@
-"""A workload with a change, such as one that can lower its memory.
+"""A workload with a change: one that can lower its memory, another policy, or further calls.
 
 The compiling child calls `changed_workload` like a user's function, so the parent imports no jax.
 """
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jax.tree_util import keystr, tree_map_with_path
 
 from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen
-from xlapipe.compile.lowering.given_calls import call_alone, with_calls
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload
-from xlapipe.compile.lowering.sharded_arguments import axes_by_number, axes_that_differ, sharded
+from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
+_AXIS = "shard"
+_WORD = re.compile(r"\w+")
 _SHARDS = 2
 
 
@@ -155,3 +160,130 @@ def _default(reference: WorkloadReference, name: str) -> Any:
         return None
     parameter = inspect.signature(value).parameters.get(name)
     return parameter.default if parameter is not None else None
+
+
+def with_calls(workload: Workload, calls: Sequence[Mapping[str, str]]) -> Workload:
+    """The workload with further calls, in each of which some leaves have another shape.
+
+    Args:
+      calls: for each call, shapes by the path of a leaf: `5x128`, or `5x128:bfloat16` with a dtype.
+
+    Raises:
+      WorkloadError: a path or dtype is not known, or two shapes are of different rank.
+    """
+    return replace(workload, calls=(*workload.calls, *(_call(workload, call) for call in calls)))
+
+
+def call_alone(workload: Workload, number: int) -> Workload:
+    """The workload with the arguments of one of its calls; 1 is its own."""
+    args = (workload.args, *workload.calls)[number - 1]
+    return replace(workload, args=args, calls=(), expectations=())
+
+
+def _call(workload: Workload, shapes: Mapping[str, str]) -> tuple[Any, ...]:
+    left = dict(shapes)
+    paths: list[str] = []
+
+    def changed(path: str, leaf: Any) -> Any:
+        paths.append(path)
+        text = left.pop(path, None)
+        return leaf if text is None else _reshaped(workload, path, leaf, text)
+
+    call = tuple(
+        tree_map_with_path(
+            lambda path, leaf, name=name: changed(f"{name}{keystr(path)}", leaf), arg
+        )
+        for name, arg in zip(argument_names(workload), workload.args, strict=True)
+    )
+    for path in left:
+        raise WorkloadError(
+            f"{fn_text(workload)}: --calls names {path!r}, expected a leaf of the arguments, found "
+            f"{', '.join(paths[:8])}{' …' if len(paths) > 8 else ''}; fix: name one of these"
+        )
+    return call
+
+
+def _reshaped(workload: Workload, path: str, leaf: Any, text: str) -> Any:
+    size, _, dtype = text.partition(":")
+    shape = tuple(int(part) for part in size.split("x") if part)
+    if not hasattr(leaf, "shape") or len(leaf.shape) != len(shape):
+        found = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
+        raise WorkloadError(
+            f"{fn_text(workload)}: --calls gives {path} the shape {size}, expected one of as many "
+            f"dimensions as it has, found {found}; fix: state each dimension, as in 5x128"
+        )
+    try:
+        of = jnp.dtype(dtype or leaf.dtype)
+    except TypeError:
+        raise WorkloadError(
+            f"{fn_text(workload)}: --calls gives {path} the dtype {dtype!r}, expected one of jax, "
+            "such as float32; fix: correct its name"
+        ) from None
+    given = isinstance(leaf, jax.ShapeDtypeStruct) or getattr(leaf, "committed", False)
+    return jax.ShapeDtypeStruct(shape, of, sharding=leaf.sharding if given else None)
+
+
+def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -> Workload:
+    """The workload over a mesh of one axis; XLA chooses how outputs and other values are sharded.
+
+    Args:
+      axis_of_leaf: the dimension to shard of each leaf of the positional arguments, by number.
+        Other leaves are replicated.
+
+    Raises:
+      WorkloadError: the workload has a mesh already, or there is nothing to shard.
+    """
+    if workload.mesh is not None:
+        raise WorkloadError(
+            f"workload {workload.name}: it has a mesh already; fix: change the mesh in the workload"
+        )
+    if not axis_of_leaf:
+        raise WorkloadError(
+            f"workload {workload.name}: no dimension of its arguments is divisible by {devices}; "
+            "fix: choose sizes that are"
+        )
+    leaves, tree = jax.tree.flatten(tuple(workload.args))
+    specs = [_spec(axis_of_leaf.get(number)) for number in range(len(leaves))]
+    return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
+
+
+def axes_by_number(workload: Workload, axis_of_path: Mapping[str, int]) -> dict[int, int]:
+    """The axes by number of the leaf, as `sharded` takes them.
+
+    Wrappers such as `eqx.filter_jit` pass leaves in another order, and name them in other ways.
+
+    Raises:
+      WorkloadError: a path of no leaf.
+    """
+    wanted = {_words(path): axis for path, axis in axis_of_path.items()}
+    words = [_words(path) for path, _ in named_leaves(workload)]
+    if missing := wanted.keys() - set(words):
+        raise WorkloadError(
+            f"workload {workload.name}: {len(missing)} of {len(wanted)} leaves to shard are not "
+            "among its arguments; fix: shard them in the workload"
+        )
+    return {number: wanted[key] for number, key in enumerate(words) if key in wanted}
+
+
+def _words(path: str) -> tuple[str, ...]:
+    words = _WORD.findall(path)
+    return tuple(words[:-1] if words[-1:] == ["value"] else words)
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, _AXIS)
+
+
+def axes_that_differ(workload: Workload, other: Workload, devices: int) -> dict[int, int]:
+    """The first dimension of each leaf that has another size in `other`, if it can be sharded.
+
+    If the workloads differ in their batch, these are the dimensions that hold it.
+    """
+    leaves, others = (jax.tree.leaves(tuple(item.args)) for item in (workload, other))
+    axes: dict[int, int] = {}
+    for number, pair in enumerate(zip(leaves, others, strict=True)):
+        sizes = zip(*(getattr(leaf, "shape", ()) for leaf in pair), strict=True)
+        for axis, (size, other_size) in enumerate(sizes):
+            if size != other_size and size % devices == 0:
+                axes.setdefault(number, axis)
+    return axes

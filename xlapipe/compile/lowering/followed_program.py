@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Literal, jaxprs_in_params
 
-from xlapipe.compile.lowering.forward_values import carried_inputs
+from xlapipe.compile.lowering.jaxprs import carried_inputs, size_bytes
 
 _LOADS, _STORES = {"get", "masked_load"}, {"swap", "masked_swap"}
 _UPDATES = {"addupdate", "atomic_rmw", "atomic_cas"}
@@ -289,13 +289,6 @@ def _trips(goes_on: Callable[[int], bool]) -> int:
         middle = (least + most) // 2
         least, most = (middle, most) if goes_on(middle) else (least, middle)
     return most
-
-
-def size_bytes(aval: Any) -> int:
-    """Bytes of an array, or of what a reference is to."""
-    inner = getattr(aval, "inner_aval", aval)
-    shape, dtype = getattr(inner, "shape", ()), getattr(inner, "dtype", None)
-    return prod(shape) * getattr(dtype, "itemsize", 0)
 
 
 def _element(dtype: Any) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 from jax import numpy as jnp
-from jax.extend.core import jaxprs_in_params
 
 from xlapipe.compile.lowering.followed_sizes import (
     WEIGHT_NAME,
@@ -23,6 +22,7 @@ from xlapipe.compile.lowering.followed_sizes import (
     Size,
     Sizes,
     all_of,
+    distinct_keys,
     output_sizes,
     pattern_of,
     seen_by_policy,
@@ -34,11 +34,10 @@ from xlapipe.compile.lowering.forward_graph import (
     SideEffect,
     Site,
 )
+from xlapipe.compile.lowering.jaxprs import carried_inputs, equations, size_bytes, user_line
 from xlapipe.compile.lowering.recorded_calls import Calls
 from xlapipe.compile.lowering.repeated_blocks import repeated_calls
-from xlapipe.compile.lowering.same_keys import distinct_keys
-from xlapipe.compile.lowering.user_frame import is_user_code
-from xlapipe.jax_private import harmless_effects, reference_effects, user_frames
+from xlapipe.jax_private import harmless_effects, reference_effects
 from xlapipe.plans.phases import is_backward, is_differentiated
 from xlapipe.plans.program import KeptIn, NamedValue
 
@@ -87,30 +86,11 @@ def named_values(closed: Any) -> tuple[NamedValue, ...]:
     Args:
       closed: the ClosedJaxpr of a whole step.
     """
-    if not _has_names(closed.jaxpr):
+    if all(equation.primitive.name != "name" for equation in equations(closed.jaxpr)):
         return ()
     walk = _Walk()
     walk.step(closed.jaxpr)
     return walk.named()
-
-
-def _has_names(jaxpr: Any) -> bool:
-    return any(
-        equation.primitive.name == "name" or any(map(_has_names, jaxprs_in_params(equation.params)))
-        for equation in jaxpr.eqns
-        if equation.primitive.name != "pallas_call"
-    )
-
-
-def user_line(equation: Any) -> str | None:
-    """`file:line` of the innermost frame of the user's own code; None without one."""
-    traceback = equation.source_info.traceback
-    if traceback is None:
-        return None
-    for frame in user_frames(traceback):
-        if is_user_code(frame.file_name):
-            return f"{frame.file_name}:{frame.start_line}"
-    return None
 
 
 class _Walk:
@@ -147,7 +127,7 @@ class _Walk:
 
     def arguments_bytes(self) -> tuple[int, ...]:
         """Sizes of the arguments that the backward pass reads."""
-        return tuple(_bytes(self._arguments[-n - 1]) for n in sorted(self._needed) if n < 0)
+        return tuple(size_bytes(self._arguments[-n - 1]) for n in sorted(self._needed) if n < 0)
 
     def result(self, calls: Mapping[Any, tuple[int, ...]]) -> tuple[ForwardValue, ...]:
         """The values that are kept, and those that they are computed from.
@@ -344,19 +324,19 @@ class _Walk:
         return bool(effects)
 
     def _add_carry(self, aval: Any, place: "_Place") -> int:
-        return self._append(place, None, aval, _bytes(aval), 0, 0, ())
+        return self._append(place, None, aval, size_bytes(aval), 0, 0, ())
 
     def _add(self, equation: Any, maker: dict[Any, int], place: "_Place") -> int:
         inputs = [variable.aval for variable in equation.invars]
         outputs = [variable.aval for variable in equation.outvars]
-        own_bytes = sum(map(_bytes, outputs))
+        own_bytes = sum(map(size_bytes, outputs))
         return self._append(
             place,
             self._key(equation, place),
             outputs[0] if outputs else None,
             own_bytes,
             _operations(equation),
-            own_bytes + sum(map(_bytes, inputs)),
+            own_bytes + sum(map(size_bytes, inputs)),
             tuple(dict.fromkeys(n for n in _numbers(equation.invars, maker) if n >= 0)),
         )
 
@@ -464,10 +444,7 @@ def _numbers(variables: Sequence[Any], maker: Mapping[Any, int]) -> Iterator[int
 
 def policy_keys(jaxpr: Any) -> Iterator[PolicyKey]:
     """What a policy sees of the equations of a jaxpr and of those inside of them."""
-    for equation in jaxpr.eqns:
-        yield _key(equation)
-        for inner in jaxprs_in_params(equation.params):
-            yield from policy_keys(inner)
+    return map(_key, equations(jaxpr))
 
 
 def _key(equation: Any) -> PolicyKey:
@@ -548,25 +525,11 @@ def _moves_to_host(equation: Any) -> bool:
     return bool(equation.outvars[0].aval.memory_space == jax.memory.Space.Host)
 
 
-def carried_inputs(parameters: Mapping[str, Any]) -> slice:
-    """Which inputs of a scan's body it passes from one iteration to the next."""
-    if "num_carry" in parameters:  # until jax 0.10
-        first, count = parameters["num_consts"], parameters["num_carry"]
-    else:
-        first, count = (len(part) for part in parameters["ft_in"].unpack()[:2])
-    return slice(first, first + count)
-
-
 def _manual_devices(parameters: Mapping[str, Any]) -> int:
     """The number of devices that have separate values inside of a `shard_map`."""
     mesh = parameters["mesh"]
     axes = parameters.get("manual_axes", mesh.axis_names)
     return prod(mesh.shape[axis] for axis in axes)
-
-
-def _bytes(aval: Any) -> int:
-    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
-    return int(prod(shape)) * int(getattr(dtype, "itemsize", 0))
 
 
 def _operations(equation: Any) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 from jax.sharding import SingleDeviceSharding
 
+from xlapipe.compile.lowering.jaxprs import equation_line
 from xlapipe.compile.lowering.names import fn_text
-from xlapipe.compile.lowering.user_frame import equation_line
 from xlapipe.errors import WorkloadError
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.workload import Workload

@@ -10,9 +10,8 @@ from typing import Any
 
 from jax.extend.core import jaxprs_in_params
 
-from xlapipe.jax_private import user_frames
+from xlapipe.compile.lowering.jaxprs import source_of
 from xlapipe.plans import SourceLine
-from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.program import RequestedCollective
 
 # XLA's kind by a part of the name of jax's primitive, as in `psum_invariant` and
@@ -92,11 +91,3 @@ def _times(equation: Any, times: int | None) -> int | None:
 def _shape(aval: Any) -> str:
     """`bfloat16[8,16]`, of one device."""
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
-
-
-def source_of(equation: Any) -> SourceLine | None:
-    """The innermost line of the program's own code, as `read.stack_frames` finds it in HLO."""
-    frames = list(user_frames(equation.source_info.traceback))
-    own = next((frame for frame in frames if is_own_code(frame.file_name)), None)
-    frame = own or next(iter(frames), None)
-    return None if frame is None else SourceLine(frame.file_name, frame.start_line)

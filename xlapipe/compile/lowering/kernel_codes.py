@@ -4,24 +4,29 @@ Some programs of each grid are followed, since what they do may depend on `progr
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
+import numpy as np
+from jax.extend.core import Literal, jaxprs_in_params
 
 from xlapipe.compile.lowering.followed_program import (
     Count,
     DeviceArray,
     FollowedProgram,
     add_counts,
-    size_bytes,
 )
-from xlapipe.compile.lowering.live_words import live_words
-from xlapipe.compile.lowering.pallas_calls import pallas_calls
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.compile.lowering.jaxprs import KERNELS, equations, pallas_calls, size_bytes
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 
+_LOADS = {"get", "masked_load"}
+# A loop or product has all elements of its operands and results at once; other operations are
+# computed for one element after another, and so are reductions of what nothing else needs.
+_WHOLE = {"dot_general", "while", "scan", "cond"}
+_REDUCTIONS, _SCANS = ("reduce_", "arg"), "cum"
+_BITS_OF_A_REGISTER = 32
 _WARPS, _STAGES = 4, 3  # jax's own
 _THREADS_OF_A_WARP = 32
 _MOVED = ("loaded_bytes", "stored_bytes", "updated_bytes")
@@ -149,11 +154,7 @@ def _code(equation: Any, compiler: Any) -> KernelCode:
 
 def _decides(jaxpr: Any) -> bool:
     """Whether what a program does may depend on its place in the grid."""
-    names = {equation.primitive.name for equation in jaxpr.eqns}
-    if not names.isdisjoint({"while", "cond"}):
-        return True
-    called = (inner for e in jaxpr.eqns for inner in jaxprs_in_params(e.params))
-    return any(map(_decides, called))
+    return any(equation.primitive.name in ("while", "cond") for equation in equations(jaxpr))
 
 
 def _ids(number: int, grid: Sequence[int]) -> list[int]:
@@ -162,3 +163,93 @@ def _ids(number: int, grid: Sequence[int]) -> list[int]:
         ids.append(number % size)
         number //= size
     return ids[::-1]
+
+
+def live_words(jaxpr: Any) -> int:
+    """The most 32-bit words of arrays that are live at once, also in loops and branches.
+
+    A product that is only added to a sum takes no registers beside the sum's.
+    """
+    last: dict[Any, int] = {}
+    users: dict[Any, list[Any]] = {}
+    for index, equation in enumerate(jaxpr.eqns):
+        for variable in _variables(equation.invars):
+            last[variable] = index
+            users.setdefault(variable, []).append(equation)
+    for variable in _variables(jaxpr.outvars):
+        last[variable] = len(jaxpr.eqns)
+        users.setdefault(variable, []).append(None)
+    words = {variable: _words(variable.aval) for variable in jaxpr.invars}
+    live = most = sum(words.values())
+    for index, equation in enumerate(jaxpr.eqns):
+        operands = set(_variables(equation.invars))
+        live -= sum(words.get(variable, 0) for variable in operands if last[variable] == index)
+        # A loop holds those of its operands that are needed after it.
+        shared = sum(words.get(variable, 0) for variable in operands if last[variable] > index)
+        inside = max(map(live_words, jaxprs_in_params(equation.params)), default=0)
+        most = max(most, live - shared + inside)
+        for variable in equation.outvars:
+            words[variable] = _words(variable.aval) if _held(equation, users, variable) else 0
+            live += words[variable]
+        most = max(most, live)
+    return most
+
+
+def _held(equation: Any, users: dict[Any, list[Any]], variable: Any) -> bool:
+    """Whether all elements of a result are there at once."""
+    later = users.get(variable, [])
+    if equation.primitive.name == "dot_general" and len(later) == 1 and later[0] is not None:
+        return bool(later[0].primitive.name != "add")
+    if not later or _is_whole(equation) or equation.primitive.name in _LOADS:
+        return bool(later)
+    if any(user is None or _is_whole(user) for user in later):
+        return True
+    reduced = any(user.primitive.name.startswith(_REDUCTIONS) for user in later)
+    return reduced and len(later) > 1
+
+
+def _is_whole(equation: Any) -> bool:
+    name = equation.primitive.name
+    return name in _WHOLE or name.startswith(_SCANS)
+
+
+def _variables(atoms: Any) -> Iterator[Any]:
+    return (atom for atom in atoms if not isinstance(atom, Literal))
+
+
+def _words(aval: Any) -> int:
+    """Registers of a value; none of references, numbers and conditions."""
+    shape: tuple[int, ...] = getattr(aval, "shape", ())
+    dtype = getattr(aval, "dtype", None)
+    if hasattr(aval, "inner_aval") or not shape or dtype is None or dtype == np.bool_:
+        return 0
+    return -(-prod(shape) * int(dtype.itemsize) * 8 // _BITS_OF_A_REGISTER)
+
+
+def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[StatedCost, ...]:
+    """The stated costs of a traced program's Pallas kernels.
+
+    Kernels of one name and size of results whose estimates differ have none.
+
+    Args:
+      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
+      kernel_bytes: the workload's bytes by name of the kernel; they replace estimates.
+    """
+    costs: dict[tuple[str, int | None], set[StatedCost]] = {}
+    for cost in _estimates(closed_jaxpr.jaxpr):
+        if cost.kernel not in kernel_bytes:
+            costs.setdefault((cost.kernel, cost.result_bytes), set()).add(cost)
+    stated = [StatedCost(name, None, size) for name, size in kernel_bytes.items()]
+    return (*(cost for (cost, *others) in costs.values() if not others), *stated)
+
+
+def _estimates(jaxpr: Any) -> Iterator[StatedCost]:
+    for equation in pallas_calls(jaxpr, KERNELS):
+        estimate = equation.params.get("cost_estimate")
+        if estimate is not None:
+            yield StatedCost(
+                equation.params["jaxpr"].debug_info.func_name,
+                sum(size_bytes(variable.aval) for variable in equation.outvars),
+                int(estimate.bytes_accessed),
+                int(estimate.flops),
+            )

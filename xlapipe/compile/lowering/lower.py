@@ -37,12 +37,13 @@ from xlapipe.compile.lowering.inner_jits import (
     refusing_options_of_inner_jits,
 )
 from xlapipe.compile.lowering.jaxpr_collectives import requested_collectives
+from xlapipe.compile.lowering.jaxprs import traced_copies
 from xlapipe.compile.lowering.jit_parameters import (
     dropped_donations,
     jit_device,
     refuse_other_device,
 )
-from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.compile.lowering.kernel_codes import kernel_codes, stated_costs
 from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lost_updates import (
     listing_dropped_updates,
@@ -53,13 +54,14 @@ from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
 from xlapipe.compile.lowering.processes import Process, compared_processes
-from xlapipe.compile.lowering.python_partitioned import with_devices
 from xlapipe.compile.lowering.settings import current_settings, refuse_changed_settings
-from xlapipe.compile.lowering.stated_costs import stated_costs
 from xlapipe.compile.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.compile.lowering.strip_kernel_locations import stripped_bytecode
-from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
-from xlapipe.compile.lowering.traced_copies import traced_copies
+from xlapipe.compile.lowering.target_devices import (
+    TargetClient,
+    target_in_place_of_cpu,
+    with_devices,
+)
 from xlapipe.compile.lowering.wrapped_steps import (
     EQUINOX_MARKER,
     EquinoxFilterJit,

@@ -2,9 +2,8 @@
 
 import traceback
 from pathlib import Path
-from typing import Any
 
-from xlapipe.jax_private import TracedHere, user_frames
+from xlapipe.jax_private import TracedHere
 from xlapipe.plans.call_chains import is_own_code
 
 _XLAPIPE = f"{Path(__file__).parents[2]}/"
@@ -31,13 +30,6 @@ def _innermost(error: BaseException) -> str | None:
             continue
         innermost = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return innermost
-
-
-def equation_line(equation: Any) -> str:
-    """` at file:line` of the user's call that made an equation of a jaxpr; empty if unknown."""
-    frames = user_frames(equation.source_info.traceback)
-    frame = next((item for item in frames if is_own_code(item.file_name)), None)
-    return f" at {frame.file_name}:{frame.start_line}" if frame is not None else ""
 
 
 def is_user_code(filename: str) -> bool:

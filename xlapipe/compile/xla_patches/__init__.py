@@ -12,7 +12,7 @@ cub-table (`cub_table.py`, by `loaded_library.py`)
   Not needed once: jaxlib's table has the version of CUB that jaxlib is built with, and XLA does not
     instantiate CUB's calls while it compiles without a device.
 
-instruction-order (`client_order.py`, by `pjrt_compile.py`)
+instruction-order (`client_order.py`)
   What: for a compile with an autotune lock, PJRT_Compile gets XLA's own module of the program with
     its instructions renumbered, where jax passes StableHLO.
   Why: for a device, XLA numbers instructions in post-order, and without one as they were made.

@@ -1,15 +1,29 @@
-"""The numbers that the instructions of a module have where XLA compiles for a client of a device.
+"""Compiles a module with the numbers that its instructions have where XLA compiles for a device.
 
 XLA makes a module of a StableHLO program. For a client of a device, it numbers the instructions of
 each computation in post-order: each after those that it uses. For a topology without a device, they
 keep the numbers in which they were made. Passes follow these numbers, so names, the order of the
 outputs of fusions and the order of equal instructions in the schedule can differ, and with them the
 keys of autotune results.
+
+jax gives a compile without a device StableHLO only, but the function of XLA's plugin that it calls,
+`PJRT_Compile`, takes an HLO module too. For one compile, `compiling` replaces that function in the
+plugin's table of functions, in the memory of this process, by one that passes the module on.
 """
 
-from xlapipe.compile.wire_format import field
-from xlapipe.dump.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from xlapipe.compile.wire_format import field
+from xlapipe.compile.xla_patches.loaded_library import plugin_library
+from xlapipe.devices.pjrt.c_api import PjrtTable
+from xlapipe.devices.pjrt.structs import CompileArguments, CompiledProgram
+from xlapipe.dump.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
+from xlapipe.errors import XlapipeError
+
+_HLO = b"hlo"
+_Compile = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 # An instruction's id has that of its computation in the upper half.
 _COMPUTATION = -(2**32)
 
@@ -50,3 +64,55 @@ def _renumber(computation: HloComputationProto) -> None:
         for uses in (instruction.operand_ids, instruction.control_predecessor_ids):
             uses[:] = [ids[number] for number in uses]
     computation.root_id = ids[computation.root_id]
+
+
+def can_compile_modules(plugin: str | None) -> bool:
+    """Whether `compile` knows the plugin's table of functions."""
+    return plugin is not None and _slot(plugin) is not None
+
+
+@contextmanager
+def compiling(module: bytes, plugin: str) -> Iterator[None]:
+    """Within this context, jax's compiles for a topology compile `module`.
+
+    Args:
+      module: a serialised HloModuleProto.
+      plugin: the Python module in whose folder XLA's plugin is, for which `can_compile_modules`
+        holds; the plugin is loaded.
+    """
+    slot = _slot(plugin)
+    assert slot is not None, plugin
+    original_address = slot.value
+    original = _Compile(original_address)
+    code = ctypes.create_string_buffer(module, len(module))
+    form = ctypes.create_string_buffer(_HLO, len(_HLO))
+
+    def compile_module(address: int) -> int | None:
+        arguments = CompileArguments.from_address(address)
+        program = CompiledProgram.from_address(arguments.program)
+        given = bytes(program)
+        program.code, program.code_size = ctypes.addressof(code), len(module)
+        program.format, program.format_size = ctypes.addressof(form), len(_HLO)
+        try:
+            result: int | None = original(address)
+        finally:
+            ctypes.memmove(arguments.program, given, len(given))
+        return result
+
+    replacement = _Compile(compile_module)
+    slot.value = ctypes.cast(replacement, ctypes.c_void_p).value or 0
+    try:
+        yield
+    finally:
+        slot.value = original_address
+
+
+def _slot(plugin: str) -> ctypes.c_size_t | None:
+    """The place of PJRT_Compile in the plugin's table; None if the table is not known."""
+    library = plugin_library(plugin)
+    if library is None:
+        return None
+    try:
+        return PjrtTable(library).slot("Compile")
+    except XlapipeError:
+        return None

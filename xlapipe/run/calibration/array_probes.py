@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlapipe.run.calibration.draws import (
+from xlapipe.run.calibration.timed_program import (
     BF16,
     F32,
     I32,
+    Arg,
     Drawn,
     Rng,
     float_type,
@@ -21,7 +22,6 @@ from xlapipe.run.calibration.draws import (
     shape_of,
     size,
 )
-from xlapipe.run.calibration.timed_program import Arg
 
 _Fn = Callable[..., Any]
 _MOST_TRIES = 2e7  # of updates of 16 bits in a scatter: about 0.1 s if they meet in two places

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlapipe.run.calibration.draws import (
+from xlapipe.run.calibration.timed_program import (
     BF16,
     F16,
     F32,
+    Arg,
     Drawn,
     Rng,
     float_type,
@@ -20,7 +21,6 @@ from xlapipe.run.calibration.draws import (
     one_of,
     size,
 )
-from xlapipe.run.calibration.timed_program import Arg
 
 # Elements of the largest array, and multiply-adds, as powers of two.
 _MOST, _MOST_OPERATIONS = 24.0, 36.0

@@ -9,8 +9,17 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from xlapipe.run.calibration.draws import BF16, F16, F32, I32, Drawn, Rng, float_type, one_of
-from xlapipe.run.calibration.timed_program import Arg
+from xlapipe.run.calibration.timed_program import (
+    BF16,
+    F16,
+    F32,
+    I32,
+    Arg,
+    Drawn,
+    Rng,
+    float_type,
+    one_of,
+)
 
 
 def _call(

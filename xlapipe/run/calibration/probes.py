@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlapipe.run.calibration import array_probes as arrays
 from xlapipe.run.calibration import library_probes as libraries
 from xlapipe.run.calibration import pallas_probes as pallas
 from xlapipe.run.calibration import step_probes as steps
-from xlapipe.run.calibration.collectives import collective_programs
-from xlapipe.run.calibration.draws import BF16, F32, Drawn, Rng
-from xlapipe.run.calibration.timed_program import Arg, TimedProgram
+from xlapipe.run.calibration.timed_program import BF16, F32, Arg, Drawn, Rng, TimedProgram
 
+_AXIS = "gpus"
 # The number of probes of each family, kernels drawn for each, and what draws them, in turns.
 _FAMILIES: dict[str, tuple[int, int, tuple[Callable[[Rng], Drawn], ...]]] = {
     "elements": (14, 6, (arrays.elements,)),
@@ -146,3 +146,44 @@ def _launches() -> dict[str, TimedProgram]:
     add("conditional", lambda x: lax.cond(x[0] > 0, jnp.sin, partial(_chain, 4), x), small)
     add("leaves", lambda *arrays: [x + 1 for x in arrays], *[Arg((256,), BF16)] * 200)
     return programs
+
+
+def collective_programs(devices: Sequence[Any]) -> dict[str, TimedProgram]:
+    """A program for each kind and size, over all devices; none for one device."""
+    count = len(devices)
+    if count < 2:
+        return {}
+    mesh = Mesh(np.array(devices), (_AXIS,))
+    ring = [(number, (number + 1) % count) for number in range(count)]
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "all_reduce": lambda x: lax.psum(x, _AXIS),
+        "all_gather": lambda x: lax.all_gather(x, _AXIS, tiled=True),
+        "reduce_scatter": lambda x: lax.psum_scatter(x, _AXIS, tiled=True),
+        "all_to_all": lambda x: lax.all_to_all(x, _AXIS, 0, 0, tiled=True),
+        "permute": lambda x: lax.ppermute(x, _AXIS, ring),
+    }
+    programs = {}
+    for kind, fn in kinds.items():
+        for power in (10, 14, 16, 18, 20, 22, 24, 26):
+            for dtype, tag in ((jnp.float32, "f32"), (jnp.bfloat16, "bf16")):
+                if tag == "bf16" and power % 4 != 2:
+                    continue
+                sharding = NamedSharding(mesh, PartitionSpec(_AXIS))
+                x = Arg((count << power,), dtype, sharding=sharding)
+                programs[f"{kind}_{tag}_{1 << power}"] = TimedProgram(
+                    jax.shard_map(
+                        partial(_with_kernels, fn),
+                        mesh=mesh,
+                        in_specs=PartitionSpec(_AXIS),
+                        out_specs=PartitionSpec(_AXIS),
+                        check_vma=False,
+                    ),
+                    (x,),
+                )
+    return programs
+
+
+def _with_kernels(collective: Callable[[Any], Any], x: Any) -> Any:
+    """A collective between kernels, as in a step: the devices then start it at the same time."""
+    before = lax.optimization_barrier(x * 2)
+    return lax.optimization_barrier(collective(before)) + 1

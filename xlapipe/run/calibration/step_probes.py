@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlapipe.run.calibration.draws import (
+from xlapipe.run.calibration.timed_program import (
     F32,
     I32,
+    Arg,
     Drawn,
     Rng,
     float_type,
@@ -18,7 +19,6 @@ from xlapipe.run.calibration.draws import (
     one_of,
     size,
 )
-from xlapipe.run.calibration.timed_program import Arg
 
 _TRIPS = 12
 _Shape = tuple[int, int, int]
