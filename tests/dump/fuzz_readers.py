@@ -166,15 +166,13 @@ def executable() -> Path:
 
 def request_into(out: Path) -> CompileRequest:
     return CompileRequest(
-        reference=WorkloadReference("step", "module:step"),
-        program_path=None,
+        reference=WorkloadReference("step", "module:step").to_json(),
+        folder=str(out),
         platform="cuda",
         target_config="config",
         topology=None,
-        options={"xla_dump_to": str(out / "restored")},
-        locked=False,
-        executable_path=str(out / "executable"),
-        result_path=str(out / "result.json"),
+        options={},
+        serialize=True,
         started_seconds=0.0,
     )
 
@@ -191,11 +189,11 @@ def compile_cache() -> Path:
         standard_library="/usr/lib/python3.12",
     )
     request = request_into(folder)
-    restored = folder / "restored"
+    restored = request.dump_folder
     restored.mkdir()
     for path in SPECTRAL.glob("*.txt*"):
         shutil.copy(path, restored)
-    (folder / "executable").write_bytes(b"code" * 100)
+    request.executable_path.write_bytes(b"code" * 100)
     CompileCache(folder / "cache").keep("key", request, record)
     return folder / "cache"
 

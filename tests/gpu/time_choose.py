@@ -49,7 +49,7 @@ Form = Mapping[str, Any]
 
 def _program(form: Form, forms: Path) -> LoweredProgram:
     text = lzma.decompress((forms / form["file"]).read_bytes())
-    return LoweredProgram.from_json(json.loads(text))
+    return LoweredProgram.from_bytes(text)
 
 
 def _serialized(form: Form, folder: Path) -> Path:

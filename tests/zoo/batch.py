@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from xlapipe.compile.capture import capture
 from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord, CompileRequest
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.dump import Dump
+from xlapipe.files.typed_data import typed
 from xlapipe.registry import WorkloadReference
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -75,7 +78,7 @@ class Batch:
         """
         result = json.loads((self.folder / name / "result.json").read_text(encoding="utf-8"))
         assert "error" not in result, f"{name}: {result['error']}\n{self.log[-2000:]}"
-        record = CompileRecord.from_json(result)
+        record = typed(CompileRecord, result)
         files = self.folder / name / "dump"
         source = self.jobs[name].reference.folder or PROGRAMS
         compiled = Compiled(
@@ -157,7 +160,7 @@ def run_child(
     """
     for name, request in requests.items():
         (folder / name).mkdir(parents=True)
-        (folder / name / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+        (folder / name / "request.json").write_bytes(msgspec.json.encode(request))
     # Without variables that change what is compiled.
     kept = {
         name: value
@@ -187,20 +190,17 @@ def request_of(
     """The request for a job, whose files go into `folder`."""
     assert job.target is not None
     dump_options = {
-        "xla_dump_to": str(folder / "dump"),
         "xla_dump_hlo_as_text": True,
         "xla_dump_hlo_as_proto": True,
     }
     return CompileRequest(
-        reference=job.reference,
-        program_path=None,
+        reference=job.reference.to_json(),
+        folder=str(folder),
         platform=job.platform.name,
         target_config=job.target.config_text,
         topology=None,
         options={**job.options, **dump_options},
-        locked=locked,
-        executable_path=None,
-        result_path=str(folder / "result.json"),
+        lock_sha256="" if locked else None,
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=workspaces or {},

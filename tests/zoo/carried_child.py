@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 from carried import CARRIED, Case, Step, in_force
 from flax import nnx
 from jax.experimental import topologies
@@ -83,20 +84,18 @@ def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:
         workload = Workload(name="step", fn=step.fn, args=step.args, **step.fields)
         program = lower(workload, config)
     folder.mkdir()
-    (folder / "program.json").write_text(json.dumps(program.to_json()))
+    (folder / "program.json").write_bytes(program.to_bytes())
     request = CompileRequest(
-        reference=WorkloadReference("step", "step:step"),
-        program_path=str(folder / "program.json"),
+        reference=WorkloadReference("step", "step:step").to_json(),
+        folder=str(folder),
+        lowered=str(folder / "program.json"),
         platform="cuda",
         target_config=config,
         topology=f"1x{case.device_count}" if case.device_count > 1 else None,
         options=_dumping(folder / "dump"),
-        locked=False,
-        executable_path=None,
-        result_path=str(folder / "result.json"),
         started_seconds=0.0,
     )
-    (folder / "request.json").write_text(json.dumps(request.to_json()))
+    (folder / "request.json").write_bytes(msgspec.json.encode(request))
     main(folder / "request.json")
     result = json.loads((folder / "result.json").read_text())
     if "error" in result:

@@ -5,7 +5,6 @@ leaves no result, and the parent reports that. Only `_start_child.py` imports th
 """
 
 import gc
-import json
 import os
 import re
 import sys
@@ -13,12 +12,14 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.compile_program import (
@@ -51,6 +52,7 @@ from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, 
 from xlapipe.files.writing import write_files
 from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.registry import WorkloadReference
 
 # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
 # looking for cycles among them took 13 to 18 % of the CPU time of a compile, and freed nothing.
@@ -63,14 +65,14 @@ _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 def main(request_path: Path) -> int:
     """Returns 0 if a result was written, even if it is an error."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    request = CompileRequest.from_json(json.loads(request_path.read_text(encoding="utf-8")))
+    request = msgspec.json.decode(request_path.read_bytes(), type=CompileRequest)
     stages = _Stages(request.started_seconds)
     try:
-        result = _compile(request, stages).to_json()
+        result: object = _compile(request, stages)
     except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
         traceback.print_exc()
-        result = {"error": asdict(_child_error(error, stages.current))}
-    write_files({Path(request.result_path): json.dumps(result).encode()})
+        result = {"error": _child_error(error, stages.current)}
+    write_files({request.result_path: msgspec.json.encode(result)})
     return 0
 
 
@@ -166,9 +168,9 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     stages.enter("record")
     executable = compiled.executable
     made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
-    if request.executable_path is not None and executable is not None:
+    if request.serialize and executable is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
-        Path(request.executable_path).write_bytes(executable.serialize())
+        request.executable_path.write_bytes(executable.serialize())
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     record = CompileRecord(
         workload=program.workload,
@@ -334,7 +336,9 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
     devices_wanted = requested.device_count if requested is not None else None
     before = dict(os.environ)
     with noting_questions() as questions:
-        workload = load_workload(request.reference, devices=devices_wanted)
+        workload = load_workload(
+            WorkloadReference.from_json(request.reference), devices=devices_wanted
+        )
     refuse_changed_variables(
         workload.name,
         before,
@@ -361,21 +365,16 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
         program = replace(program, asked_early=asked)
     if program.mesh != axes or (axes is None and place.topology is not None):
         place = _place_of_mesh(request, stages, workload.name, program.mesh)
-    if request.shared_lowering is not None and PYTHON_PARTITIONED not in program.stablehlo:
-        write_files({Path(request.shared_lowering): json.dumps(program.to_json()).encode()})
+    if request.lowered is not None and PYTHON_PARTITIONED not in program.stablehlo:
+        write_files({Path(request.lowered): program.to_bytes()})
     return program, place
 
 
 def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
     """The program, lowered in the parent or in an earlier child; None if it is to be lowered."""
-    shared = request.shared_lowering
-    if request.program_path is not None:
-        path = Path(request.program_path)
-    elif shared is not None and Path(shared).exists():
-        path = Path(shared)
-    else:
+    if request.lowered is None or not Path(request.lowered).exists():
         return None
-    program = LoweredProgram.from_json(json.loads(path.read_text(encoding="utf-8")))
+    program = LoweredProgram.from_bytes(Path(request.lowered).read_bytes())
     if PYTHON_PARTITIONED in program.stablehlo:
         raise WorkloadError(
             f"{program.workload}: its mesh partitions a call by Python code, e.g. cuDNN attention, "

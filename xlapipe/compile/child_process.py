@@ -19,6 +19,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import IO
 
+import msgspec
+
 from xlapipe.compile.doctor import missing_to_compile
 from xlapipe.compile.failed_child import LockRefusedError, crash, error_of
 from xlapipe.compile.fork_server import ForkedChild, ForkServers
@@ -31,19 +33,18 @@ from xlapipe.compile.messages import (
 from xlapipe.compile.reused_compiles import ENDED_COMPILES
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.devices.environment.scratch import Scratch
-from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.errors import (
     CompileError,
     DumpError,
 )
+from xlapipe.files.typed_data import typed
 from xlapipe.files.writing import remove_left
 from xlapipe.time.predicted_locks.predict import LeaveOut
 
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _TUNING_LOGS = "autotune_logs.textproto"
-_KNOWN = "known_results.jsonl"
-_DUMP, _RESULT, _TEMPORARY = "dump", "result.json", "tmp"
+_TEMPORARY = "tmp"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
@@ -96,9 +97,10 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
             file.read_text(encoding="utf-8") if file.exists() else None
             for file in (path / _TUNED, path / _TUNING_LOGS)
         )
-        executable = path / EXECUTABLE
+        request = _request(job, path)
+        executable = request.executable_path
         content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(path / _DUMP, record, sources, tuned, logs, content)
+        yield Compiled(request.dump_folder, record, sources, tuned, logs, content)
     except CompileError:
         if not _CHILDREN.is_stopping():
             scratch.keep()  # the message names the log
@@ -122,7 +124,7 @@ def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     if record is not None:
         return record
     untuned = _run_child(replace(job, known_results=None), folder, scratch)
-    dump, kept = scratch / _DUMP, scratch / "untuned"
+    dump, kept = _request(job, scratch).dump_folder, scratch / "untuned"
     dump.rename(kept)
     for part in (LeaveOut.FUSED_TILES, LeaveOut.TILES, LeaveOut.NEAREST):
         record = _attempt(replace(job, leave_out=part), folder, scratch)
@@ -141,57 +143,54 @@ def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
     try:
         return _run_child(job, folder, scratch)
     except LockRefusedError:
-        rmtree(scratch / _DUMP, ignore_errors=True)
-        (scratch / _RESULT).unlink(missing_ok=True)
+        request = _request(job, scratch)
+        rmtree(request.dump_folder, ignore_errors=True)
+        request.result_path.unlink(missing_ok=True)
         return None
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     request_path, log_path = scratch / "request.json", scratch / "child.log"
     request = _request(job, scratch)
-    request_path.write_text(json.dumps(request.to_json()), encoding="utf-8")
-    if job.program is not None and request.program_path is not None:
-        Path(request.program_path).write_text(json.dumps(job.program.to_json()), encoding="utf-8")
-    if job.known_results is not None and request.known_results is not None:
-        Path(request.known_results).write_text(job.known_results.lines, encoding="utf-8")
+    request_path.write_bytes(msgspec.json.encode(request))
+    if job.program is not None and request.lowered is not None:
+        Path(request.lowered).write_bytes(job.program.to_bytes())
+    if job.known_results is not None:
+        request.known_path.write_text(job.known_results.lines, encoding="utf-8")
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
-    result_path = Path(request.result_path)
-    if code != 0 or not result_path.exists():
+    if code != 0 or not request.result_path.exists():
         raise crash(job, code, log_path)
-    result = json.loads(result_path.read_text(encoding="utf-8"))
+    result = json.loads(request.result_path.read_bytes())
     if "error" in result:
         raise error_of(job.reference, job.target, ChildError(**result["error"]), log_path)
-    record = CompileRecord.from_json(result)
+    record = typed(CompileRecord, result)
     ENDED_COMPILES.compiled_at.append(record.compiled_at)
     return record
 
 
 def _request(job: Job, scratch: Path) -> CompileRequest:
     dump_options: dict[str, XlaOption] = {
-        "xla_dump_to": str(scratch / _DUMP),
         "xla_dump_hlo_as_text": not job.plan_only or job.platform.plan_needs_texts,
         "xla_dump_hlo_as_proto": True,
     }
     if job.plan_only:
         dump_options.update(job.platform.plan_only_options)
     known = job.known_results.lines if job.known_results is not None else None
+    lowered = scratch / "program.json" if job.program is not None else job.shared_lowering
     return CompileRequest(
-        reference=job.reference,
-        program_path=str(scratch / "program.json") if job.program is not None else None,
-        shared_lowering=str(job.shared_lowering) if job.shared_lowering is not None else None,
+        reference=job.reference.to_json(),
+        folder=str(scratch),
+        lowered=str(lowered) if lowered is not None else None,
         cache_folder=_cache_folder(job),
         lock_sha256=sha256(job.lock.to_bytes()).hexdigest() if job.lock is not None else None,
         platform=job.platform.name,
         target_config=job.target.config_text if job.target is not None else None,
         topology=str(job.topology) if job.topology is not None else None,
         options={**job.policy_options, **job.options, **dump_options},
-        locked=job.lock is not None,
-        known_results=str(scratch / _KNOWN) if known is not None else None,
         known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
         leave_out=job.leave_out,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
-        executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
-        result_path=str(scratch / _RESULT),
+        serialize=job.serialize,
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},

@@ -14,17 +14,19 @@ import time
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from xlapipe.compile.compiler_identity import compiler_identity
+import msgspec
+
+from xlapipe.compile.compiler_identity import compiler_identity, digest_of
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.messages import CompileRecord, CompileRequest
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
+from xlapipe.files.typed_data import typed
 from xlapipe.files.writing import remove_left, write_files
 
 # Larger results are not kept: XLA's texts of programs whose loops carry thousands of leaves.
@@ -33,20 +35,7 @@ _LARGEST_CACHE_BYTES = 2 << 30
 _UNUSED_SECONDS = 30 * 24 * 3600
 # Six times smaller, at 200 MB/s.
 _COMPRESSION_LEVEL = 1
-_RECORD, _DUMP, _EXECUTABLE = "record.json", "dump/", "executable"
-# Fields of a request that only name it, or state where it reads and writes.
-_NOT_IN_KEY = frozenset(
-    {
-        "program_path",
-        "shared_lowering",
-        "executable_path",
-        "result_path",
-        "started_seconds",
-        "cache_folder",
-        "known_results",
-    }
-)
-_DUMP_FOLDER = "xla_dump_to"
+_RECORD = "record.json"
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,7 @@ class CompileCache:
                 files = {name: archive.read(name) for name in archive.namelist()}
             if archive.comment != _binding(key, files):  # of another key, or of an earlier form
                 return None
-            record = CompileRecord.from_json(parse_json(files.pop(_RECORD)))
+            record = typed(CompileRecord, parse_json(files.pop(_RECORD)))
             write_files({_place(name, request): data for name, data in files.items()})
             with suppress(OSError):  # the cache may be read-only
                 os.utime(path)
@@ -79,15 +68,13 @@ class CompileCache:
 
     def keep(self, key: str, request: CompileRequest, record: CompileRecord) -> None:
         """Keeps the result of a compile; does nothing where it cannot be written."""
-        paths = {f"{_DUMP}{path.name}": path for path in _dump_folder(request).iterdir()}
-        if request.executable_path is not None:
-            paths[_EXECUTABLE] = Path(request.executable_path)
+        paths = [*request.dump_folder.iterdir(), *[request.executable_path] * request.serialize]
         with suppress(XlapipeError, OSError):
-            if sum(path.stat().st_size for path in paths.values()) > _LARGEST_RESULT_BYTES:
+            if sum(path.stat().st_size for path in paths) > _LARGEST_RESULT_BYTES:
                 return
             kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
-            files = {name: path.read_bytes() for name, path in paths.items()}
-            files[_RECORD] = json.dumps(kept.to_json()).encode()
+            files = {str(path.relative_to(request.folder)): path.read_bytes() for path in paths}
+            files[_RECORD] = msgspec.json.encode(kept)
             packed = io.BytesIO()
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
@@ -129,24 +116,19 @@ def compile_key(
     Args:
       environment: environment of the process that compiles.
     """
-    content: dict[str, Any] = {
-        "program": program.compiled,
-        "request": {
-            **{name: value for name, value in asdict(request).items() if name not in _NOT_IN_KEY},
-            # What the workload was made of is in the program.
-            "reference": None,
-            "options": {
-                name: value for name, value in request.options.items() if name != _DUMP_FOLDER
-            },
-            "executable": request.executable_path is not None,
-        },
-        "compiler": compiler_identity(platform_named(request.platform), environment),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _dump_folder(request: CompileRequest) -> Path:
-    return Path(request.options[_DUMP_FOLDER])
+    return digest_of(
+        program=program.compiled,
+        # What the workload was made of is in the program.
+        request=replace(
+            request,
+            reference={},
+            folder="",
+            lowered=None,
+            cache_folder=None,
+            started_seconds=0.0,
+        ),
+        compiler=compiler_identity(platform_named(request.platform), environment),
+    )
 
 
 def _place(name: str, request: CompileRequest) -> Path:
@@ -155,9 +137,9 @@ def _place(name: str, request: CompileRequest) -> Path:
     Raises:
       ValueError: `keep` does not write such a file for this request.
     """
-    if name == _EXECUTABLE and request.executable_path is not None:
-        return Path(request.executable_path)
-    plain = name.removeprefix(_DUMP)
-    if not name.startswith(_DUMP) or Path(plain).name != plain:
-        raise ValueError(name)
-    return _dump_folder(request) / plain
+    path = Path(request.folder, name)
+    if path.parent == request.dump_folder or (
+        request.serialize and path == request.executable_path
+    ):
+        return path
+    raise ValueError(name)

@@ -74,12 +74,16 @@ def compile_program(
       LockRefusedError: XLA did not compile it with a predicted lock.
       RuntimeError: XLA did not compile it.
     """
-    options = {**program.options, **request.options}
+    options = {
+        **program.options,
+        **request.options,
+        "xla_dump_to": str(request.dump_folder),
+    }
     complete_option = platform_named(request.platform).complete_autotune_option
-    is_predicted = request.known_results is not None and not decides_tuning(program.options)
+    is_predicted = request.known_sha256 is not None and not decides_tuning(program.options)
     if is_predicted and names_tuned_operations(program.stablehlo):
         return _with_predicted_lock(request, program, devices, options)
-    if not request.locked or complete_option is None:
+    if request.lock_sha256 is None or complete_option is None:
         return _compiled(request, program, devices, options)
     module = _module_of_a_client(request, program, devices)
     complete = {**options, complete_option: True}
@@ -93,7 +97,7 @@ def compile_program(
                 raise
             missing.append(match[1])
             # The failed attempt has left the first stages of a dump.
-            shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
+            shutil.rmtree(request.dump_folder, ignore_errors=True)
     compiled = _compiled(request, program, devices, options, module=module)
     return replace(compiled, fusion_without_result=missing[0])
 
@@ -129,7 +133,7 @@ def _with_predicted_lock(
             _executable(request, program, devices, first, module=module)
         files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
         texts = [fingerprint_text(path.read_bytes()) for path in files]
-    known = KnownResults.read(Path(request.known_results or ""))
+    known = KnownResults.read(request.known_path)
     instructions = tuned_instructions("\n".join(texts))
     lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
     if not lock.results:
@@ -189,8 +193,7 @@ def _is_planned(request: CompileRequest, error: RuntimeError) -> bool:
     platform = platform_named(request.platform)
     if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
         return False
-    dump = Path(request.options["xla_dump_to"])
-    return any(dump.glob("*.after_optimizations-live-range.txt"))
+    return any(request.dump_folder.glob("*.after_optimizations-live-range.txt"))
 
 
 def _module_of_a_client(
@@ -249,7 +252,7 @@ def _executable(
     replaced = nullcontext() if module is None else compiling(module, plugin)
     with mlir.make_ir_context(), replaced:
         stablehlo = ir.Module.parse(program.stablehlo)
-        predicted = request.known_results is not None
+        predicted = request.known_sha256 is not None
         _set_workspaces(stablehlo, request.workspaces, predicted=predicted)
         client = devices[0].client
         apply_settings(program.settings)

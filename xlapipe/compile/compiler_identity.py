@@ -15,6 +15,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import msgspec
+
 from xlapipe.devices.platforms import Platform
 
 _JAX = ("jax", "jaxlib")
@@ -46,6 +48,11 @@ def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) ->
         },
         "programs": {name: _program(name, environment.get("PATH")) for name in _PROGRAMS},
     }
+
+
+def digest_of(**parts: object) -> str:
+    """SHA-256 of plain data and dataclasses, whatever the order of keys."""
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 @cache

@@ -6,7 +6,6 @@ leaves, target, options, autotune lock, versions, and the folder that paths are 
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -14,9 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from xlapipe.compile.compiler_identity import compiler_identity
+from xlapipe.compile.compiler_identity import compiler_identity, digest_of
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.notebook_cells import cells_in
@@ -130,22 +128,21 @@ class DumpCache:
 def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     """SHA-256 of all that the dump of `program` depends on, except expectations."""
     target = job.target
-    content: dict[str, Any] = {
-        "program": program.compiled,
-        "target": None if target is None else [target.name, target.description, target.config_text],
-        "topology": str(job.topology),
-        "policy": job.policy.value,
-        "options": dict(job.options),
-        "without": sorted(job.without_xla_patches),
-        "memory limit": job.memory_limit_bytes,
-        "known": None if job.known_results is None else job.known_results.lines,
-        "lock": None if job.lock is None else job.lock.to_bytes().decode(),
-        "folder": str(folder),
-        "cells": cells_in(program.stablehlo),
-        "schema": [SCHEMA_VERSION, FORM_VERSION],
-        "compiler": compiler_identity(job.platform, kept_variables(os.environ)),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return digest_of(
+        program=program.compiled,
+        target=None if target is None else (target.name, target.description, target.config_text),
+        topology=str(job.topology),
+        policy=job.policy,
+        options=job.options,
+        without=sorted(job.without_xla_patches),
+        memory_limit=job.memory_limit_bytes,
+        known=None if job.known_results is None else job.known_results.lines,
+        lock=None if job.lock is None else job.lock.to_bytes(),
+        folder=str(folder),
+        cells=cells_in(program.stablehlo),
+        schema=(SCHEMA_VERSION, FORM_VERSION),
+        compiler=compiler_identity(job.platform, kept_variables(os.environ)),
+    )
 
 
 def _binding(path: Path) -> bytes:

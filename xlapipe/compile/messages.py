@@ -5,12 +5,12 @@ Both sides run the code of one checkout at one moment, so nothing is validated.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from xlapipe.dump.compile_facts import CompileFacts
-from xlapipe.files.typed_data import typed
+from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.plans.compile_times import CompileTimes
-from xlapipe.registry import WorkloadReference
 
 LOCK_STAGE = "compile with a predicted lock"
 TRACES_STAGE = "compare traces"
@@ -24,53 +24,63 @@ class CompileRequest:
     """What the child is to compile, and where it writes.
 
     Attributes:
-      program_path: a lowered program as JSON; None if the child imports and lowers `reference`.
-      shared_lowering: as of `Job`; None to lower `reference` in any case.
+      reference: as `WorkloadReference.to_json` writes it.
+      folder: gets XLA's dump files, the result and the executable.
+      lowered: a file with the lowered program; if it is missing, the child imports and lowers
+        `reference`, and writes it. None to lower `reference` in any case.
       cache_folder: where results of earlier compiles are; None to compile in any case.
-      lock_sha256: SHA-256 of the autotune results that are loaded; None without a lock.
+      lock_sha256: SHA-256 of the autotune results that are loaded, and should be complete; None
+        without a lock.
+      known_sha256: SHA-256 of the table of `KnownResults` in `known_path`, from which a lock is
+        predicted; None for none.
       platform: jax's name of the platform, e.g. `cuda`.
       target_config: None for the attached GPU.
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
-      locked: autotune results are loaded, and should be complete.
-      known_results: a table of `KnownResults`, from which a lock is predicted; None for none.
-      known_sha256: SHA-256 of that table.
       leave_out: as of `predict_lock`, a value of `LeaveOut`.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       without_xla_patches: names of `XlaPatch` that are not made.
-      executable_path: where the serialised executable goes; None to leave it out.
-      result_path: where a `CompileRecord` or a `ChildError` goes.
+      serialize: write the executable too.
       started_seconds: when the parent began, on the machine's monotonic clock.
     """
 
-    reference: WorkloadReference
-    program_path: str | None
+    reference: Mapping[str, str | None]
+    folder: str
     platform: str
     target_config: str | None
     topology: str | None
     options: Mapping[str, Any]
-    locked: bool
-    executable_path: str | None
-    result_path: str
     started_seconds: float
+    serialize: bool = False
     without_xla_patches: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
-    shared_lowering: str | None = None
+    lowered: str | None = None
     cache_folder: str | None = None
     lock_sha256: str | None = None
-    known_results: str | None = None
     known_sha256: str | None = None
     leave_out: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        fields = {name: value for name, value in vars(self).items() if name != "reference"}
-        return {**fields, "reference": self.reference.to_json()}
+    @property
+    def dump_folder(self) -> Path:
+        """Where XLA's dump files go."""
+        return Path(self.folder, "dump")
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "CompileRequest":
-        return cls(**{**data, "reference": WorkloadReference.from_json(data["reference"])})
+    @property
+    def result_path(self) -> Path:
+        """Where a `CompileRecord` goes, or `error` with a `ChildError`."""
+        return Path(self.folder, "result.json")
+
+    @property
+    def executable_path(self) -> Path:
+        """Where the serialised executable goes."""
+        return Path(self.folder, EXECUTABLE)
+
+    @property
+    def known_path(self) -> Path:
+        """The table of `KnownResults`."""
+        return Path(self.folder, "known_results.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +101,6 @@ class CompileRecord(CompileFacts):
     standard_library: str
     times: CompileTimes | None = None
     compiled_at: str | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "CompileRecord":
-        return typed(cls, data)
 
 
 @dataclass(frozen=True)

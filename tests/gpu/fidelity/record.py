@@ -31,6 +31,7 @@ from xlapipe.dump.autotune_lock import LOCK
 from xlapipe.dump.dump import open_dump, read_file
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.normal_form.plan import NormalForm, normal_form
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.registry import WorkloadReference, find_workload
 
@@ -202,7 +203,7 @@ def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcom
     assert "error" not in result, f"{name}: {result['error']}"
     compiled = Compiled(
         folder / "dump",
-        CompileRecord.from_json(result),
+        typed(CompileRecord, result),
         zoo.PROGRAMS,
         autotune_results=None,
         tuning_logs=None,

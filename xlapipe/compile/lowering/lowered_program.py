@@ -3,12 +3,12 @@
 StableHLO travels as MLIR bytecode, with the names of scopes and the source lines in it.
 """
 
-import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xlapipe.files.typed_data import typed
+import msgspec
+
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.compile_times import Copies, StageSeconds
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
@@ -61,15 +61,15 @@ class LoweredProgram:
     copies: Copies | None = None
 
     @property
-    def compiled(self) -> dict[str, Any]:
-        """As `to_json`, what the result of a compile depends on."""
-        return replace(self, expectations=(), seconds={}).to_json()
+    def compiled(self) -> "LoweredProgram":
+        """What the result of a compile depends on."""
+        return replace(self, expectations=(), seconds={})
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; the module as base64."""
-        return {**asdict(self), "stablehlo": base64.b64encode(self.stablehlo).decode()}
+    def to_bytes(self) -> bytes:
+        """JSON, with the module as base64."""
+        return msgspec.json.encode(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "LoweredProgram":
-        """What `to_json` wrote, a moment ago and with this code: nothing is checked."""
-        return typed(cls, {**data, "stablehlo": base64.b64decode(data["stablehlo"])})
+    def from_bytes(cls, content: bytes) -> "LoweredProgram":
+        """What `to_bytes` wrote, a moment ago and with this code."""
+        return msgspec.json.decode(content, type=cls)
