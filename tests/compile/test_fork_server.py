@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.folders import STEPS
@@ -77,7 +78,7 @@ def test_each_environment_has_its_server_and_the_last_two_are_kept(
 ) -> None:
     """A child of the server that is stopped for another runs to its end."""
     job, request = job_of("small_step:small_step"), tmp_path / "request.json"
-    request.write_text(json.dumps(child_process._request(job, tmp_path).to_json()))
+    request.write_bytes(msgspec.json.encode(child_process._request(job, tmp_path)))
     first, second, third = (environment_of(job) | {"PYTHONHASHSEED": seed} for seed in "123")
 
     def server_for(environment: dict[str, str]) -> ForkServer:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from math import prod
@@ -48,10 +48,10 @@ from xlapipe.devices.targets.device_topology import (
     parse_topology,
     topology_of_devices,
 )
+from xlapipe.dump.compile_facts import StepFacts
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.plans.compile_times import CompileTimes
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import WorkloadReference
 
 # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
@@ -148,20 +148,15 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
+    from xlapipe.compile.lowering.specs import leaves_as_compiled
+
     program, place = _lowered(request, stages)
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
     key = compile_key(request, program, os.environ) if cache is not None else ""
     earlier = cache.restore(key, request) if cache is not None else None
     if earlier is not None:
-        return replace(
-            earlier,
-            expectations=program.expectations,
-            stated_costs=program.stated_costs,
-            stated_trips=program.stated_trips,
-            kernel_codes=program.kernel_codes,
-            seconds=stages.seconds(),
-        )
+        return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
     compiled = _compile_program(request, program, place.devices)
@@ -172,18 +167,12 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         request.executable_path.write_bytes(executable.serialize())
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
+    facts = {item.name: getattr(program, item.name) for item in fields(StepFacts)}
+    if executable is not None:
+        facts |= leaves_as_compiled(program, executable)
     record = CompileRecord(
-        workload=program.workload,
-        arguments=_arguments(program, executable),
-        outputs=_outputs(program, executable) if executable is not None else program.outputs,
-        requested_collectives=program.requested_collectives,
-        named_values=program.named_values,
-        stated_costs=program.stated_costs,
-        stated_trips=program.stated_trips,
-        kernel_codes=program.kernel_codes,
-        expectations=program.expectations,
+        **facts,
         options={name: str(value) for name, value in program.options.items()},
-        mesh=program.mesh,
         topology=str(place.topology) if place.topology is not None else None,
         target_config=place.target_config,
         memory_analysis=_memory_analysis(request, executable),
@@ -193,9 +182,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
-        dropped_updates=program.dropped_updates,
-        asked_early=program.asked_early,
-        call=program.call,
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
         times=_times(program, compiled.timeline),
@@ -424,25 +410,6 @@ def _topology(
     return requested or topology_of_devices(
         count, platform=request.platform, config_text=request.target_config
     )
-
-
-def _arguments(program: LoweredProgram, executable: Any | None) -> tuple[ArgumentLeaf, ...]:
-    """The arguments, with the shardings that XLA chose where the user gave none."""
-    from xlapipe.compile.lowering.specs import arguments_as_compiled
-
-    if executable is None or program.device_count == 1 or program.mesh is None:
-        return program.arguments
-    return arguments_as_compiled(program.arguments, program.mesh, executable)
-
-
-def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:
-    """The outputs, with the memories and shardings that XLA chose."""
-    from xlapipe.compile.lowering.specs import in_memory, outputs_as_compiled
-
-    outputs = in_memory(program.outputs, executable)
-    if program.device_count == 1 or program.mesh is None:
-        return outputs
-    return outputs_as_compiled(outputs, program.mesh, executable)
 
 
 def _place_of_mesh(

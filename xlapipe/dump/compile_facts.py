@@ -12,54 +12,63 @@ from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, Requeste
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileFacts:
-    """What is known of a compile beyond XLA's own files.
+class StepFacts:
+    """What is known of a step when it is lowered.
 
     Attributes:
-      options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
-      outputs: with the shardings that XLA chose.
       requested_collectives: those of the traced program; None for an old dump of several devices
         that lacks them.
       named_values: values of the traced program; empty also for an old dump that lacks them.
       expectations: as `expectation_to_json` writes them; None for one of a user's own class.
-      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
-        refused the plan.
       mesh: axis names to sizes; None for one device.
-      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
-      fusion_without_result: the first fusion that the autotune results do not cover.
-      predicted_lock: if the autotune results were predicted, the number of instructions with a
-        result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
-      refused: XLA's message if it planned the program and then refused it for lack of memory.
-      sorts_undecided, stated_costs, stated_trips, kernel_codes: as of `xlapipe.plans.Plan`.
+      stated_costs, stated_trips, kernel_codes: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that code asked before the step was traced, and that the
         compiling machine answered, with place and answer.
       call: what jax's caches depend on in a call; None for a dump from before it was recorded.
-      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
-        before they were recorded.
     """
 
     workload: str
-    versions: Mapping[str, str]
-    options: Mapping[str, str]
     arguments: tuple[ArgumentLeaf, ...]
     outputs: tuple[OutputLeaf, ...]
     expectations: tuple[Mapping[str, Any] | None, ...]
-    memory_analysis: Mapping[str, Natural]
     requested_collectives: tuple[RequestedCollective, ...] | None = ()
     named_values: tuple[NamedValue, ...] = ()
     mesh: Mapping[str, Count] | None = None
-    topology: str | None = None
-    fusion_without_result: str | None = None
-    predicted_lock: Mapping[str, int] | None = None
-    refused: str | None = None
-    sorts_undecided: bool = False
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
     kernel_codes: tuple[KernelCode, ...] = ()
     dropped_updates: tuple[str, ...] = ()
     asked_early: tuple[str, ...] = ()
     call: CallFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFacts(StepFacts):
+    """What is known of a compile beyond XLA's own files.
+
+    Attributes:
+      options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
+      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
+        refused the plan.
+      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
+      fusion_without_result: the first fusion that the autotune results do not cover.
+      predicted_lock: if the autotune results were predicted, the number of instructions with a
+        result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
+      refused: XLA's message if it planned the program and then refused it for lack of memory.
+      sorts_undecided: as of `xlapipe.plans.Plan`.
+      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
+        before they were recorded.
+    """
+
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    memory_analysis: Mapping[str, Natural]
+    topology: str | None = None
+    fusion_without_result: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
+    refused: str | None = None
+    sorts_undecided: bool = False
     xla_patches: tuple[str, ...] = ()
 
     def in_plan(self, plan: Plan) -> Plan:

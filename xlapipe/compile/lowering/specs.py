@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.jax_private import parse_flatten_op_sharding, tiled_sharding
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Spec
+from xlapipe.plans.program import Spec
 
 
 def spec_of(sharding: Any) -> Spec | None:
@@ -36,47 +37,30 @@ def named(mesh: Mesh, spec: Spec, memory_kind: str | None = None) -> NamedShardi
     return NamedSharding(mesh, PartitionSpec(*spec), memory_kind=memory_kind)
 
 
-def in_memory(outputs: Sequence[OutputLeaf], executable: Any) -> tuple[OutputLeaf, ...]:
-    """The outputs with the memory that XLA put them in.
+def leaves_as_compiled(program: LoweredProgram, executable: Any) -> dict[str, Any]:
+    """`arguments` and `outputs`, with the memories and shardings that XLA chose.
+
+    Arguments keep the specs that the user gave.
 
     Args:
       executable: as jax's compiler returns it.
     """
+    arguments, outputs = program.arguments, program.outputs
     (kinds,) = executable.get_output_memory_kinds()
-    return tuple(replace(leaf, memory_kind=other_memory(kinds[leaf.index])) for leaf in outputs)
-
-
-def outputs_as_compiled(
-    outputs: Sequence[OutputLeaf], axes: Mapping[str, int], executable: Any
-) -> tuple[OutputLeaf, ...]:
-    """The outputs with the specs that XLA settled on.
-
-    Args:
-      axes: the mesh.
-      executable: as jax's compiler returns it, compiled for more than one device.
-    """
-    specs = _specs(executable.get_output_shardings(), axes)
-    return tuple(replace(leaf, spec=spec) for leaf, spec in zip(outputs, specs, strict=True))
-
-
-def arguments_as_compiled(
-    arguments: Sequence[ArgumentLeaf], axes: Mapping[str, int], executable: Any
-) -> tuple[ArgumentLeaf, ...]:
-    """The arguments, those without a spec with the one that XLA chose.
-
-    Args:
-      axes: the mesh.
-      executable: as jax's compiler returns it, compiled for more than one device.
-    """
-    if all(leaf.spec is not None or leaf.parameter_number is None for leaf in arguments):
-        return tuple(arguments)
-    specs: dict[int | None, Spec] = dict(
-        enumerate(_specs(executable.get_parameter_shardings(), axes))
-    )
-    return tuple(
-        replace(leaf, spec=specs.get(leaf.parameter_number)) if leaf.spec is None else leaf
-        for leaf in arguments
-    )
+    outputs = tuple(replace(leaf, memory_kind=other_memory(kinds[leaf.index])) for leaf in outputs)
+    if program.device_count > 1 and program.mesh is not None:
+        specs = _specs(executable.get_output_shardings(), program.mesh)
+        outputs = tuple(replace(leaf, spec=spec) for leaf, spec in zip(outputs, specs, strict=True))
+        if any(leaf.spec is None and leaf.parameter_number is not None for leaf in arguments):
+            chosen = _specs(executable.get_parameter_shardings(), program.mesh)
+            of_number: dict[int | None, Spec] = dict(enumerate(chosen))
+            arguments = tuple(
+                leaf
+                if leaf.spec is not None
+                else replace(leaf, spec=of_number.get(leaf.parameter_number))
+                for leaf in arguments
+            )
+    return {"arguments": arguments, "outputs": outputs}
 
 
 def _specs(shardings: Sequence[Any] | None, axes: Mapping[str, int]) -> list[Spec]:
