@@ -10,7 +10,7 @@ from jax.experimental.mosaic.gpu import core as mosaic
 from jax.sharding import AbstractMesh
 
 from models.qwen3.kernels.hopper_products import prompt_swiglu
-from xlapipe.compile.lowering import strip_kernel_locations as kernel_ir
+from xlapipe.compile.lowering import module_kernels as kernel_ir
 
 pytestmark = pytest.mark.jax
 

@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from xlapipe.compile.lowering.jaxpr_collectives import requested_collectives
+from xlapipe.compile.lowering.jaxprs import requested_collectives
 from xlapipe.plans.program import RequestedCollective
 
 pytestmark = pytest.mark.jax

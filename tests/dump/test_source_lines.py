@@ -10,7 +10,7 @@ import pytest
 
 from tests.shared.dumps import DATA, DIRECTORIES, name_of, one, proto_of, texts_of
 from xlapipe.cli import main
-from xlapipe.compile.separate_source_lines import source_lines, without_frames
+from xlapipe.compile.capture import source_lines, without_frames
 from xlapipe.compile.wire_format import in_number_order
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, Part
 from xlapipe.dump.dump import open_dump, read_file, read_manifest, write_dump

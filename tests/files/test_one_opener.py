@@ -32,7 +32,7 @@ ALLOWED = {
         "run/calibration/record.py",
         "run/calibration/time_programs.py",
         "run/launch.py",
-        "run/profile.py",
+        "run/run.py",
     },
     "the kernel's files, and libraries that are loaded": {
         "compile/compile_timeline.py",

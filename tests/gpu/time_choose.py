@@ -37,7 +37,7 @@ from xlapipe.compile.lowering.settings import apply_settings
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.run.calibration.record import KEPT_FILES
 from xlapipe.run.calibration.time_programs import TimedCalls, write_calls
-from xlapipe.run.stored_arrays import stored_array
+from xlapipe.run.inputs import stored_array
 
 _LEAST_CALLS, _MOST_CALLS, _TIMED_SECONDS = 2, 30, 0.2
 _SEQUENCES = 5

@@ -14,8 +14,7 @@ from xlapipe.errors import WorkloadError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.run.executable import LoadedExecutable
-from xlapipe.run.inputs import read_inputs
-from xlapipe.run.stored_arrays import stored_array
+from xlapipe.run.inputs import read_inputs, stored_array
 
 pytestmark = pytest.mark.jax
 

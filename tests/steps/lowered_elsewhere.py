@@ -1,12 +1,11 @@
 """Lowers programs of broken.py as the compiling child does; prints a digest of each."""
 
-import hashlib
-import json
 import sys
 from pathlib import Path
 
 from jax._src import source_info_util
 
+from xlapipe.compile.compiler_identity import digest_of
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
@@ -17,4 +16,4 @@ folder = Path(__file__).resolve().parent
 config = target_named("h200").config_text
 for name in sys.argv[1:]:
     program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=folder)), config)
-    print(hashlib.sha256(json.dumps(program.compiled, sort_keys=True).encode()).hexdigest())
+    print(digest_of(program=program.compiled))

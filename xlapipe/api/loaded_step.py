@@ -179,7 +179,7 @@ def _types(folder: Path, leaves: Sequence[Any]) -> dict[str, ArrayType]:
 def _stored(shape: tuple[int, ...], dtype: str) -> ArrayType:
     if not dtype.startswith("key<"):
         return shape, dtype
-    from xlapipe.run.stored_arrays import stored_array  # imports jax
+    from xlapipe.run.inputs import stored_array  # imports jax
 
     words, word_type = stored_array(shape, dtype)
     return words, str(word_type)

@@ -73,9 +73,9 @@ def _timed(options: argparse.Namespace) -> tuple[Path, list[str]]:
 
     from xlapipe.cli.progress import Bar
     from xlapipe.files.writing import write_files
-    from xlapipe.run.calibration.calibrate import time_probes
     from xlapipe.run.calibration.probes import probes_for_attached
     from xlapipe.run.calibration.record import record_of
+    from xlapipe.run.calibration.time_programs import time_probes
 
     programs = probes_for_attached()
     left_out: list[str] = []

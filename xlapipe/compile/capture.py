@@ -2,23 +2,26 @@
 
 XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
 to the user's folder, to `<site-packages>`, or to `<python>`; a cell of a notebook is `In[3]`.
-Lines go to a separate file.
+Lines go to a separate file: the stack frames are taken out of XLA's files, so that moved lines of
+source change none of them. Numbers of frames in files have no meaning without it.
 """
 
+import hashlib
 import os
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from google.protobuf.message import Message
 
 from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
-from xlapipe.compile.notebook_cells import cell_numbers
-from xlapipe.compile.separate_source_lines import source_lines, without_frames
 from xlapipe.compile.user_environment import left_out
-from xlapipe.compile.wire_format import in_number_order, with_fields
+from xlapipe.compile.wire_format import Change, in_number_order, with_fields
 from xlapipe.devices.platforms import Platform
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
 from xlapipe.devices.targets.catalogue import name_of_target
@@ -29,12 +32,16 @@ from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_anal
 from xlapipe.dump.manifest import Manifest, with_requested_lines
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import (
+    HloComputationProto,
+    HloInstructionProto,
     HloModuleProto,
     HloProto,
     HloScheduleProto,
+    OpMetadata,
     StackFrameIndexProto,
 )
 from xlapipe.dump.readers.proto_reader import read_module
+from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
 from xlapipe.dump.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
@@ -50,6 +57,24 @@ from xlapipe.plans.program import (
 )
 from xlapipe.plans.workspaces import workspaces_of
 
+# Up to the empty line after the entries.
+_TABLE = re.compile(
+    rb"(?m)^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n*"
+)
+# The number, after fields whose texts and braces may hold anything.
+_FRAME = re.compile(
+    rb'(metadata=\{(?:[^"{}\n]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"|\{[^"{}\n]*\}))*[^"{}\n]*?)'
+    rb" ?\bstack_frame_id=\d+"
+)
+
+_INSTRUCTIONS, _METADATA, _FRAME_OF = (
+    message.DESCRIPTOR.fields_by_name[name].number
+    for message, name in (
+        (HloComputationProto, "instructions"),
+        (HloInstructionProto, "metadata"),
+        (OpMetadata, "stack_frame_id"),
+    )
+)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _MODULE = HloProto.DESCRIPTOR.fields_by_name["hlo_module"].number
 _COMPUTATIONS, _SCHEDULE, _STACK_FRAMES = (
@@ -325,3 +350,89 @@ class _Relative:
 def _written_again(message: Message) -> bytes:
     """The bytes of a message, the same from every version of protobuf and of the schema."""
     return in_number_order(message.SerializeToString(deterministic=True), type(message))
+
+
+def cell_numbers() -> Mapping[str, int]:
+    """The number of each cell, as in `In [3]`, by its file name; empty without IPython."""
+    module: Any = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    numbers: Mapping[str, int] = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return numbers
+
+
+def cells_in(module: bytes) -> dict[str, int]:
+    """The cells whose file names are in a lowered module."""
+    return {name: number for name, number in cell_numbers().items() if name.encode() in module}
+
+
+def module_without_frames(proto: bytes) -> bytes:
+    """A serialised HloProto without stack frames; all else keeps its bytes.
+
+    Args:
+      proto: as C++ writes it, with fields in the order of their numbers.
+
+    Raises:
+      ValueError, IndexError: the bytes are not an HloProto.
+    """
+
+    def changing(fields: Mapping[int, Change | None]) -> Change:
+        return lambda content: with_fields(content, fields)
+
+    instruction = changing({_METADATA: changing({_FRAME_OF: None})})
+    module = {_COMPUTATIONS: changing({_INSTRUCTIONS: instruction}), _STACK_FRAMES: None}
+    return with_fields(proto, {_MODULE: changing(module)})
+
+
+def without_frames(part: Part, content: bytes) -> bytes:
+    """A file of a dump without stack frames; all else keeps its bytes."""
+    if part in (Part.BEFORE, Part.HLO, Part.VALUES):
+        # The tables are in front of the computations, which may be large.
+        end = content.find(b"\n%") + 1 or len(content)
+        return _FRAME.sub(rb"\1", _TABLE.sub(b"", content[:end]) + content[end:])
+    if part is Part.PROTO:
+        return module_without_frames(content)
+    return content
+
+
+def source_lines(proto: bytes, without_frames: bytes) -> SourceLines:
+    """The stack frames of the instructions of a serialised HloProto.
+
+    XLA's names are distinct in a module. A name that two instructions had in common would have no
+    frame, rather than one of the two.
+
+    Args:
+      without_frames: the same HloProto, as a dump holds it.
+    """
+    module = HloProto.FromString(proto).hlo_module
+    index = module.stack_frame_index
+    files, functions = ["", *index.file_names], ["", *index.function_names]
+    frame_of: dict[str, int] = {}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            frame = instruction.metadata.stack_frame_id
+            if frame_of.setdefault(instruction.name, frame) != frame:
+                frame_of[instruction.name] = 0
+    return SourceLines(
+        module_sha256=hashlib.sha256(without_frames).hexdigest(),
+        locations=tuple(
+            FrameLocation(
+                files[place.file_name_id],
+                functions[place.function_name_id],
+                place.line,
+                place.column,
+            )
+            for place in index.file_locations
+        ),
+        frames=tuple(
+            (frame.file_location_id, frame.parent_frame_id) for frame in index.stack_frames
+        ),
+        instructions=_names_by_frame(frame_of, len(index.stack_frames)),
+    )
+
+
+def _names_by_frame(frame_of: Mapping[str, int], count: int) -> tuple[str, ...]:
+    names: list[list[str]] = [[] for _ in range(count + 1)]
+    for name, frame in frame_of.items():
+        if 0 < frame <= count:
+            names[frame].append(name)
+    return tuple(" ".join(items) for items in names[1:])

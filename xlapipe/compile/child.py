@@ -148,8 +148,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
-    from xlapipe.compile.lowering.specs import leaves_as_compiled
-
     program, place = _lowered(request, stages)
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
@@ -169,6 +167,8 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     facts = {item.name: getattr(program, item.name) for item in fields(StepFacts)}
     if executable is not None:
+        from xlapipe.compile.lowering.specs import leaves_as_compiled
+
         facts |= leaves_as_compiled(program, executable)
     record = CompileRecord(
         **facts,
@@ -212,7 +212,7 @@ def _compile_program(
     Raises:
       KernelsRefusedError: instead of XLA's own error.
     """
-    from xlapipe.compile.lowering.refused_kernels import listed_kernels, refused_kernels
+    from xlapipe.compile.lowering.module_kernels import listed_kernels, refused_kernels
 
     with suppress(*_OF_ANOTHER_JAX):
         # LLVM ends the process where it cannot compile a kernel, and names none.

@@ -20,8 +20,8 @@ from xlapipe.run.built_executable import (
     locate_mosaic_runtime,
     read_executable,
 )
+from xlapipe.run.inputs import stored_array
 from xlapipe.run.select_devices import select_devices
-from xlapipe.run.stored_arrays import stored_array
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Inputs for a built executable: random values, or the arrays of an .npz file."""
+"""Inputs for a built executable: random values, or the arrays of an .npz file.
+
+XLA stores typed PRNG keys in arrays of another shape and dtype than jax's.
+"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +13,8 @@ import numpy as np
 
 from xlapipe.errors import WorkloadError
 from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.run.stored_arrays import stored_array
 
+_KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 _RANDOM = "random:"
 _RANDOM_SCALE = np.float32(0.02)
 
@@ -101,3 +104,28 @@ def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.
             f"{dtype}{list(shape)}{words}; fix: convert the array in the file"
         )
     return value
+
+
+def stored_array(shape: tuple[int, ...], dtype: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of the array that holds a leaf.
+
+    Args:
+      dtype: jax's name; that of a typed PRNG key is e.g. `key<fry>`.
+
+    Raises:
+      WorkloadError: a key of an implementation that is not jax's own.
+
+    >>> stored_array((4,), "key<fry>")
+    ((4, 2), dtype('uint32'))
+    """
+    if not dtype.startswith("key<"):
+        return shape, jax.numpy.dtype(dtype)
+    for implementation in _KEYS:
+        key = jax.eval_shape(lambda name=implementation: jax.random.key(0, impl=name))
+        if str(key.dtype) == dtype:
+            words = jax.eval_shape(jax.random.key_data, key)
+            return (*shape, *words.shape), words.dtype
+    raise WorkloadError(
+        f"a PRNG key of type {dtype}, expected one of {', '.join(_KEYS)}; fix: pass the key's "
+        "words (jax.random.key_data), and make the key in the step"
+    )

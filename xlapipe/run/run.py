@@ -4,10 +4,10 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,19 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.dump import EXECUTABLE, open_dump
-from xlapipe.errors import TargetError
+from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable
 from xlapipe.run.inputs import read_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
 from xlapipe.run.memory_account import outside_allocator_bytes, reconcile
-from xlapipe.run.profile import annotated_call, profile_calls
 from xlapipe.run.rendezvous import SEVERAL_GPUS, Member
 from xlapipe.run.run_result import (
     DeviceRun,
@@ -36,6 +38,11 @@ from xlapipe.run.run_result import (
 )
 from xlapipe.run.select_devices import select_devices
 from xlapipe.time.profiles.measured import join_profile
+
+_TRACE = "*.xplane.pb"
+_CALL = "xlapipe call"
+# Annotations, but none of the events of XLA's runtime, which would slow down the host.
+_ANNOTATIONS = 1
 
 
 def run(
@@ -263,3 +270,47 @@ def _outside_allocator(
         outside_allocator_bytes(device, device_stats)
         for device, device_stats in zip(devices, stats, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Kernels of one device, and the calls on the host."""
+
+    events: list[KernelEvent]
+    calls: list[CallInterval]
+
+
+def annotated_call() -> jax.profiler.TraceAnnotation:
+    """A context manager that marks a call in the profile."""
+    return jax.profiler.TraceAnnotation(_CALL)
+
+
+def profile_calls(call: Callable[[], None], repeat: int, *, device: int) -> Profile:
+    """Kernels of `repeat` calls on one device, and the calls.
+
+    Args:
+      call: runs a step and waits for it, within `annotated_call`.
+      device: position among this process's GPUs.
+
+    Raises:
+      XlapipeError: the profiler wrote no kernels.
+    """
+    with scratch_folder() as folder:
+        options = jax.profiler.ProfileOptions()
+        options.host_tracer_level = _ANNOTATIONS
+        options.python_tracer_level = 0
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            for _ in range(repeat):
+                call()
+        finally:
+            jax.profiler.stop_trace()
+        paths = sorted(folder.rglob(_TRACE), key=lambda path: path.stat().st_mtime)
+        content = paths[-1].read_bytes() if paths else b""
+    events = kernel_events(content, device)
+    if not events:
+        raise XlapipeError(
+            "the profiler of jax wrote no kernels; fix: check that no other profiler is attached "
+            "to the GPU, and that CUPTI is installed (`pip install 'jax[cuda13]'`)"
+        )
+    return Profile(events, call_intervals(content, _CALL))

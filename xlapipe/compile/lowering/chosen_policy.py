@@ -6,11 +6,15 @@ the user to put it:
 - `gradient`: around the functions that `jax.grad` and `jax.value_and_grad` differentiate;
 - `scan`: around the bodies of the calls of `jax.lax.scan`, `map` and `fori_loop` at given lines;
 - `checkpoint`: in place of the policies of the step's own `jax.checkpoint` calls;
-- `block`: above the definitions of functions at given lines, as a decorator.
+- `block`: above the definitions of functions at given lines, as a decorator. It is there when the
+  module is imported, so that it holds for methods, for functions that are made anew in each call,
+  and for names that other modules have imported.
 
 The compiling child enters this before it imports the user's module, and compiles one program.
 """
 
+import ast
+import builtins
 import hashlib
 import inspect
 import json
@@ -18,9 +22,10 @@ import linecache
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import wraps
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -30,17 +35,22 @@ import jax
 from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
-from xlapipe.compile.lowering.decorated_functions import decorated_functions
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
-from xlapipe.compile.lowering.loop_calls import LoopPosition, calling_frame
-from xlapipe.compile.lowering.recorded_calls import Calls, recorded_calls
+from xlapipe.compile.lowering.recorded_calls import (
+    Calls,
+    LoopPosition,
+    calling_frame,
+    recorded_calls,
+)
 from xlapipe.compile.lowering.user_frame import is_user_code
 from xlapipe.errors import DifferentTracesError, WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import is_vmapped, lower_traced, replaced
 
+Decorator = Callable[[Callable[..., Any]], Any]
+_NAME = "__xlapipe_decorators__"
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 _ACTIVE = ExitStack()
 _COMPARED: list[tuple["_Change", str]] = []
@@ -418,3 +428,51 @@ def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:
     lines = range(positions.lineno, last + 1)
     text = "".join(linecache.getline(frame.f_code.co_filename, line) for line in lines)
     return any(name in text for name in names)
+
+
+def decorated_functions(
+    decorators: Mapping[str, Decorator], statements: Mapping[str, str]
+) -> AbstractContextManager[object]:
+    """Changes functions in modules that are imported while the context is open.
+
+    Args:
+      decorators: by `file:line` of the definition or of the decorator that each is written above.
+      statements: of those functions, which run first.
+    """
+    files = {place.rpartition(":")[0] for place in decorators}
+    original = SourceFileLoader.get_code
+
+    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        if path not in files:
+            return original(self, fullname)
+        tree = ast.parse(self.get_data(path), path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                _decorate(node, path, decorators, statements)
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(SourceFileLoader, "get_code", get_code))
+    stack.enter_context(patch.object(builtins, _NAME, decorators, create=True))
+    return stack
+
+
+def _decorate(
+    node: ast.FunctionDef | ast.AsyncFunctionDef,
+    path: str,
+    decorators: Mapping[str, Decorator],
+    statements: Mapping[str, str],
+) -> None:
+    lines = (*node.decorator_list, node)
+    number = next((n for n, own in enumerate(lines) if f"{path}:{own.lineno}" in decorators), None)
+    if number is None:
+        return
+    place = f"{path}:{lines[number].lineno}"
+    added = ast.parse(f"{_NAME}[{place!r}]", mode="eval").body
+    first = ast.parse(statements.get(place, "")).body
+    for part in (own for tree in (added, *first) for own in ast.walk(tree)):
+        ast.copy_location(part, lines[number])
+    after = ast.get_docstring(node, clean=False) is not None
+    node.body[after:after] = first
+    node.decorator_list.insert(number, added)

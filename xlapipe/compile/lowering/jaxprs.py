@@ -1,18 +1,38 @@
-"""What the readers of jaxprs have in common: equations, the user's lines, and sizes."""
+"""What is read from the jaxpr of a traced program: lines, sizes, collectives, dependences.
+
+jax drops what nothing reads before XLA sees the module, and XLA merges, splits and rewrites what
+it sees: only the jaxpr has the collectives that the author wrote. Those that only sharding requires
+(GSPMD's and Shardy's, of a program without `shard_map`) are not in a jaxpr.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Literal, jaxprs_in_params
 
 from xlapipe.compile.lowering.user_frame import is_user_code
 from xlapipe.jax_private import user_frames
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.compile_times import Copies
+from xlapipe.plans.program import RequestedCollective
 
+# XLA's kind by a part of the name of jax's primitive, as in `psum_invariant` and
+# `all_gather_start`.
+_KINDS = {
+    "all_gather": "all-gather",
+    "all_to_all": "all-to-all",
+    "pbroadcast": "collective-broadcast",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "ppermute": "collective-permute",
+    "psum": "all-reduce",
+    "ragged_all_to_all": "ragged-all-to-all",
+    "reduce_scatter": "reduce-scatter",
+}
+_BEFORE, _BEHIND = ("unreduced_",), ("_start", "_dynamic", "_invariant", "_reduced")
 # Their own jaxprs are what a kernel does.
 KERNELS = ("pallas_call", "mpmd_map")
 
@@ -104,3 +124,118 @@ def traced_copies(closed_jaxpr: Any) -> Copies | None:
     times, total = max(operations.items(), key=lambda item: (item[1], item[0]))
     key = next(key for key, count in counts.items() if count == times)
     return Copies(source_of(first[key]), times, total, counts.total())
+
+
+def dependent_outputs(jaxpr: Any) -> list[bool]:
+    """For each output of a closed jaxpr, whether it may depend on an argument or on the host.
+
+    Equations are not looked into, except calls of jitted functions: all outputs of an equation
+    depend on all of its inputs. Time is linear in the number of equations.
+    """
+    return _outputs(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.invars), {})
+
+
+def depends_only_on(jaxpr: Any, argument: int, output: int) -> bool:
+    """Whether an output of a closed jaxpr depends on this argument, and on no other.
+
+    Args:
+      argument, output: positions in the jaxpr.
+    """
+    chosen = [number == argument for number in range(len(jaxpr.jaxpr.invars))]
+    others = [not flag for flag in chosen]
+    return (
+        _outputs(jaxpr.jaxpr, chosen, {})[output] and not _outputs(jaxpr.jaxpr, others, {})[output]
+    )
+
+
+def _outputs(
+    jaxpr: Any, inputs: Sequence[bool], known: dict[tuple[int, tuple[bool, ...]], list[bool]]
+) -> list[bool]:
+    key = id(jaxpr), tuple(inputs)
+    if key in known:
+        return known[key]
+    dependent = {id(var) for var, depends in zip(jaxpr.invars, inputs, strict=True) if depends}
+
+    def depends(var: Any) -> bool:
+        return not isinstance(var, Literal) and id(var) in dependent
+
+    for equation in jaxpr.eqns:
+        flags = [depends(var) for var in equation.invars]
+        if equation.effects:
+            # It may read from the host, or write into an array that a later equation reads.
+            dependent.update(id(var) for var in (*equation.invars, *equation.outvars))
+            continue
+        if not any(flags):
+            continue
+        results = [True] * len(equation.outvars)
+        inner = equation.params.get("jaxpr")
+        if equation.primitive.name in ("jit", "pjit"):
+            results = _outputs(inner.jaxpr, flags, known)
+        dependent.update(
+            id(var) for var, result in zip(equation.outvars, results, strict=True) if result
+        )
+    known[key] = [depends(var) for var in jaxpr.outvars]
+    return known[key]
+
+
+def requested_collectives(closed_jaxpr: Any) -> tuple[RequestedCollective, ...]:
+    """Every collective of a traced program, in its order.
+
+    Args:
+      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
+    """
+    return tuple(_of(closed_jaxpr.jaxpr, "", 1, None))
+
+
+def _of(
+    jaxpr: Any, scope: str, times: int | None, caller: SourceLine | None
+) -> Iterator[RequestedCollective]:
+    for equation in jaxpr.eqns:
+        kind = _kind(equation)
+        called = () if kind is not None else tuple(jaxprs_in_params(equation.params))
+        # A kernel's own jaxpr runs within one device. Source and scope of other equations, the
+        # majority, are not read: that takes long.
+        if kind is None and (not called or equation.primitive.name == "pallas_call"):
+            continue
+        source = source_of(equation) or caller
+        inner = f"{scope}/{equation.source_info.name_stack}".strip("/")
+        if kind is not None:
+            yield RequestedCollective(
+                kind=kind,
+                op_name=f"{inner}/{equation.primitive.name}".strip("/"),
+                shapes=tuple(_shape(operand.aval) for operand in equation.invars),
+                executions=times,
+                source=source,
+            )
+        for inner_jaxpr in called:
+            yield from _of(inner_jaxpr, inner, _times(equation, times), source)
+
+
+def _kind(equation: Any) -> str | None:
+    name = str(equation.primitive.name)
+    for prefix in _BEFORE:
+        name = name.removeprefix(prefix)
+    for suffix in _BEHIND:
+        name = name.removesuffix(suffix)
+    kind = _KINDS.get(name)
+    return kind if kind is not None and _names_axes(equation) else None
+
+
+def _names_axes(equation: Any) -> bool:
+    """Whether devices take part; vmap makes a psum one over dimensions of the array."""
+    axes = equation.params.get("axes", equation.params.get("axis_name", ()))
+    named = axes if isinstance(axes, tuple) else (axes,)
+    return any(not isinstance(axis, int) for axis in named)
+
+
+def _times(equation: Any, times: int | None) -> int | None:
+    """How often what an equation calls runs in a step; None if unknown."""
+    name = equation.primitive.name
+    if times is None or name in ("while", "cond"):
+        return None
+    return times * int(equation.params["length"]) if name == "scan" else times
+
+
+def _shape(aval: Any) -> str:
+    """`bfloat16[8,16]`, of one device."""
+    return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"

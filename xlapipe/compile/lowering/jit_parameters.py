@@ -7,8 +7,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.compile.lowering.bound_functions import unbound
-from xlapipe.compile.lowering.names import fn_text, positional_names
+from xlapipe.compile.lowering.names import fn_text, positional_names, unbound
 from xlapipe.errors import WorkloadError
 from xlapipe.workload import Workload
 

@@ -26,18 +26,17 @@ from xlapipe.compile.lowering.arguments import (
     AbstractArray,
     CallArguments,
     call_arguments,
+    holds_static_leaves,
     refuse_changed_leaves,
+    with_static_leaves,
 )
-from xlapipe.compile.lowering.call_facts import TracedCall
-from xlapipe.compile.lowering.call_signatures import other_programs, signature_of
-from xlapipe.compile.lowering.dependence import dependent_outputs
+from xlapipe.compile.lowering.call_facts import TracedCall, other_programs, signature_of
 from xlapipe.compile.lowering.forward_values import named_values
 from xlapipe.compile.lowering.inner_jits import (
     refuse_lost_in_inner_jits,
     refusing_options_of_inner_jits,
 )
-from xlapipe.compile.lowering.jaxpr_collectives import requested_collectives
-from xlapipe.compile.lowering.jaxprs import traced_copies
+from xlapipe.compile.lowering.jaxprs import dependent_outputs, requested_collectives, traced_copies
 from xlapipe.compile.lowering.jit_parameters import (
     dropped_donations,
     jit_device,
@@ -52,11 +51,10 @@ from xlapipe.compile.lowering.lost_updates import (
 )
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
+from xlapipe.compile.lowering.module_kernels import stripped_bytecode
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
 from xlapipe.compile.lowering.processes import Process, compared_processes
 from xlapipe.compile.lowering.settings import current_settings, refuse_changed_settings
-from xlapipe.compile.lowering.static_leaves import holds_static_leaves, with_static_leaves
-from xlapipe.compile.lowering.strip_kernel_locations import stripped_bytecode
 from xlapipe.compile.lowering.target_devices import (
     TargetClient,
     target_in_place_of_cpu,

@@ -12,7 +12,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
-from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels, stripped_bytecode
+from xlapipe.compile.lowering.module_kernels import may_hold_kernels, stripped_bytecode
 from xlapipe.compile.lowering.xla_input import xla_input
 from xlapipe.devices.platforms import Platform
 from xlapipe.errors import WorkloadError

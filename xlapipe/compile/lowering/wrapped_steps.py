@@ -23,9 +23,8 @@ from jax import stages
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
 
 from xlapipe.compile.lowering.arguments import CallArguments
-from xlapipe.compile.lowering.bound_functions import unbound
 from xlapipe.compile.lowering.jaxprs import equation_line, pallas_calls
-from xlapipe.compile.lowering.names import fn_text, positional_names
+from xlapipe.compile.lowering.names import fn_text, positional_names, unbound
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import lower_traced, lowering_of, replaced

@@ -5,18 +5,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from xlapipe.compile.lowering.kernel_codes import kernel_codes
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.dump.run_record import run_record
+from xlapipe.jax_private import get_topology_for_devices
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.run.calibration.record import KEPT_FILES, write_kernel_codes
+from xlapipe.run.calibration.record import KEPT_FILES, RecordAbout, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
 
+_COMPILE_SECONDS = 420.0
+_TOTAL_SECONDS = 560.0
+_PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
 # Programs of one session of the profiler, at most, and bytes of their arguments.
 _BATCH, _BATCH_BYTES = 24, 8 << 30
@@ -197,3 +204,42 @@ def write_calls(folder: Path, timed: TimedCalls) -> None:
     """Writes `calls.json` beside XLA's files."""
     text = json.dumps(timed.to_json(), separators=(",", ":"))
     (folder / "calls.json").write_text(text, encoding="utf-8")
+
+
+def time_probes(
+    programs: Mapping[str, TimedProgram],
+    folder: Path,
+    command: list[str],
+    report: Report,
+    advance: Advance,
+) -> RecordAbout:
+    """Time programs on the attached GPU; takes at most ten minutes.
+
+    Args:
+      programs: `probes_for_attached`.
+      folder: gets XLA's files and the profile of each program.
+      report: is called with a line for each program that is left out.
+      advance: is called twice for each program.
+
+    Returns:
+      Where the times are from, for `record_of`.
+    """
+    for name, timed in time_programs(
+        programs,
+        folder,
+        compile_seconds=_COMPILE_SECONDS,
+        total_seconds=_TOTAL_SECONDS,
+        report=report,
+        advance=advance,
+    ):
+        write_calls(folder / name, timed)
+    gpu = Machine.local().gpu()
+    devices = jax.devices("gpu")
+    about = run_record(
+        device=devices[0].device_kind,
+        driver=gpu.driver_version if gpu is not None else "unknown",
+        versions={name: version(name) for name in _PACKAGES},
+        command=command,
+    )
+    config = str(get_topology_for_devices(devices[:1]).target_config)
+    return RecordAbout(**about, gpus=jax.device_count(), target_config=config)

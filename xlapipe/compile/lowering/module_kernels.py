@@ -1,14 +1,31 @@
-"""Which Pallas kernels of a program XLA does not compile: each is compiled by itself.
+"""The Pallas kernels in a lowered module: their locations, and which of them XLA does not compile.
 
-XLA's message about a kernel names neither the kernel nor a line.
+A kernel is MLIR bytecode, with its locations, in an attribute of its custom call. Rules for text do
+not reach the paths and lines in it, which would change a dump with each line that is added above a
+kernel. XLA's message about a kernel that it does not compile names neither the kernel nor a line,
+so each is compiled by itself.
 """
 
+import base64
+import hashlib
+import io
+import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jax.extend.backend import get_compile_options
+from jax.extend.mlir import ir, passmanager
+from jax.extend.mlir.dialects import func
+from jax.interpreters import mlir
+
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
+from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
+from xlapipe.jax_private import DeviceList, backend_compile_and_load, register_triton_dialect
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.hlo import KERNEL_NAMES
 
@@ -18,6 +35,96 @@ _FRAME = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):\d+')
 _CONTEXT = re.compile(r", context: \[.*", re.DOTALL)
 _MOST_KERNELS = 32
 _CONFIGS = ("mhlo.backend_config", "backend_config")
+# The attribute that holds a kernel of each.
+_KERNEL = {TRITON_CALL: "ir", MOSAIC_CALL: "module"}
+# As jax writes them.
+_VERSION: dict[str, dict[str, int]] = {
+    TRITON_CALL: {},
+    MOSAIC_CALL: {"desired_version": 0},
+    MOSAIC_TPU_CALL: {"desired_version": 0},
+}
+_CONFIG = "mhlo.backend_config"
+# A kernel for TPUs is in base64 in a config that is JSON.
+_TPU_CONFIG = "backend_config"
+
+
+def may_hold_kernels(bytecode: bytes) -> bool:
+    """Whether a module in MLIR bytecode names the custom call of a kernel."""
+    return any(target.encode() in bytecode for target in _VERSION)
+
+
+def stripped_bytecode(module: Any) -> bytes:
+    """jax's own StableHLO module; only the locations inside of Pallas kernels are taken out."""
+    content = mlir.module_to_bytecode(module)
+    if not may_hold_kernels(content):
+        return content
+    _strip_locations(module)
+    return mlir.module_to_bytecode(module)
+
+
+def _strip_locations(module: Any) -> None:
+    with module.context:
+        for operation in operations(module.operation):
+            if operation.name != "stablehlo.custom_call":
+                continue
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if target in _KERNEL and _CONFIG in operation.attributes:
+                _strip(operation, target, module.context)
+            elif target == MOSAIC_TPU_CALL:
+                _strip_for_tpu(operation, module.context)
+
+
+def _strip(call: Any, target: str, context: Any) -> None:
+    attributes: Any = ir.DictAttr(call.attributes[_CONFIG])
+    config = {item.name: item.attr for item in attributes}
+    name = _KERNEL[target]
+    kernel = _without_locations(ir.StringAttr(config[name]).value_bytes, target, context)
+    config[name] = ir.StringAttr.get(kernel)
+    if target == MOSAIC_CALL:
+        # By which the runtime knows what it has compiled before.
+        config["kernel_hash"] = ir.StringAttr.get(hashlib.sha256(kernel).digest())
+    call.attributes[_CONFIG] = ir.DictAttr.get(config)
+
+
+def _strip_for_tpu(call: Any, context: Any) -> None:
+    config = json.loads(ir.StringAttr(call.attributes[_TPU_CONFIG]).value)
+    kernel = config.get("custom_call_config", {}).get("body")
+    if kernel is not None:
+        stripped = _without_locations(base64.b64decode(kernel), MOSAIC_TPU_CALL, context)
+        config["custom_call_config"]["body"] = base64.b64encode(stripped).decode("ascii")
+        call.attributes[_TPU_CONFIG] = ir.StringAttr.get(json.dumps(config), context)
+
+
+def operations(operation: Any) -> Iterator[Any]:
+    yield operation
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                yield from operations(inner.operation)
+
+
+def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
+    # In jax's own context: operations of a dialect that a new one does not know (the barrier of
+    # `gpu`) would be written as unregistered ones, which XLA cannot read.
+    with context, ir.Location.unknown(), _unregistered_allowed(context, target != TRITON_CALL):
+        if target == TRITON_CALL:
+            register_triton_dialect(context)
+        module = ir.Module.parse(bytecode)
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        stripped = io.BytesIO()
+        module.operation.write_bytecode(stripped, **_VERSION[target])
+        return stripped.getvalue()
+
+
+@contextmanager
+def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
+    """Operations of Mosaic are written with stable names, which belong to no dialect."""
+    before = context.allow_unregistered_dialects
+    context.allow_unregistered_dialects = allowed or before
+    try:
+        yield
+    finally:
+        context.allow_unregistered_dialects = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +155,6 @@ def refused_kernels(
       devices: to compile for; one of them is enough for a kernel.
       options: XLA's; nothing is dumped.
     """
-    import numpy as np
-    from jax.extend.backend import get_compile_options
-    from jax.extend.mlir import ir
-    from jax.interpreters import mlir
-
-    from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels
-    from xlapipe.jax_private import DeviceList, backend_compile_and_load
-
     if not may_hold_kernels(program.stablehlo):
         return []
     refused = []
@@ -86,11 +185,6 @@ def refused_kernels(
 
 def listed_kernels(program: LoweredProgram) -> str:
     """The program's Pallas kernels and their lines; empty if it has none."""
-    from jax.extend.mlir import ir
-    from jax.interpreters import mlir
-
-    from xlapipe.compile.lowering.strip_kernel_locations import may_hold_kernels
-
     if not may_hold_kernels(program.stablehlo):
         return ""
     with mlir.make_ir_context():
@@ -100,8 +194,6 @@ def listed_kernels(program: LoweredProgram) -> str:
 
 def _kernels(module: Any) -> Iterator[Any]:
     """The calls of Pallas kernels in the module, one of each kernel."""
-    from xlapipe.compile.lowering.strip_kernel_locations import operations
-
     seen = set()
     for operation in operations(module.operation):
         if operation.name == "stablehlo.custom_call" and _target(operation) in KERNEL_NAMES:
@@ -113,8 +205,6 @@ def _kernels(module: Any) -> Iterator[Any]:
 
 def _alone(call: Any) -> Any:
     """A module whose only function passes its arguments to this call."""
-    from jax.extend.mlir import ir
-    from jax.extend.mlir.dialects import func
 
     module = ir.Module.create(loc=ir.Location.unknown())
     module.operation.attributes["sym_name"] = ir.StringAttr.get("kernel")
@@ -131,7 +221,6 @@ def _alone(call: Any) -> Any:
 
 
 def _target(call: Any) -> str:
-    from jax.extend.mlir import ir
 
     return str(ir.StringAttr(call.attributes["call_target_name"]).value)
 
