@@ -49,7 +49,7 @@ def test_stripping_removes_locations_but_no_operations() -> None:
     before, _ = kernel()
     name = b"hopper_products.py"
     assert name in before
-    kernel_ir.strip_locations(module)
+    kernel_ir.stripped_bytecode(module)
     after, digest = kernel()
     assert name not in after
     assert digest == hashlib.sha256(after).digest()

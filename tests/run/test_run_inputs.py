@@ -58,7 +58,7 @@ def test_keys_and_host_memory_are_placed_as_the_program_takes_them(
     placed = {leaf.parameter_number: executable.place(leaf, values[i])
               for i, leaf in enumerate(ARGUMENTS)}  # fmt: skip
     assert placed[1].sharding.memory_kind == "pinned_host"
-    noise, keys, doubled = executable.call_numbered(placed)
+    noise, keys, doubled = executable.execute([placed[number] for number in sorted(placed)])
     assert doubled.sharding.memory_kind == "pinned_host"
     key = jax.random.wrap_key_data(values[0], impl="threefry2x32")
     expected_noise, expected_keys, _ = jax.jit(step)(key, values[1])

@@ -36,7 +36,9 @@ from xlapipe.dump.normal_form.plan import (
 from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same, write_lines
 from xlapipe.errors import CompileError, WorkloadError, XlapipeError
+from xlapipe.plans import Instruction
 from xlapipe.plans.compile_times import COMPILE_TIMES
+from xlapipe.plans.wording import counted
 from xlapipe.registry import WorkloadReference, find_workload
 
 Outcome = TypeVar("Outcome")
@@ -221,50 +223,38 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
             "what it names; fix: leave --tuning out, or give a device's lock: --tuning FILE"
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
-    _refuse_callbacks(compiled.dump)
-    if job.target is not None:
-        _refuse_unfinished_calls(compiled.dump)
-        _refuse_untuned_calls(compiled.dump)
+    _refuse_unloadable_calls(compiled.dump, on_device=job.target is None)
     changed = write_dump(path, compiled.dump.manifest, compiled.written_files)
     return _written(compiled, path, changed, time.monotonic() - started)
 
 
-def _refuse_callbacks(dump: Dump) -> None:
-    """Refuses an executable that would call Python code which is not there when it is loaded."""
-    calls = dump.plan.host_callbacks
-    if calls:
-        sources = ", ".join(str(call.source or call.name) for call in calls)
+def _refuse_unloadable_calls(dump: Dump, *, on_device: bool) -> None:
+    """Refuses an executable with calls that fail when it is loaded or run."""
+    plan, name = dump.plan, dump.manifest.workload
+    if calls := plan.host_callbacks:
         raise XlapipeError(
-            f"{dump.manifest.workload}: the step calls back into Python on the host ({sources}), "
-            "and an executable built here cannot; fix: remove the callbacks (jax.debug.print, "
+            f"{name}: the step calls back into Python on the host ({_sources(calls)}), and an "
+            "executable built here cannot; fix: remove the callbacks (jax.debug.print, "
             "io_callback, pure_callback) from the step that is built"
         )
-
-
-def _refuse_unfinished_calls(dump: Dump) -> None:
-    """Refuses an executable without the cuDNN graphs that it would run, which XLA cannot load."""
-    calls = dump.plan.calls_finished_on_device
-    if calls:
-        sources = ", ".join(str(call.source or call.name) for call in calls)
+    if not on_device and (calls := plan.calls_finished_on_device):
         raise XlapipeError(
-            f"{dump.manifest.workload}: the step calls cuDNN attention ({sources}), which XLA "
+            f"{name}: the step calls cuDNN attention ({_sources(calls)}), which XLA "
             "compiles only where the GPU is attached; fix: build it on the GPU with --target "
             "attached, or use another implementation than 'cudnn' in the step that is built"
         )
-
-
-def _refuse_untuned_calls(dump: Dump) -> None:
-    """Refuses an executable with a convolution for which cuDNN has no algorithm: it fails there."""
-    calls = dump.plan.untuned_calls
-    if calls:
-        noun = "convolution" if len(calls) == 1 else "convolutions"
+    if not on_device and (untuned := plan.untuned_calls):
         raise XlapipeError(
-            f"{dump.manifest.workload}: {len(calls)} {noun} of cuDNN without an algorithm (first "
-            f"at {calls[0].source or calls[0].name}): the executable would fail on the GPU "
+            f"{name}: {counted(len(untuned), 'convolution')} of cuDNN without an algorithm (first "
+            f"at {untuned[0].source or untuned[0].name}): the executable would fail on the GPU "
             "with CUDNN_STATUS_BAD_PARAM; fix: give the GPU's autotune results with "
             "--tuning FILE (`xlapipe dump … --target attached --tuning tune` on the GPU "
             "writes them), or build it on the GPU with --target attached"
         )
+
+
+def _sources(calls: Sequence[Instruction]) -> str:
+    return ", ".join(str(call.source or call.name) for call in calls)
 
 
 def refusal(manifest: Manifest) -> str:

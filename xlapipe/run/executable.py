@@ -1,6 +1,6 @@
 """Loads a built executable onto the attached GPUs, through jax."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -67,34 +67,15 @@ class LoadedExecutable:
             return value
         return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
-    def call(self, leaves: Sequence[Any]) -> list[Any]:
+    def execute(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the program; does not wait for the outputs.
 
         Args:
-          leaves: arrays on the devices, one for each of `manifest.arguments`. Donated ones are
-            deleted.
+          arguments: arrays on the devices in the order of parameter numbers, without unused
+            arguments. Donated ones are deleted.
 
         Returns:
           The outputs, in the order of `manifest.outputs`.
-        """
-        numbered = zip(self.manifest.arguments, leaves, strict=True)
-        used = {leaf.parameter_number: value for leaf, value in numbered}
-        used.pop(None, None)
-        return self.call_numbered(used)
-
-    def call_numbered(self, parameters: Mapping[Any, Any]) -> list[Any]:
-        """Runs the program as `call` does.
-
-        Args:
-          parameters: arrays on the devices by parameter number, without unused arguments.
-        """
-        return self.execute([parameters[number] for number in sorted(parameters)])
-
-    def execute(self, arguments: Sequence[Any]) -> list[Any]:
-        """Runs the program as `call` does.
-
-        Args:
-          arguments: arrays on the devices in the order of parameter numbers.
         """
         results = self._executable.execute_sharded([*arguments])
         shards = results.disassemble_into_single_device_arrays()

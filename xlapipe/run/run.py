@@ -226,7 +226,7 @@ def _call(executable: LoadedExecutable, arguments: Mapping[int, Any]) -> tuple[f
     """Seconds of one call, and its outputs on the devices."""
     started = time.perf_counter()
     try:
-        results = executable.call_numbered(arguments)
+        results = executable.execute([arguments[number] for number in sorted(arguments)])
         jax.block_until_ready(results)
     except RuntimeError as error:
         fix = "; fix: set NCCL_DEBUG=INFO for details" if "NCCL" in str(error) else ""

@@ -24,73 +24,41 @@ _LISTED = 3
 _SEARCHED_DEPTH, _SEARCHED_ITEMS = 4, 1000
 
 
-def refusing_lost_updates(workload: Workload, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, which while it is traced refuses updates in place of objects that it does not return.
-
-    Raises:
-      WorkloadError: when the function is called, with the leaves that it updated.
-    """
-
-    def refuse(lost: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        raise _error(workload, lost, args, kwargs)
-
-    arguments = tuple(workload.args), dict(workload.kwargs)
-    return _watched(fn, refuse) if _holds_mutable(arguments) else fn
-
-
 @contextmanager
-def listing_dropped_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
+def listing_lost_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
     """While a jitted function is lowered, adds the leaves that it updates in place to a list.
 
-    After the block, the list has the values of the step that were stored in objects which the
-    function closes over or is bound to as well.
+    Those that it returns are not lost.
 
     Args:
-      fn: the step without partial; only the user's own `jax.jit` is watched.
+      fn: the step without partial; only a `jax.jit` is watched.
       arguments: arguments of the step, as a tree.
     """
-    dropped: list[str] = []
+    lost: list[str] = []
     place = jitted_function(fn)
-    original: Any = getattr(*place) if place is not None else None
-    if place is None or not _holds_mutable(arguments):
-        yield dropped
-    else:
-        watched = _watched(original, lambda lost, args, kwargs: dropped.extend(lost))
-        with replaced(place, watched):
-            yield dropped
-    dropped += _stored_values(inspect.unwrap(original or fn))
+    if place is None or not any(map(_is_mutable, _nodes(arguments))):
+        yield lost
+        return
+    original: Any = getattr(*place)
 
-
-def _watched(
-    fn: Callable[..., Any],
-    report: Callable[[Sequence[str], Sequence[Any], Mapping[str, Any]], None],
-) -> Callable[..., Any]:
-    """`fn`, which reports the leaves that a call updates in place and does not return."""
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        before = _leaves(fn, args, kwargs)
-        result = fn(*args, **kwargs)
+    @functools.wraps(original)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        before = _leaves(original, args, kwargs)
+        result = original(*args, **kwargs)
         returned = {id(leaf) for leaf in jax.tree.leaves(result)}
-        after = _leaves(fn, args, kwargs)
-        lost = [
-            path
-            for path, leaf in after.items()
-            if leaf is not before.get(path) and id(leaf) not in returned
-        ]
-        if lost:
-            report(lost, args, kwargs)
+        for path, leaf in _leaves(original, args, kwargs).items():
+            if leaf is not before.get(path) and id(leaf) not in returned:
+                lost.append(path)
         return result
 
-    return call
+    with replaced(place, watched):
+        yield lost
 
 
-def _holds_mutable(tree: Any) -> bool:
-    return any(map(_is_mutable, _nodes(tree)))
-
-
-def _stored_values(fn: Any) -> list[str]:
-    """Paths of the tracers in the objects that a function closes over or is bound to."""
+def stored_values(fn: Any) -> list[str]:
+    """Paths of the tracers in the objects that a jitted function closes over or is bound to."""
+    place = jitted_function(fn)
+    fn = inspect.unwrap(getattr(*place) if place is not None else fn)
     tracer_paths: list[str] = []
     seen: set[int] = set()
 
@@ -118,14 +86,17 @@ def _stored_values(fn: Any) -> list[str]:
     return tracer_paths
 
 
-def _error(
-    workload: Workload, lost: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> WorkloadError:
+def lost_updates_error(workload: Workload, lost: Sequence[str]) -> WorkloadError:
+    """The error for leaves that a plain function updates, which only a wrapper would carry out."""
     more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
-    types = {type(node).__module__ for node in _nodes((args, kwargs)) if _is_mutable(node)}
+    bases = (
+        base
+        for node in _nodes((tuple(workload.args), dict(workload.kwargs)))
+        for base in type(node).__mro__
+    )
     wrapper = (
         "give nnx.jit(fn), which carries the updates out"
-        if any(module.startswith("flax.nnx") for module in types) or _uses_nnx(args, kwargs)
+        if any(base.__module__.startswith("flax.nnx") for base in bases)
         else "return the updated object"
     )
     return WorkloadError(
@@ -133,14 +104,6 @@ def _error(
         f"{more}) and does not return them; jax.jit, which a plain function goes under, drops such "
         f"updates, so the plan would be of a step without them; fix: {wrapper}, or give "
         "jax.jit(fn) if they are meant to be dropped"
-    )
-
-
-def _uses_nnx(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    return any(
-        base.__module__.startswith("flax.nnx")
-        for node in _nodes((args, kwargs))
-        for base in type(node).__mro__
     )
 
 

@@ -45,9 +45,10 @@ from xlapipe.compile.lowering.jit_parameters import (
 from xlapipe.compile.lowering.kernel_codes import kernel_codes, stated_costs
 from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lost_updates import (
-    listing_dropped_updates,
+    listing_lost_updates,
+    lost_updates_error,
     refuse_empty_program,
-    refusing_lost_updates,
+    stored_values,
 )
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
@@ -187,11 +188,14 @@ def _lower(
             _clear_errors(workload, _OTHER_SIZE),
             refusing_options_of_inner_jits(workload),
             record_lowering(step, arguments, platform.name) as recorded,
-            listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
+            listing_lost_updates(step.fn, (workload.args, workload.kwargs)) as lost,
         ):
             refuse_changed_settings(workload.name, settings)
             step.lower(arguments)
-        return replace(_only(workload, recorded), dropped_updates=tuple(dropped))
+        if lost and not is_jitted:
+            raise lost_updates_error(workload, lost)
+        dropped = (*lost, *stored_values(step.fn))
+        return replace(_only(workload, recorded), dropped_updates=dropped)
 
     traced = trace(arguments)
     named_inside = mesh_inside(workload, traced.lowering, device_count)
@@ -234,7 +238,7 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
         )
     fn = with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn
     jitted = jax.jit(
-        refusing_lost_updates(workload, fn),
+        fn,
         # jax infers numbers from names, and names from numbers, only where the others are None.
         donate_argnums=workload.donated or None,
         donate_argnames=workload.donated_names or None,
