@@ -362,7 +362,7 @@ def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         time.sleep(0.2)
         # As after a compile: the digests are added on writing.
         dump = replace(good.dump, manifest=replace(good.dump.manifest, files={}))
-        return CompiledDump(dump, read_normal_form(dump.path), files, {})
+        return CompiledDump(dump, read_normal_form(dump.path), files, {}, seconds=0.0)
 
     monkeypatch.setattr(cache, "compile_dump", slow)
     return calls

@@ -22,7 +22,7 @@ def compiled(goldens: Path) -> CompiledDump:
     """A compile, read from a golden."""
     path = goldens / f"float8-linear-step/h200-cublas-jax{GOLDEN_JAXLIB}"
     files = {file.name: file.read_bytes() for file in path.iterdir()}
-    return CompiledDump(open_dump(path), read_normal_form(path), files, {})
+    return CompiledDump(open_dump(path), read_normal_form(path), files, {}, seconds=0.0)
 
 
 def test_seeds_and_threads_vary() -> None:

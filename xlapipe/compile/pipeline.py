@@ -55,12 +55,14 @@ class CompiledDump:
     Attributes:
       files: contents by name, including the normal form.
       stage_seconds: wall time of the child's stages; see `CompileRecord`.
+      seconds: wall time of the whole compile.
     """
 
     dump: Dump
     normal: NormalForm
     files: dict[str, bytes]
     stage_seconds: Mapping[str, float]
+    seconds: float
 
     @property
     def written_files(self) -> dict[str, bytes]:
@@ -75,12 +77,10 @@ class WrittenDump(CompiledDump):
 
     Attributes:
       changed: False if the folder already held this dump.
-      seconds: wall time of the whole job.
       notes: what differs from the dump in the folder without being a change.
     """
 
     changed: bool
-    seconds: float
     notes: tuple[str, ...] = ()
 
 
@@ -125,16 +125,11 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     Raises:
       XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
     """
-    started = time.monotonic()
-    compiled = compile_dump(job, folder, allow_refused=True)
-    return keep_dump(job, compiled, out, seconds=time.monotonic() - started)
+    return keep_dump(job, compile_dump(job, folder, allow_refused=True), out)
 
 
-def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) -> WrittenDump:
+def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
     """Writes the dump of a job below `out`, as `make_dump`.
-
-    Args:
-      seconds: wall time of the compile.
 
     Raises:
       XlapipeError: the plan differs from the device's; nothing is written.
@@ -144,7 +139,7 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
     files, manifest = compiled.written_files, with_digests(compiled.dump.manifest, compiled.files)
     if job.target is None or not is_dump(path):
         changed = write_dump(path, manifest, files)
-        return _written(compiled, path, changed, seconds)
+        return _written(compiled, path, changed)
     notes: tuple[str, ...] | None
     if (path / RUN_RECORD).exists():
         golden = read_normal_form(path)
@@ -160,9 +155,9 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
         notes = notes_if_same(path, manifest, files, compiled.normal)
         if notes is None:
             write_dump(path, manifest, files)
-            return _written(compiled, path, changed=True, seconds=seconds)
+            return _written(compiled, path, changed=True)
     write_lines(path, files)
-    return _written(compiled, path, changed=False, seconds=seconds, notes=notes)
+    return _written(compiled, path, changed=False, notes=notes)
 
 
 def _refuse_to_replace_another(path: Path, job: Job) -> None:
@@ -209,7 +204,6 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
       XlapipeError: the compile failed, the target is a TPU, or `path` holds other files; nothing
         is written.
     """
-    started = time.monotonic()
     if not job.platform.builds_executables:
         raise XlapipeError(
             f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
@@ -225,7 +219,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_unloadable_calls(compiled.dump, on_device=job.target is None)
     changed = write_dump(path, compiled.dump.manifest, compiled.written_files)
-    return _written(compiled, path, changed, time.monotonic() - started)
+    return _written(compiled, path, changed)
 
 
 def _refuse_unloadable_calls(dump: Dump, *, on_device: bool) -> None:
@@ -269,11 +263,10 @@ def _written(
     compiled: CompiledDump,
     path: Path,
     changed: bool,
-    seconds: float,
     notes: tuple[str, ...] = (),
 ) -> WrittenDump:
     written = replace(compiled, dump=replace(compiled.dump, path=path))
-    return WrittenDump(**vars(written), changed=changed, seconds=seconds, notes=notes)
+    return WrittenDump(**vars(written), changed=changed, notes=notes)
 
 
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
@@ -285,6 +278,7 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
     Raises:
       XlapipeError: the compile failed, or XLA refused the plan and that is not allowed.
     """
+    started = time.monotonic()
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
         if dump.manifest.refused is not None and not allow_refused:
@@ -292,7 +286,8 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
         dump = replace(dump, manifest=with_digests(dump.manifest, files))
         stage_seconds = compiled.record.seconds
     normal = normal_form(dump, files)
-    return CompiledDump(dump, normal, {**files, **normal.files()}, stage_seconds)
+    files = {**files, **normal.files()}
+    return CompiledDump(dump, normal, files, stage_seconds, time.monotonic() - started)
 
 
 def make_dumps(
@@ -308,11 +303,11 @@ def make_dumps(
     Jobs that differ in options of XLA alone are lowered once, unless a cluster compiles them.
     """
 
-    def keep(job: Job, timed: tuple[CompiledDump, float]) -> WrittenDump:
-        return keep_dump(job, timed[0], out, seconds=timed[1])
+    def keep(job: Job, compiled: CompiledDump) -> WrittenDump:
+        return keep_dump(job, compiled, out)
 
     if scheduler is not None:
-        run_jobs(jobs, timed_compile, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
+        run_jobs(jobs, _compiled, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
         return
     with scratch_folder("lowered-") as folder:
         by_program: dict[_Program, list[Job]] = {}
@@ -320,11 +315,11 @@ def make_dumps(
             by_program.setdefault(_Program.of(job), []).append(job)
         files = {program: folder / f"{number}.json" for number, program in enumerate(by_program)}
 
-        def work(job: Job) -> tuple[CompiledDump, float]:
+        def work(job: Job) -> CompiledDump:
             program = _Program.of(job)
             alone = job.program is not None or len(by_program[program]) == 1
             shared = None if alone else files[program]
-            return timed_compile(replace(job, shared_lowering=shared))
+            return _compiled(replace(job, shared_lowering=shared))
 
         # One job of each program first, so that its lowering is there for the others.
         rounds = zip_longest(*by_program.values())
@@ -346,10 +341,8 @@ class _Program:
         return cls(job.reference, job.target, job.topology, job.python)
 
 
-def timed_compile(job: Job) -> tuple[CompiledDump, float]:
-    """A dump that is not written yet, and the seconds that it took."""
-    started = time.monotonic()
-    return compile_dump(job, None, allow_refused=True), time.monotonic() - started
+def _compiled(job: Job) -> CompiledDump:
+    return compile_dump(job, None, allow_refused=True)
 
 
 def run_jobs(

@@ -92,7 +92,7 @@ def compile_rows(
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result
         if compiled is not None and search.out is not None:
-            keep_dump(job, compiled, search.out, seconds=memory.seconds["all"])
+            keep_dump(job, compiled, search.out)
         return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
