@@ -7,7 +7,6 @@ the same places before a compile. Nothing here imports jax.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from xlapipe.devices.environment.machine import Gpu, Machine
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
@@ -30,8 +29,8 @@ OLDEST_PACKAGES = {
 OLDEST_MODEL_PACKAGES = {"flax": "0.12", "jaxtyping": "0.3", "optax": "0.2.5"}
 # The first driver that runs what CUDA 13 compiles.
 OLDEST_DRIVER = 580
-_NVCC = f"'nvidia-cuda-nvcc=={CUDA_MAJOR}.*' 'nvidia-nvvm=={CUDA_MAJOR}.*'"
-_NVVM = f"'nvidia-nvvm=={CUDA_MAJOR}.*'"
+_NVVM = f"nvidia-nvvm=={CUDA_MAJOR}.*"
+_NVCC = (f"nvidia-cuda-nvcc=={CUDA_MAJOR}.*", _NVVM)
 _CUDNN = "libcudnn.so.9"
 _CUDNN_WHEEL = "nvidia-cudnn-cu13>=9.12,<10"
 _NCCL = "libnccl.so.2"
@@ -102,8 +101,9 @@ def examine(machine: Machine | None = None) -> Report:
     """Examines everything. Runs nvidia-smi, which can take a second."""
     machine = machine or Machine.local()
     gpu = machine.gpu()
+    packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
     optional = (_cudnn(machine), _libtpu(machine, needed=False), _known_results(machine))
-    checks = (*_to_compile(machine), *_packages(machine), *optional, *_to_run(machine, gpu))
+    checks = (*_to_compile(machine), *packages, *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
 
@@ -117,16 +117,48 @@ def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda"
 def missing_to_communicate(machine: Machine | None = None) -> Check | None:
     """The library without which several GPUs cannot communicate; None if it is installed."""
     machine = machine or Machine.local()
-    if machine.library(_NCCL) is not None:
-        return None
-    return Check(
-        name=_NCCL,
-        ok=False,
-        found=_NOT_FOUND,
-        expected=f"the wheel {_LIBRARIES[_NCCL]}",
-        remedy=_install(machine, _LIBRARIES[_NCCL]),
+    wheel = _LIBRARIES[_NCCL]
+    check = _item(
+        _NCCL,
+        machine.library(_NCCL),
+        f"the wheel {wheel}",
+        _install(machine, wheel),
+        absent=_NOT_FOUND,
         to_run=True,
-        missing=True,
+    )
+    return None if check.ok else check
+
+
+def _item(
+    name: str,
+    installed: object,
+    expected: str,
+    remedy: str | None,
+    *,
+    ok: bool | None = True,
+    needed: bool = True,
+    found: str | None = None,
+    absent: str = _NOT_INSTALLED,
+    to_run: bool = False,
+) -> Check:
+    """An item that is installed, or is not.
+
+    Args:
+      installed: its version or file; None if it is not.
+      ok: of what is installed.
+      needed: if it is not, its absence is no failure.
+      found: default: what is installed, or else `absent`.
+    """
+    if installed is None:
+        ok = False if needed else None
+    return Check(
+        name=name,
+        ok=ok,
+        found=found or (absent if installed is None else str(installed)),
+        expected=expected,
+        remedy=None if ok else remedy,
+        to_run=to_run,
+        missing=installed is None,
     )
 
 
@@ -162,34 +194,14 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
     ]
     pin = pins[0] if pins else None
     version = machine.version("libtpu")
-    as_pinned = version is not None and (
-        pin is None or _release(version)[: len(_release(pin))] == _release(pin)
-    )
-    return _of_version(
+    is_pinned = pin is None or _release(version or "")[: len(_release(pin))] == _release(pin)
+    return _item(
         "libtpu",
         version,
-        True if as_pinned else False if needed and version is None else None,
         f"{pin or 'any version'}, to compile for TPUs",
         _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
-    )
-
-
-def _of_version(
-    name: str,
-    version: str | None,
-    ok: bool | None,
-    expected: str,
-    remedy: str,
-    found: str | None = None,
-) -> Check:
-    """A package, of which a version is installed or none."""
-    return Check(
-        name=name,
-        ok=ok,
-        found=found or version or _NOT_INSTALLED,
-        expected=expected,
-        remedy=None if ok else remedy,
-        missing=version is None,
+        ok=is_pinned or None,
+        needed=needed,
     )
 
 
@@ -200,32 +212,29 @@ def _known_results(machine: Machine) -> Check:
     of = ", ".join(f"{name} (jaxlib {', '.join(jaxlibs)})" for name, jaxlibs in tables.items())
     ok = version in TRITON_COMMITS
     *others, last = TRITON_COMMITS
-    return Check(
-        name="autotune results",
+    none = f"none known for jaxlib {version}, so its plans are untuned"
+    return _item(
+        "autotune results",
+        f"known for {of}" if ok else none,
+        f"jaxlib {', '.join(others)} or {last}, for predicted locks",
+        _install(machine, f"jax[cuda13-local]=={last}"),
         ok=ok or None,
-        found=f"known for {of}"
-        if ok
-        else f"none known for jaxlib {version}, so its plans are untuned",
-        expected=f"jaxlib {', '.join(others)} or {last}, for predicted locks",
-        remedy=None if ok else _install(machine, f"jax[cuda13-local]=={last}"),
     )
 
 
 def _python(machine: Machine) -> Check:
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    ok = machine.python_version >= OLDEST_PYTHON
-    return Check(
-        name="Python",
-        ok=ok,
-        found=".".join(map(str, machine.python_version)),
-        expected=f"{oldest} or newer",
-        remedy=None if ok else "install Python 3.12, and xlapipe there",
+    return _item(
+        "Python",
+        ".".join(map(str, machine.python_version)),
+        f"{'.'.join(map(str, OLDEST_PYTHON))} or newer",
+        "install Python 3.12, and xlapipe there",
+        ok=machine.python_version >= OLDEST_PYTHON,
     )
 
 
 def _jaxlib(machine: Machine, jax: str | None) -> Check:
     version = machine.version("jaxlib")
-    expected, ok = "the version of jax", version is not None
+    expected, ok = "the version of jax", True
     if version and jax:
         # jax's metadata has the jaxlibs that it works with: `jaxlib<=0.12.0.1,>=0.11.2`.
         bounds = [
@@ -242,7 +251,7 @@ def _jaxlib(machine: Machine, jax: str | None) -> Check:
             for sign, bound in bounds
         )
     remedy = _install(machine, f"jaxlib=={jax}" if jax else "jaxlib")
-    return _of_version("jaxlib", version, ok, expected, remedy)
+    return _item("jaxlib", version, expected, remedy, ok=ok)
 
 
 def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Check]:
@@ -257,59 +266,44 @@ def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Ch
         version = machine.version(name)
         complete = machine.in_site_packages(file) is not None
         without = version is not None and not complete
-        yield _of_version(
+        yield _item(
             name,
             version,
-            version is not None and complete and expected in (None, version),
             f"{expected}, the version of {package}" if expected else "any version",
             remedy,
-            f"{version} without its {file.rpartition('/')[2]}" if without else None,
+            ok=complete and expected in (None, version),
+            found=f"{version} without its {file.rpartition('/')[2]}" if without else None,
         )
 
 
 def _tools(machine: Machine) -> Iterator[Check]:
-    toolkit = "the wheel nvidia-cuda-nvcc, or a CUDA 13 toolkit on PATH"
-    yield _file("ptxas", machine.cuda_tool("ptxas"), toolkit, _install_quoted(machine, _NVCC))
     # Without nvlink XLA compiles a module in one piece, which is slower.
-    faster = "the wheel nvidia-cuda-nvcc, for faster compiles"
-    remedy = _install_quoted(machine, _NVCC)
-    yield _file("nvlink", machine.cuda_tool("nvlink"), faster, remedy, needed=False)
-
-
-def _file(
-    name: str,
-    path: Path | str | None,
-    expected: str,
-    remedy: str,
-    *,
-    needed: bool = True,
-    absent: str = _NOT_FOUND,
-) -> Check:
-    """A file that is installed or not; a missing one that is not needed is not a failure."""
-    if path is not None:
-        return Check(name=name, ok=True, found=str(path), expected=expected)
-    ok = False if needed else None
-    return Check(name=name, ok=ok, found=absent, expected=expected, remedy=remedy, missing=True)
+    for name, expected in (
+        ("ptxas", "the wheel nvidia-cuda-nvcc, or a CUDA 13 toolkit on PATH"),
+        ("nvlink", "the wheel nvidia-cuda-nvcc, for faster compiles"),
+    ):
+        yield _item(
+            name,
+            machine.cuda_tool(name),
+            expected,
+            _install(machine, *_NVCC),
+            needed=name == "ptxas",
+            absent=_NOT_FOUND,
+        )
 
 
 def _libdevice(machine: Machine) -> Check:
     folder = machine.libdevice_folder()
     file = folder / "libdevice.10.bc" if folder else None
-    if file is None:
-        found, remedy = _NOT_FOUND, _NVVM
-    elif not file.is_file():
-        # XLA uses the first such folder, even if the file is not in it.
-        found = f"{folder}, the first such folder in XLA's search paths, without the file"
-        remedy = f"--force-reinstall {_NVVM}"
-    else:
-        found, remedy = str(file), None
-    return Check(
-        name="libdevice",
-        ok=remedy is None,
-        found=found,
-        expected="the wheel nvidia-nvvm, or a CUDA 13 toolkit",
-        remedy=_install_quoted(machine, remedy) if remedy else None,
-        missing=remedy is not None,
+    is_there = file is not None and file.is_file()
+    # XLA uses the first such folder, even if the file is not in it.
+    first = f"{folder}, the first such folder in XLA's search paths, without the file"
+    return _item(
+        "libdevice",
+        file if is_there else None,
+        "the wheel nvidia-nvvm, or a CUDA 13 toolkit",
+        _install(machine, _NVVM, options="--force-reinstall " if folder else ""),
+        absent=first if folder else _NOT_FOUND,
     )
 
 
@@ -318,71 +312,57 @@ def _cudnn(machine: Machine) -> Check:
         "the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN, or against the traceback "
         "that plain jax prints without it (JAX_PLATFORMS=cpu avoids that too)"
     )
-    remedy, library = _install(machine, _CUDNN_WHEEL), machine.library(_CUDNN)
-    return _file("cuDNN", library, expected, remedy, needed=False, absent=_NOT_INSTALLED)
-
-
-def _packages(machine: Machine) -> Iterator[Check]:
-    for name, oldest in OLDEST_PACKAGES.items():
-        yield _at_least(machine, name, oldest)
+    remedy = _install(machine, _CUDNN_WHEEL)
+    return _item("cuDNN", machine.library(_CUDNN), expected, remedy, needed=False)
 
 
 def _at_least(machine: Machine, name: str, oldest: str) -> Check:
     version = machine.version(name)
-    ok = version is not None and _release(version) >= _release(oldest)
+    ok = _release(version or "") >= _release(oldest)
     remedy = _install(machine, f"{name}>={oldest}")
-    return _of_version(name, version, ok, f"{oldest} or newer", remedy)
+    return _item(name, version, f"{oldest} or newer", remedy, ok=ok)
 
 
 def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:
     expected = f"compute capability {'.'.join(map(str, OLDEST_COMPUTE_CAPABILITY))} or newer"
     if gpu is None:
-        yield Check(
-            name="GPU",
-            ok=None,
-            found="no NVIDIA GPU; none is needed to compile",
-            expected="to run: " + expected,
-            to_run=True,
-        )
+        none = "no NVIDIA GPU; none is needed to compile"
+        yield _item("GPU", none, f"to run: {expected}", None, ok=None, to_run=True)
         return
     capability = gpu.compute_capability
-    yield Check(
-        name="GPU",
+    yield _item(
+        "GPU",
+        gpu.name + (f", {'.'.join(map(str, capability))}" if capability else ""),
+        expected,
+        None,
         ok=None if capability is None else capability >= OLDEST_COMPUTE_CAPABILITY,
-        found=gpu.name + (f", {'.'.join(map(str, capability))}" if capability else ""),
-        expected=expected,
         to_run=True,
     )
     driver = _release(gpu.driver_version or "")
-    yield Check(
-        name="driver",
+    yield _item(
+        "driver",
+        gpu.driver_version or "unknown: nvidia-smi does not report it",
+        f"{OLDEST_DRIVER} or newer, for CUDA 13",
+        None,
         ok=driver[0] >= OLDEST_DRIVER if driver else None,
-        found=gpu.driver_version or "unknown: nvidia-smi does not report it",
-        expected=f"{OLDEST_DRIVER} or newer, for CUDA 13",
         to_run=True,
     )
     missing = [library for library in _LIBRARIES if machine.library(library) is None]
-    jax = machine.version("jax")
     wheels = sorted({_LIBRARIES[library] for library in missing})
-    yield Check(
-        name="CUDA libraries",
-        ok=not missing,
-        found=f"all but {', '.join(missing)} ({', '.join(wheels)})" if missing else "all",
-        expected="the libraries that jax[cuda13] installs",
-        remedy=_install(machine, f"jax[cuda13]=={jax}" if jax else "jax[cuda13]")
-        if missing
-        else None,
+    jax = machine.version("jax")
+    yield _item(
+        "CUDA libraries",
+        None if missing else "all",
+        "the libraries that jax[cuda13] installs",
+        _install(machine, f"jax[cuda13]=={jax}" if jax else "jax[cuda13]"),
+        absent=f"all but {', '.join(missing)} ({', '.join(wheels)})",
         to_run=True,
-        missing=bool(missing),
     )
 
 
-def _install(machine: Machine, *requirements: str) -> str:
-    return _install_quoted(machine, " ".join(f"'{requirement}'" for requirement in requirements))
-
-
-def _install_quoted(machine: Machine, arguments: str) -> str:
-    return f"{machine.python_command} -m pip install {arguments}"
+def _install(machine: Machine, *requirements: str, options: str = "") -> str:
+    quoted = " ".join(f"'{requirement}'" for requirement in requirements)
+    return f"{machine.python_command} -m pip install {options}{quoted}"
 
 
 def _release(version: str) -> tuple[int, ...]:
