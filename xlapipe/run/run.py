@@ -4,10 +4,10 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable
@@ -39,10 +38,7 @@ from xlapipe.run.run_result import (
 from xlapipe.run.select_devices import select_devices
 from xlapipe.time.profiles.measured import join_profile
 
-_TRACE = "*.xplane.pb"
 _CALL = "xlapipe call"
-# Annotations, but none of the events of XLA's runtime, which would slow down the host.
-_ANNOTATIONS = 1
 
 
 def run(
@@ -160,20 +156,44 @@ def _profile(
     count: int,
 ) -> ProfiledRun:
     """Profiles calls, and joins the kernels of this process's first device with the plan."""
-    seconds: list[float] = []
 
-    def call() -> None:
+    def call() -> float:
         arguments.place_donated()
-        with annotated_call():
-            elapsed, _ = _call(executable, arguments.arrays)
-        seconds.append(elapsed)
+        with jax.profiler.TraceAnnotation(_CALL):
+            return _call(executable, arguments.arrays)[0]
 
-    call()  # the profiler's own start does not count
-    seconds.clear()
-    device = jax.local_devices().index(executable.device)
-    profile = profile_calls(call, count, device=device)
-    measured = join_profile(plan, profile.events, count, profile.calls)
-    return ProfiledRun(tuple(seconds), measured)
+    call()  # is not profiled
+    with profiled() as profiles:
+        seconds = tuple(call() for _ in range(count))
+    content = profiles[-1] if profiles else b""
+    events = kernel_events(content, jax.local_devices().index(executable.device))
+    if not events:
+        raise XlapipeError(
+            "the profiler of jax wrote no kernels; fix: check that no other profiler is attached "
+            "to the GPU, and that CUPTI is installed (`pip install 'jax[cuda13]'`)"
+        )
+    calls = call_intervals(content, _CALL)
+    return ProfiledRun(seconds, join_profile(plan, events, count, calls))
+
+
+@contextmanager
+def profiled() -> Iterator[list[bytes]]:
+    """Profiles the block, after which the list has what the profiler wrote.
+
+    None of the events of XLA's runtime are in it, which would slow down the host.
+    """
+    profiles: list[bytes] = []
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level = 1  # annotations alone
+    options.python_tracer_level = 0
+    with scratch_folder() as folder:
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            yield profiles
+        finally:
+            jax.profiler.stop_trace()
+        paths = sorted(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+        profiles += [path.read_bytes() for path in paths]
 
 
 class _PlacedArguments:
@@ -270,47 +290,3 @@ def _outside_allocator(
         outside_allocator_bytes(device, device_stats)
         for device, device_stats in zip(devices, stats, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Kernels of one device, and the calls on the host."""
-
-    events: list[KernelEvent]
-    calls: list[CallInterval]
-
-
-def annotated_call() -> jax.profiler.TraceAnnotation:
-    """A context manager that marks a call in the profile."""
-    return jax.profiler.TraceAnnotation(_CALL)
-
-
-def profile_calls(call: Callable[[], None], repeat: int, *, device: int) -> Profile:
-    """Kernels of `repeat` calls on one device, and the calls.
-
-    Args:
-      call: runs a step and waits for it, within `annotated_call`.
-      device: position among this process's GPUs.
-
-    Raises:
-      XlapipeError: the profiler wrote no kernels.
-    """
-    with scratch_folder() as folder:
-        options = jax.profiler.ProfileOptions()
-        options.host_tracer_level = _ANNOTATIONS
-        options.python_tracer_level = 0
-        jax.profiler.start_trace(folder, profiler_options=options)
-        try:
-            for _ in range(repeat):
-                call()
-        finally:
-            jax.profiler.stop_trace()
-        paths = sorted(folder.rglob(_TRACE), key=lambda path: path.stat().st_mtime)
-        content = paths[-1].read_bytes() if paths else b""
-    events = kernel_events(content, device)
-    if not events:
-        raise XlapipeError(
-            "the profiler of jax wrote no kernels; fix: check that no other profiler is attached "
-            "to the GPU, and that CUPTI is installed (`pip install 'jax[cuda13]'`)"
-        )
-    return Profile(events, call_intervals(content, _CALL))

@@ -20,11 +20,11 @@ from xlapipe.jax_private import get_topology_for_devices
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.run.calibration.record import KEPT_FILES, RecordAbout, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
+from xlapipe.run.run import profiled
 
 _COMPILE_SECONDS = 420.0
 _TOTAL_SECONDS = 560.0
 _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
-_ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
 # Programs of one session of the profiler, at most, and bytes of their arguments.
 _BATCH, _BATCH_BYTES = 24, 8 << 30
 Report = Callable[[str], None]
@@ -149,33 +149,26 @@ def _profiled(
     batch: Mapping[str, tuple[TimedProgram, Any]], calls: int, report: Report
 ) -> Iterator[tuple[str, TimedCalls]]:
     """Profiles some programs in one session of the profiler."""
-    options = jax.profiler.ProfileOptions()
-    options.host_tracer_level = _ANNOTATIONS
-    options.python_tracer_level = 0
     walls: dict[str, tuple[float, ...]] = {}
-    with scratch_folder() as folder:
-        args_of: dict[str, list[Any]] = {}
-        for name, (program, executable) in batch.items():
-            try:
-                args = args_of[name] = program.make_args()
-                seconds = [_call(program, executable, args) for _ in range(3 + calls)]
-            except Exception as error:  # noqa: BLE001  # the others are timed nevertheless
-                report(f"{name}: failed: {error!s:.300}")
-                args_of.pop(name, None)
-                continue
-            walls[name] = tuple(seconds[3:])
-        jax.profiler.start_trace(folder, profiler_options=options)
+    args_of: dict[str, list[Any]] = {}
+    for name, (program, executable) in batch.items():
         try:
-            for name, args in args_of.items():
-                program, executable = batch[name]
-                for _ in range(2):
+            args = args_of[name] = program.make_args()
+            seconds = [_call(program, executable, args) for _ in range(3 + calls)]
+        except Exception as error:  # noqa: BLE001  # the others are timed nevertheless
+            report(f"{name}: failed: {error!s:.300}")
+            args_of.pop(name, None)
+            continue
+        walls[name] = tuple(seconds[3:])
+    with profiled() as profiles:
+        for name, args in args_of.items():
+            program, executable = batch[name]
+            for _ in range(2):
+                _call(program, executable, args)
+            for _ in range(calls):
+                with jax.profiler.TraceAnnotation(f"call of {name}"):
                     _call(program, executable, args)
-                for _ in range(calls):
-                    with jax.profiler.TraceAnnotation(f"call of {name}"):
-                        _call(program, executable, args)
-        finally:
-            jax.profiler.stop_trace()
-        content = next(Path(folder).rglob("*.xplane.pb")).read_bytes()
+    (content,) = profiles
     events = kernel_events(content)
     for name in args_of:
         intervals = call_intervals(content, f"call of {name}")
