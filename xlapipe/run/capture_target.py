@@ -16,6 +16,7 @@ from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.errors import TargetError
 from xlapipe.files.writing import write_files
+from xlapipe.run.check_devices import no_gpu
 
 _CHILD_PROGRAM = """
 import json, sys
@@ -85,10 +86,7 @@ def captured_target() -> CapturedTarget:
         ) from None
     if child.returncode != 0:
         last_line = [line for line in child.stderr.splitlines() if line.strip()][-1:]
-        raise TargetError(
-            f"no NVIDIA GPU is attached that jax can use: {' '.join(last_line):.300}; "
-            "fix: `xlapipe doctor` lists what is missing"
-        )
+        raise no_gpu(f"{' '.join(last_line):.300}")
     answer = json.loads(child.stdout)
     gpu = Machine.local().gpu()
     return CapturedTarget(

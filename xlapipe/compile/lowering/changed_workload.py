@@ -16,7 +16,7 @@ from jax.tree_util import keystr, tree_map_with_path
 
 from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
-from xlapipe.compile.lowering.load_workload import load_workload
+from xlapipe.compile.lowering.load_workload import load_workload, named_value
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.errors import ParameterError, WorkloadError
@@ -147,15 +147,7 @@ def _halved(reference: WorkloadReference, name: str) -> WorkloadReference:
 
 def _default(reference: WorkloadReference, name: str) -> Any:
     """The default of a parameter of the workload's function; None if it has no such parameter."""
-    import importlib
-    import sys
-
-    if reference.folder is not None:
-        sys.path.insert(0, str(reference.folder))
-    module, _, attribute = reference.target.partition(":")
-    value: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        value = getattr(value, part)
+    value = named_value(reference)
     if isinstance(value, Workload) or not callable(value):
         return None
     parameter = inspect.signature(value).parameters.get(name)

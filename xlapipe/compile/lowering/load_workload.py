@@ -35,6 +35,33 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
         some that are not given. What the user's code raises passes through.
       ParameterError: the function has no such parameter.
     """
+    value = named_value(reference)
+    if callable(value) and not isinstance(value, Workload):
+        arguments = dict(reference.arguments or {})
+        if devices is not None and "devices" in inspect.signature(value).parameters:
+            arguments.setdefault("devices", devices)
+        _check_parameters(reference, value, arguments)
+        value = value(**arguments)
+    elif reference.arguments is not None:
+        _, _, attribute = reference.target.partition(":")
+        raise WorkloadError(
+            f"{reference}: {attribute} is not a function, so it takes no arguments; fix: leave "
+            "them out"
+        )
+    if not isinstance(value, Workload):
+        raise WorkloadError(
+            f"{reference}: expected an xlapipe.Workload or a function that returns one, "
+            f"found {type(value).__name__}; fix: xlapipe.Workload(name=…, fn=step, args=…)"
+        )
+    return value
+
+
+def named_value(reference: WorkloadReference) -> Any:
+    """What a reference names, a Workload or a function; imports its module.
+
+    Raises:
+      WorkloadError: the module has no such attribute.
+    """
     module_name, _, attribute = reference.target.partition(":")
     if reference.folder is not None:
         sys.path.insert(0, str(reference.folder))
@@ -52,22 +79,6 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
                 )
             )
         value = getattr(value, part)
-    if callable(value) and not isinstance(value, Workload):
-        arguments = dict(reference.arguments or {})
-        if devices is not None and "devices" in inspect.signature(value).parameters:
-            arguments.setdefault("devices", devices)
-        _check_parameters(reference, value, arguments)
-        value = value(**arguments)
-    elif reference.arguments is not None:
-        raise WorkloadError(
-            f"{reference}: {attribute} is not a function, so it takes no arguments; fix: leave "
-            "them out"
-        )
-    if not isinstance(value, Workload):
-        raise WorkloadError(
-            f"{reference}: expected an xlapipe.Workload or a function that returns one, "
-            f"found {type(value).__name__}; fix: xlapipe.Workload(name=…, fn=step, args=…)"
-        )
     return value
 
 

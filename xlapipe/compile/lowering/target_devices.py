@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import jax
@@ -175,19 +176,6 @@ class TargetDevice:
         return f"TargetDevice(id={self.id}, {self.device_kind})"
 
 
-@dataclass(frozen=True)
-class _LibraryVersions:
-    """Placeholder for jax's module that asks CUDA's libraries for their versions."""
-
-    figures: DeviceFigures
-
-    def cudnn_get_version(self) -> int | None:
-        return self.figures.cudnn_version
-
-    def cusolver_get_version(self) -> int | None:
-        return self.figures.cusolver_version
-
-
 def _refuse_if_real(real: Any, kind: str, name: str) -> NoReturn:
     """Refuses what only a real device can do; other names are missing, as on a real device."""
     if name.startswith("__") or not hasattr(type(real), name):
@@ -242,7 +230,11 @@ def _replacements(client: TargetClient) -> Iterator[None]:
     def get_backend(platform: Any = None) -> Any:
         return client if platform in (None, client.platform, "cuda") else real(platform)
 
-    libraries = _LibraryVersions(client.figures)
+    figures = client.figures
+    libraries = SimpleNamespace(
+        cudnn_get_version=lambda: figures.cudnn_version,
+        cusolver_get_version=lambda: figures.cusolver_version,
+    )
     with (
         jax_private.replaced(jax_private.get_backend, get_backend),
         # Lowering of a host callback asks for the backend; only TPUs use the answer.
