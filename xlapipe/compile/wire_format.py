@@ -81,13 +81,13 @@ def _fields(content: bytes) -> Iterator[tuple[int, int, int, int]]:
     position = 0
     while position < len(content):
         start = position
-        tag, position = _read_varint(content, position)
+        tag, position = read_varint(content, position)
         kind = tag & 7
         body = position
         if kind == _VARINT:
-            _, position = _read_varint(content, position)
+            _, position = read_varint(content, position)
         elif kind == _BYTES:
-            length, body = _read_varint(content, position)
+            length, body = read_varint(content, position)
             position = body + length
         elif kind in (_FIXED_64, _FIXED_32):
             position += 8 if kind == _FIXED_64 else 4
@@ -96,7 +96,7 @@ def _fields(content: bytes) -> Iterator[tuple[int, int, int, int]]:
         yield tag >> 3, start, body, position
 
 
-def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+def read_varint(content: bytes, position: int = 0) -> tuple[int, int]:
     """A number, and the position after it."""
     value = shift = 0
     while True:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from xlapipe.compile.wire_format import read_varint
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, read_checked_file, read_manifest
@@ -46,7 +47,7 @@ class BuiltExecutable:
         The metadata is a protobuf message after its length in bytes, a varint; it begins with a
         version and the runtime's name.
         """
-        length, start = _varint(self.content)
+        length, start = read_varint(self.content)
         metadata = self.content[start : start + length]
         return self.content[start + length :] if _RUNTIME in metadata[:16] else self.content
 
@@ -102,13 +103,3 @@ def locate_mosaic_runtime() -> bool:
             os.environ[_MOSAIC_VARIABLE] = str(library)
             return True
     return False
-
-
-def _varint(content: bytes) -> tuple[int, int]:
-    """The integer at the start of a protobuf message, and the number of its bytes."""
-    value = 0
-    for index, byte in enumerate(content[:10]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, index + 1
-    return 0, 0
