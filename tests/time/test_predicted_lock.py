@@ -185,7 +185,7 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
     lock = SimpleNamespace(results="entries {}", basis={})
     monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
-    request = SimpleNamespace(platform="cuda", known_results="", leave_out="nothing")
+    request = SimpleNamespace(platform="cuda", known_path=Path(), leave_out="nothing")
     monkeypatch.setattr(compile_program, "LeaveOut", lambda _: None)
     error = compile_program.LockRefusedError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:
