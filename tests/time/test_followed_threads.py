@@ -8,8 +8,11 @@ from tests.shared.small_hlo import plan_of_text
 from xlapipe.dump.readers.contraction import contraction_of_proto, contraction_of_text
 from xlapipe.dump.readers.hlo_proto import HloInstructionProto
 from xlapipe.plans.hlo import Contraction
+from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.element_operations import ThreadWork
 from xlapipe.time.predict.followed_threads import followed
+from xlapipe.time.predict.fusion import Fusion
+from xlapipe.time.predict.gpu import HOPPER
 
 _LEAST = 2 / 32  # lines for each element: a warp reads two
 
@@ -46,9 +49,10 @@ def _work(
     assert module is not None
     main, body = module.entry_computation, module.computations["fused"]
     assert main is not None
-    fusion = main.by_name["f"]
+    cost = KernelCost(name="f", kind="kLoop", op_name=None, source=None)
+    fusion = Fusion(main.by_name["f"], body, main, module, cost, {}, 0, 0, HOPPER)
     return followed(
-        *(fusion, body, main, module),
+        fusion,
         tiled=tiled,
         elements_of_a_thread=each,
         elements_of_a_row=of_row,

@@ -7,16 +7,17 @@ computes from its data count as random.
 """
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.predict.arrays import minor_to_major, updated_in_place
 from xlapipe.time.predict.element_operations import FREE, ThreadWork, operations_of
-from xlapipe.time.predict.gpu import HOPPER, THREADS_OF_A_WARP, Gpu
+from xlapipe.time.predict.fusion import Fusion
+from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 from xlapipe.time.predict.index_values import Array
 from xlapipe.time.predict.operand_places import (
     Index,
@@ -24,11 +25,11 @@ from xlapipe.time.predict.operand_places import (
     has_interior,
     have_elements,
     joined_dimension,
-    number_of_terms,
     raveled,
     same_terms,
     terms_of,
     unravelled,
+    window_of,
 )
 from xlapipe.time.predict.thread_places import THREADS_OF_A_BLOCK, Frame, Places, ThreadPlaces
 
@@ -64,53 +65,38 @@ _Read = tuple[str, float]
 
 
 def followed(
-    inner: Instruction,
-    body: Computation,
-    scope: Computation,
-    module: HloModule,
+    fusion: Fusion,
     *,
     tiled: bool,
     elements_of_a_thread: int,
     elements_of_a_row: float = 1.0,
-    gpu: Gpu = HOPPER,
 ) -> ThreadWork:
     """The work of all threads of a fusion.
 
     Args:
-      inner: the fusion, in `scope`; `body` is what it computes.
       tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
         `kInput` fusions do.
       elements_of_a_row: elements that a thread adds up one after another; LLVM moves what is the
         same for all of them out of the loop.
     """
-    each = max(1, elements_of_a_thread)
-    return _Threads(inner, body, scope, module, tiled, each, elements_of_a_row, gpu).run()
+    return _Threads(fusion, tiled, max(1, elements_of_a_thread), elements_of_a_row).run()
 
 
 class _Threads:
     def __init__(
-        self,
-        inner: Instruction,
-        body: Computation,
-        scope: Computation,
-        module: HloModule,
-        tiled: bool,
-        elements_of_a_thread: int,
-        elements_of_a_row: float,
-        gpu: Gpu,
+        self, fusion: Fusion, tiled: bool, elements_of_a_thread: int, elements_of_a_row: float
     ) -> None:
-        own = (inner, body, scope, module, tiled, elements_of_a_thread, elements_of_a_row, gpu)
-        self._fusion = own
-        self._gpu = gpu
+        self._fusion = fusion
+        self._gpu = fusion.gpu
         self._of_row = elements_of_a_row
-        self._module = module
+        self._module = fusion.module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
         # Dimension along which neighbours, one element further, are followed instead, if any.
         self._beside: int | None = None
-        self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
-        self._in_place = updated_in_place(body)
-        self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
+        self._at = ThreadPlaces(fusion, elements_of_a_thread)
+        self._in_place = updated_in_place(fusion.body)
+        self._branches = not fusion.body.opcodes.isdisjoint(opcodes.JOINS)
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
@@ -246,7 +232,7 @@ class _Threads:
         for dim in minor_to_major(shape):
             size = shape.dims[dim]
             if size > 1 and step * of_element < _HELD_SHARE * self._gpu.l2_bytes:
-                probe = _Threads(*self._fusion)
+                probe = _Threads(self._fusion, self._tiled, self._unrolled, self._of_row)
                 probe._roots, probe._beside = self._roots, dim
                 probe._domain(root, ThreadWork())
                 for read, parts in self._reads.items():
@@ -275,10 +261,11 @@ class _Threads:
         opcode = instruction.opcode
         if opcode == "parameter":
             argument = frame.arguments.get(instruction.parameter_number or 0)
-            if argument is not None:
-                self._left_to_follow.append((*argument, at, times, in_sum, at_root))
-            elif frame.number == self._at.body.number and instruction.shape.arrays:
-                self._read(name, instruction.shape.arrays[0], at, times, in_sum)
+            if frame is self._at.body:
+                if instruction.shape.arrays:
+                    self._read(name, instruction.shape.arrays[0], at, times, in_sum)
+            elif argument is not None:
+                self._left_to_follow.append((*argument[:2], at, times, in_sum, at_root))
             return
         if opcode == "constant":
             return
@@ -348,7 +335,7 @@ class _Threads:
 
     def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
         """Whether blocks process its operands in tiles, or threads have elements of an update."""
-        if frame.number != self._at.body.number:
+        if frame is not self._at.body:
             return False
         body, operands = frame.computation, instruction.operands
         if instruction.opcode in opcodes.UPDATES:
@@ -389,7 +376,7 @@ class _Threads:
         if not have_elements(arrays[:1]):
             return
         terms = list(terms_of(instruction, arrays[0], at.index, len(at.active)))
-        number = number_of_terms(instruction, arrays[0])
+        number = max(1, prod(window_of(instruction, arrays[0])))
         each = times * number / max(1, len(terms))
         weight = self._weight_of_sum(instruction)
         if len(terms) < number:

@@ -92,8 +92,9 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
         sides.append(Part(work.link_bytes / rate, text))
     if work.program is not None:
-        text = f"{work.update_seconds * 1e6:,.1f} µs of updates by the L2 cache"
-        sides += [_program_part(work.program, constants), Part(work.update_seconds, text)]
+        updates = work.program.update_seconds
+        text = f"{updates * 1e6:,.1f} µs of updates by the L2 cache"
+        sides += [_program_part(work.program, constants), Part(updates, text)]
     if work.kind.startswith(_BY_XLA) or work.program is not None:
         parts += _together(sides, constants.fitted.overlap_power, constants.fitted)
     else:
@@ -246,7 +247,7 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
 def _program_part(program: ProgramWork, constants: Constants) -> Part:
     """Time of the programs of a Pallas kernel's grid."""
     seconds = program.seconds(constants.operation_rate, lambda name: _peak(name, constants))
-    text = f"{program.programs:,} programs of {program.steps:,.0f} steps in "
+    text = f"{program.code.programs:,} programs of {program.steps:,.0f} steps in "
     text += f"{program.rounds:,.1f} rounds of {program.resident:,.1f} on each multiprocessor"
     return Part(seconds, text)
 

@@ -17,7 +17,8 @@ from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
-from xlapipe.time.predict.fusion_work import Fusion, fusion_work
+from xlapipe.time.predict.fusion import Fusion
+from xlapipe.time.predict.fusion_work import fusion_work
 from xlapipe.time.predict.gpu import HOPPER, Gpu
 from xlapipe.time.predict.library_work import call_of, features_of_call
 from xlapipe.time.predict.pallas_work import UNCOUNTED, counted_work, uncounted_work

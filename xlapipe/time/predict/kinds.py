@@ -12,7 +12,6 @@ _BOUND = ("bound beside memory",)
 _REDUCED = ("elements of a sum", "adjacent sums", "threads of a block")
 _INDEXED = ("elements of a row", "bytes of the array", "times each place is accessed")
 _SCATTER = ("elements of the indices", *_BYTES, "share written", *_INDEXED, *_BOUND)
-_TILED = ("dependent sums", "misalignment")
 _PRODUCT = ("flops", "bytes read", "bytes written", "terms", "threads", "area of the tile")
 _CALL = (*_PRODUCT[:4], "input channels", "output channels")
 _SORT = ("elements", "elements of a row", "arrays", "distance of neighbours")
@@ -31,18 +30,14 @@ KINDS: dict[str, tuple[str, ...]] = {
     "input sort": (*_SORT, *_BOUND),
     "loop": (*_FUSION, *_BOUND),
     "input": (*_FUSION, *_BOUND),
-    "triton row reduction": (
-        *(*_FUSION, *_REDUCED, "separate pieces", "operations per thread", "unaligned rows"),
-        *_TILED,
-    ),
-    "triton column reduction": (*_FUSION, *_REDUCED, *_TILED),
-    "triton transpose": (*_FUSION, "misalignment", "operations per thread"),
+    "triton row reduction": (*_FUSION, *_REDUCED, "separate pieces"),
+    "triton column reduction": (*_FUSION, *_REDUCED),
     "triton bf16": (*_PRODUCT, "misaligned share", "terms of a step", "stages"),
     "triton f": (*_PRODUCT, "misaligned share", "terms of a step", "stages"),
     "triton s8": (*_PRODUCT, "misaligned share", "terms of a step", "stages"),
     "triton gather": (*_FUSION, *_INDEXED),
     "triton": _FUSION,
-    "cublas": (*_PRODUCT[:5], "operands whose terms are not adjacent"),
+    "cublas": _PRODUCT[:5],
     "__cudnn$conv": (*_CALL, "groups", "engine"),
     "__cudnn$fmha": (*_CALL, "elements of a window per term"),
     "__cublas$triangularSolve": ("size", "right-hand sides", "batch", "partial blocks"),

@@ -113,52 +113,69 @@ def _within_padding(
     return tuple(places), inside
 
 
-def number_of_terms(instruction: Instruction, operand: Shape) -> int:
+def of_joined(
+    joined: Instruction, shapes: Sequence[Shape], index: Index
+) -> Iterator[tuple[str, Index, Array | None]]:
+    """Each operand of a concatenation, its index, and which threads read it."""
+    dim, start = joined_dimension(joined.shape.arrays[0], shapes), 0
+    for name, shape in zip(joined.operands, shapes, strict=False):
+        place, size = index[dim] - start, shape.dims[dim]
+        inside = (place >= 0) & (place < size) if len(shapes) > 1 else None
+        yield name, (*index[:dim], np.clip(place, 0, size - 1), *index[dim + 1 :]), inside
+        start += size
+
+
+def of_update(
+    instruction: Instruction, shapes: Sequence[Shape], index: Index
+) -> Iterator[tuple[str, Index, Array | None]]:
+    """The array and the update of a dynamic-update-slice in the middle, as of a concatenation."""
+    inside = np.ones(len(index[0]) if index else 1, bool)
+    places = []
+    for part, size, whole in zip(index, shapes[1].dims, shapes[0].dims, strict=True):
+        place = part - (whole - size) // 2
+        inside &= (place >= 0) & (place < size)
+        places.append(np.clip(place, 0, size - 1))
+    yield instruction.operands[0], index, ~inside
+    yield instruction.operands[1], tuple(places), inside
+
+
+def window_of(instruction: Instruction, operand: Shape) -> tuple[int, ...]:
+    """Sizes of the part of an operand that each sum of a reduction or a window adds up."""
     dims = instruction.contraction.dims if instruction.contraction is not None else ()
     if instruction.opcode == "reduce-window":
-        return max(1, prod(dims))
-    return max(1, prod(operand.dims[dim] for dim in dims))
+        return tuple(dims)
+    return tuple(operand.dims[dim] for dim in dims)
 
 
 def terms_of(
     instruction: Instruction, operand: Shape, index: Index, count: int
 ) -> Iterator[tuple[Index, Array]]:
     """Elements at which each thread reads sampled terms of its sum, and which threads have them."""
-    contraction = instruction.contraction
+    contraction, window = instruction.contraction, window_of(instruction, operand)
     assert contraction is not None
-    everywhere = np.ones(count, bool)
-    number = number_of_terms(instruction, operand)
+    number = max(1, prod(window))
+    terms = np.arange(number) if number <= _ALL_TERMS else np.arange(_TERMS)
     if instruction.opcode == "reduce":
-        summed = contraction.dims
-        kept = [dim for dim in range(len(operand.dims)) if dim not in summed]
-        for term in range(number if number <= _ALL_TERMS else _TERMS):
-            places: list[Any] = [None] * len(operand.dims)
-            for dim, part in zip(kept, index, strict=True):
-                places[dim] = part
-            rest = term
-            for dim in reversed(summed):
-                places[dim] = np.full(count, rest % operand.dims[dim], np.int64)
-                rest //= operand.dims[dim]
-            yield tuple(places), everywhere
+        kept = [dim for dim in range(len(operand.dims)) if dim not in contraction.dims]
+        parts = dict(zip(kept, index, strict=True))
+        for steps in zip(*np.unravel_index(terms, window), strict=True):
+            summed = dict(zip(contraction.dims, steps, strict=True))
+            places = {dim: np.full(count, step, np.int64) for dim, step in summed.items()}
+            whole = {**parts, **places}
+            yield tuple(whole[dim] for dim in range(len(operand.dims))), np.ones(count, bool)
         return
     result = instruction.shape.arrays[0]
-    starts = contraction.starts or (0,) * len(contraction.dims)
-    followed = number if number <= _ALL_TERMS else _TERMS
-    first = np.linspace(0, number - 1, followed).astype(int)
-    for term in first:
-        rest, inside, places = int(term), everywhere.copy(), []
-        steps = []
-        for window in reversed(contraction.dims):
-            steps.append(rest % window)
-            rest //= window
+    starts = contraction.starts or (0,) * len(window)
+    terms = np.linspace(0, number - 1, len(terms)).astype(int)
+    for steps in zip(*np.unravel_index(terms, window), strict=True):
+        inside, moved = np.ones(count, bool), []
         for part, step, low, size, of_result in zip(
-            index, reversed(steps), starts, operand.dims, result.dims, strict=True
+            index, steps, starts, operand.dims, result.dims, strict=True
         ):
-            stride = max(1, round(size / max(1, of_result)))
-            place = part * stride - low + step
+            place = part * max(1, round(size / max(1, of_result))) - low + step
             inside &= (place >= 0) & (place < size)
-            places.append(np.clip(place, 0, size - 1))
-        yield tuple(places), inside
+            moved.append(np.clip(place, 0, size - 1))
+        yield tuple(moved), inside
 
 
 def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:

@@ -32,7 +32,6 @@ _PLACE_OF_ENGINE = {
 _TERMS_OF_SMALL_MATRICES = 300
 # Side of a tile, and least terms of small matrices, without tensor cores.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
-_CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 # XLA's tiles without autotune results: 16 × 16 on B200 and GB200, 16 × 8 on other GPUs, 64 × 32 for
 # the largest results, or 64 × 64 on B200 and GB200. For more than a wave of such tiles, a tuner
 # would choose larger ones, whose elements, within these powers of two, make one wave.
@@ -141,9 +140,8 @@ def library_product(
     target = inner.custom_call_target or cost.kind
     element = _peak_type(flops)
     if target.startswith("__cublas$"):
-        across = _across(inner, scope) if element == "f32" else 0
         exact = '"HIGHEST"' in inner.backend_config
-        return _by_cublas(inner, scope, cost, flops, gpu, across=across, exact=exact)
+        return _by_cublas(inner, scope, cost, flops, gpu, exact=exact)
     kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
     work = _product(kind, inner, cost, flops)
     dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
@@ -170,19 +168,17 @@ def _by_cublas(
     flops: Mapping[str, int],
     gpu: Gpu,
     *,
-    across: int = 0,
     exact: bool = False,
 ) -> KernelWork:
     """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it.
 
     Args:
-      across: the result of `_across`.
       exact: whether float32 is computed without tensor cores.
     """
     element = _peak_type(flops)
     kind = f"cublas {_SAME_PRODUCTS.get(element, element)}" + " exact" * exact
     work = _product(kind, product, cost, flops)
-    work = replace(work, point=(*work.point[:5], 4.0 * across))
+    work = replace(work, point=work.point[:5])
     if element not in _TILED:
         return work
     work = _in_blocks_of_cublas(work, product, gpu, exact=exact)
@@ -235,20 +231,6 @@ def _peak_type(flops: Mapping[str, int]) -> str:
 def _matrices(*shapes: Shape) -> list[Shape]:
     """The first array of each shape."""
     return [array for shape in shapes for array in shape.arrays[:1]]
-
-
-def _across(product: Instruction, scope: Computation) -> int:
-    """Number of operands of a cuBLAS product whose terms are not adjacent in memory (not K-major).
-
-    For float32, Hopper's tensor cores (`wgmma`) take only operands with adjacent terms; others are
-    computed in a slower way.
-    """
-    across = 0
-    contracted = _CONTRACTED.findall(product.backend_config)
-    for shape, dim in zip(operand_shapes(product, scope), contracted, strict=False):
-        order = shape.arrays[0].order if shape.arrays else None
-        across += order is not None and order[:1] != (int(dim),)
-    return across
 
 
 def _in_blocks_of_cublas(

@@ -8,23 +8,20 @@ between, and otherwise retries. 16-bit adds, for which PTX has an instruction, t
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, log2
 
 import numpy as np
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.predict.arrays import first_array, minor_to_major
+from xlapipe.time.predict.fusion import SHORT_TYPES, Fusion
 from xlapipe.time.predict.gpu import THREADS, THREADS_OF_A_WARP, Gpu
 from xlapipe.time.predict.index_values import Array, unknown_values
 from xlapipe.time.predict.operand_places import element_bytes, raveled, unravelled
-from xlapipe.time.predict.scatter_indices import (
-    are_of_positions,
-    rows_of_a_constant,
-    share_of_one_place,
-)
+from xlapipe.time.predict.scatter_indices import ScatterIndices
 from xlapipe.time.predict.work import Updates
 
 _SECTOR_BYTES = 32
@@ -32,55 +29,43 @@ _SECTOR_BYTES = 32
 _WARPS, _MOST_OF_A_THREAD = 6, 8
 _GOLDEN = (5**0.5 - 1) / 2
 _EULER = 0.5772
-_SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
+# Most rows that are assumed to contend for one index.
+_MEETING_ROWS = 1000
+_FLOATS, _LARGEST = ("f32", "f64"), ("maximum", "minimum")
 _COMPLEX = ("c64", "c128")
 # Opcodes that pass an update to the scatter within the same thread.
 _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
 
-def updates_of(
-    scatter: Instruction,
-    inner: Instruction,
-    body: Computation,
-    scope: Computation,
-    module: HloModule,
-    threads: int,
-    gpu: Gpu,
-) -> Updates:
+def updates_of(scatter: Instruction, fusion: Fusion, threads: int) -> Updates:
     """The updates of a scatter in a fusion's body.
 
     Args:
-      inner: the fusion, in `scope`.
       threads: of its launch; 0 if unknown.
     """
-    added = _added(scatter, body, module, threads, gpu)
-    negated = added.tried and added.combine == "add" and added.element in _FLOATS
-    index = body.by_name[scatter.operands[len(scatter.operands) // 2]].shape
-    several = len(index.dims) > 1 and index.dims[-1] > 1
-    chosen = rows_of_a_constant(scatter, inner, body, scope, module)
-    updates = Updates(
-        seconds=added.seconds(),
-        rows=0.0 if several or scatter.unique_indices else added.rows,
-        several_of_a_place=added.of_place > 1,
-        tried=added.tried,
-        negated=negated,
-        rows_of_a_constant=chosen,
-        meeting_seconds=0.0,
-    )
-    costs = gpu.features.scatters
-    meeting = added.meeting_seconds(chosen or updates.meeting_rows)
+    added, indices = _added(scatter, fusion, threads), ScatterIndices(scatter, fusion)
+    costs, chosen = fusion.gpu.features.scatters, indices.rows_of_a_constant()
+    rows = 0.0 if indices.several or scatter.unique_indices else added.rows
+    meeting_rows = min(rows / 2, _MEETING_ROWS)
+    meeting = added.meeting_seconds(chosen or meeting_rows)
+    seconds = added.seconds()
     of_constant = chosen * meeting * (costs.gradient_share if added.tried else 1.0)
     most = math.inf
-    if added.element in _SHORT_TYPES and are_of_positions(scatter, inner, body, scope, module):
+    if added.element in SHORT_TYPES and indices.are_of_positions():
         if added.row <= costs.heads:
             most = added.rows * costs.position_seconds
         elif added.of_place > 1:
-            share = share_of_one_place(scatter, inner, body, scope, module)
-            rows = added.rows * share
-            of_constant = rows * added.meeting_seconds(rows, share) * costs.gradient_share
-    return replace(
-        updates,
-        seconds=max(updates.seconds, of_constant),
+            share = indices.share_of_one_place()
+            there = added.rows * share
+            of_constant = there * added.meeting_seconds(there, share) * costs.gradient_share
+    return Updates(
+        seconds=max(seconds, of_constant),
+        rows=rows,
+        several_of_a_place=added.of_place > 1,
+        tried=added.tried,
+        negated=added.tried and added.combine == "add" and added.element in _FLOATS,
+        rows_of_a_constant=chosen,
+        meeting_rows=meeting_rows,
         meeting_seconds=meeting,
         most_seconds=most,
     )
@@ -171,7 +156,7 @@ class _Added:
         several = self.together > 1
         waiting = costs.waiting_of_several_seconds if several else costs.waiting_seconds
         each = self._all_try(rows) * there / (1 + there) + there * waiting
-        return each * (costs.word_factor if self.element in _SHORT_TYPES and not several else 1.0)
+        return each * (costs.word_factor if self.element in SHORT_TYPES and not several else 1.0)
 
     def _rows_at_once(self) -> float:
         """Rows whose threads are resident at the same time."""
@@ -184,17 +169,16 @@ class _Added:
         return rows * self.row / self.together * share * costs.tried_together_seconds
 
 
-def _added(
-    scatter: Instruction, body: Computation, module: HloModule, threads: int, gpu: Gpu
-) -> _Added:
+def _added(scatter: Instruction, fusion: Fusion, threads: int) -> _Added:
+    body, gpu = fusion.body, fusion.gpu
     element, _, elements = first_array(body.by_name[scatter.operands[-1]].shape)
     row, table_bytes, moved = rows_of(scatter, body)
     together = gcd(row, 4) if not threads else max(1, round(elements / threads))
     together = together if together <= _MOST_OF_A_THREAD else 1
-    combiner = module.computations[scatter.called_computations[0]]
+    combiner = fusion.module.computations[scatter.called_computations[0]]
     combine = combiner.by_name[combiner.root].opcode
     replaced = combine == "parameter" or scatter.unique_indices
-    tried = not replaced and element in (*_SHORT_TYPES, *_COMPLEX)
+    tried = not replaced and element in (*SHORT_TYPES, *_COMPLEX)
     if not replaced and element in _FLOATS and combine not in _LARGEST:
         tried = combine != "add" or _last(scatter, body) == "negate"
     at_once = element == "f32" and combine == "add" and not tried

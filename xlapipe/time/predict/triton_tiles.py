@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, gcd, log2, prod, sqrt
+from math import ceil, gcd, prod, sqrt
+from typing import NamedTuple
 
-from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.time.predict.gpu import REGISTERS, SHARED_BYTES, THREADS, THREADS_OF_A_WARP
@@ -18,12 +18,10 @@ _DEPTH = 32  # terms of a step, if a configuration does not state them
 _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
 _REGISTERS_OF_A_THREAD = 16  # in addition to a product's accumulators
 _MOST_ELEMENTS = 1 << 40
-_MISALIGNED_ALONE = 1  # beyond it, elements are read alone
 _ALIGNED_BITS = 128  # largest access of a thread
 # Relative cost of a 16-bit element that is read alone, where rows start at odd elements or at
 # others, with one stage and with several. The latter copy asynchronously, which needs over 2 bytes.
 _SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
-_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +82,21 @@ class ProductTile:
         return max(1.0, most)
 
 
-@dataclass(frozen=True, slots=True)
-class FusionTile:
-    """What one block of a fusion without products holds.
+class Pieces(NamedTuple):
+    """How the tile of one block of a fusion without products is divided.
 
     Attributes:
-      sums: longest chain of dependent sums, as a variance depends on a mean.
-      misalignment: how often 16 bytes must be halved to give the alignment of a whole array's rows.
-      pieces: parts of a tile that are separate in memory.
-      rows_of_a_piece: rows, which are summed or normalised together, in each of them.
-      operations_of_a_thread: elements per thread, times one more than the operations on each.
+      number: of its parts that are separate in memory.
+      rows: which are summed or normalised together, in each of them.
     """
 
-    sums: int
-    misalignment: int
-    operations_of_a_thread: float
-    pieces: int = 1
-    rows_of_a_piece: int = 1
-
-    @property
-    def unaligned_rows(self) -> int:
-        """All rows of a tile if they are not aligned to 8 bytes, so that threads read their
-        elements one by one; else 1.
-        """
-        return self.pieces * self.rows_of_a_piece if self.misalignment > _MISALIGNED_ALONE else 1
+    number: int = 1
+    rows: int = 1
 
     @property
     def separate(self) -> float:
         """Pieces per row of a piece, at least 1: the cost of a tile whose rows are far apart."""
-        return max(1.0, self.pieces / self.rows_of_a_piece)
+        return max(1.0, self.number / self.rows)
 
 
 def product_tile(
@@ -200,8 +184,8 @@ def misaligned_share(matrices: Iterable[Shape]) -> float:
     return misaligned / total if total else 0.0
 
 
-def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTile:
-    """The tile of a block. Without one in XLA's configuration, a thread has one element.
+def pieces_of_a_tile(fusion: Instruction, body: Computation, length: int) -> Pieces:
+    """The pieces of a block's tile; one without a tile in XLA's configuration.
 
     Args:
       length: elements of each sum.
@@ -213,33 +197,16 @@ def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTi
     ]
     # An operand that is read through a slice may have more elements than the sums have terms.
     largest = max(map(_elements, summed_arrays or body.instructions), default=0)
-    operations = 1 + sum(
-        item.opcode not in _FREE and _elements(item) == largest for item in body.instructions
-    )
-    outside = [item.shape for item in body.instructions if item.opcode == "parameter"]
-    whole = [array for shape in (*outside, fusion.shape) for array in shape.arrays[:1]]
-    aligned = [_aligned_bits(array) for array in whole if 2 * array.elements >= largest]
-    misalignment = round(log2(_ALIGNED_BITS / min(aligned, default=_ALIGNED_BITS)))
-    sums, sizes, warps = _sums(body), _sizes(fusion), _WARPS.search(fusion.backend_config)
-    if not sizes or warps is None or not fusion.shape.arrays:
-        return FusionTile(sums, misalignment, operations)
+    sizes = _sizes(fusion)
+    if not sizes or not fusion.shape.arrays:
+        return Pieces()
     result = fusion.shape.arrays[0]
     length = max(1, length)
     summed = length if largest > result.elements else 1
     padded = prod(map(_power_of_two, sizes)) * _power_of_two(summed)
-    held = padded / (THREADS_OF_A_WARP * max(1, int(warps[1])))
     contiguous = _contiguous(result, sizes) * summed
     row = summed if summed > 1 else min(length, contiguous)
-    pieces, rows = max(1, round(padded / contiguous)), max(1, contiguous // row)
-    return FusionTile(sums, misalignment, held * operations, pieces, rows)
-
-
-def _sums(body: Computation) -> int:
-    depth: dict[str, int] = {}
-    for item in body.instructions:
-        before = max((depth.get(name, 0) for name in item.operands), default=0)
-        depth[item.name] = before + (item.opcode == "reduce")
-    return max(1, depth.get(body.root, 0))
+    return Pieces(max(1, round(padded / contiguous)), max(1, contiguous // row))
 
 
 def _aligned_bits(array: Shape) -> int:

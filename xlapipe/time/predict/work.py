@@ -17,8 +17,6 @@ TRIED_SCATTER = "scatter by attempts"
 _CHAIN_SECONDS, _READ_SECONDS, _SERIAL_SECONDS = 3e-9, 10e-9, 20e-9
 # Prefixes of kinds whose time follows from what they compute, and of calls that XLA makes.
 _COUNTED = ("loop", "input", "triton", "custom", "copy", "host", "pallas", "__", *COLLECTIVES)
-# Upper limit of `meeting_rows`: more rows rarely contend for one index.
-_MEETING_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,8 @@ class Updates:
       tried: whether a thread retries (compare-and-swap) if another update came between.
       negated: whether it retries because a sum with a negated update becomes a difference.
       rows_of_a_constant: rows assumed to share one index, a constant that a select chooses.
-      meeting_seconds: seconds per row of these, or of `meeting_rows` if they had one index.
+      meeting_rows: for which the cost of a collision is stated: half of them, up to a limit.
+      meeting_seconds: seconds per row of a constant, or of `meeting_rows` if they had one index.
       most_seconds: upper limit of the kernel's time, whatever similar timed kernels took.
     """
 
@@ -43,13 +42,9 @@ class Updates:
     tried: bool
     negated: bool
     rows_of_a_constant: float
+    meeting_rows: float
     meeting_seconds: float
     most_seconds: float = inf
-
-    @property
-    def meeting_rows(self) -> float:
-        """Rows for which the cost of a collision is stated: half of them, up to a limit."""
-        return min(self.rows / 2, _MEETING_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,6 @@ class KernelWork:
       apart_seconds: seconds until all threads have made reads that follow one another.
       tile: of a product by Triton; None if unknown.
       program: of a Pallas kernel whose code was counted; None of others.
-      update_seconds: seconds that the L2 cache takes for elements that are added to.
       blocks: thread blocks of another product or a convolution, each of which computes one tile; 0
         if unknown.
       block_flops: operations of each block, including a tile's padding.
@@ -109,7 +103,6 @@ class KernelWork:
     lines: float = 0.0
     tile: ProductTile | None = None
     program: ProgramWork | None = None
-    update_seconds: float = 0.0
     blocks: float = 0.0
     block_flops: float = 0.0
     engine: EngineWork | None = None
