@@ -30,7 +30,6 @@ from tests.shared.dumps import DATA, DIRECTORIES, ROOT, name_of, one_of_each
 from tests.shared.hlo_objects import instruction
 from xlapipe.cli import main
 from xlapipe.diff import Difference, compare, compare_paths
-from xlapipe.diff.aspects import split_k
 from xlapipe.diff.changes import (
     Action,
     AliasChange,
@@ -41,7 +40,8 @@ from xlapipe.diff.changes import (
     Place,
     SlackReason,
 )
-from xlapipe.diff.paths import compare_opened
+from xlapipe.diff.compare import compare_opened
+from xlapipe.diff.instruction_changes import split_k
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import AllocationKind
 from xlapipe.plans.program import Program

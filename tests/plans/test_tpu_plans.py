@@ -10,7 +10,6 @@ import pytest
 from tests.shared import tpu_texts
 from tests.shared.hlo_objects import instruction
 from xlapipe.cli import main
-from xlapipe.diff.aspects import _form_aspects
 from xlapipe.diff.changes import (
     Action,
     Aspect,
@@ -22,6 +21,7 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.chip_memory import without_chip_memory
 from xlapipe.diff.compare import compare
+from xlapipe.diff.instruction_changes import _form_aspects
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_text import parse_hlo

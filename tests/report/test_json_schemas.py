@@ -1,7 +1,7 @@
 """The published schemas of `--json`, compared with real outputs."""
 
 import json
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_every_schema_has_an_output(real: dict[str, list[Any]]) -> None:
 
 
 def test_every_kind_of_change_is_listed_and_has_an_output(real: dict[str, list[Any]]) -> None:
-    kinds = {change.__name__ for change in get_args(Change)}
+    kinds = {change.__name__ for change in Change.__subclasses__()} - {"BytesChange", "LeafChange"}
     listed = schema("diff")["properties"]["changes"]["items"]["properties"]["change"]["enum"]
     assert set(listed) == kinds
     assert {change["change"] for diff in real["diff"] for change in diff["changes"]} == kinds

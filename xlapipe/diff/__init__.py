@@ -5,14 +5,12 @@
 XLA options, repeated compiles), and `compilers` compares torch Inductor with XLA. Nothing here
 prints, or imports jax.
 
-To add a kind of change: a frozen dataclass in `changes`, the function that finds it in
-`instruction_changes`, `leaf_changes` or `schedule_changes`, a call of it in `compare`, and its
-text in `wording`.
+To add a kind of change: a frozen dataclass with its text in `changes`, the function that finds it
+in `instruction_changes`, `leaf_changes` or `schedule_changes`, and a call of it in `compare`.
 """
 
-from xlapipe.diff.compare import compare
+from xlapipe.diff.compare import compare, compare_opened, compare_paths
 from xlapipe.diff.difference import Difference
-from xlapipe.diff.paths import compare_opened, compare_paths
 from xlapipe.diff.sentences import Sentence, Sentences
 
 __all__ = [

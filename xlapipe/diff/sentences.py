@@ -18,13 +18,12 @@ from xlapipe.diff.changes import (
     LeafChange,
     PlacementChange,
 )
-from xlapipe.diff.wording import account_text, change_text, leaf_text
 
 _NUMBER = re.compile(r"(?<=[_\[.{])\d+(?=[\]/.}_]|$)")
 # The name of an argument, or an output of the function, and the path of a leaf in it.
 _LEAF = re.compile(r"(out\[\d+\]|[^\W\d]\w*)[.\[].*")
 _MOST_SENTENCES_OF_A_CAUSE = 4
-_Item = TypeVar("_Item")
+_Item = TypeVar("_Item", bound=Change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,13 @@ class Sentences:
 
 def leaf_sentences(leaves: Iterable[LeafChange]) -> tuple[Sentence, ...]:
     """Sentences for `Difference.programs`."""
-    groups = _grouped(leaves, leaf_text, key=lambda leaf: leaf.kind)
+    groups = _grouped(leaves, key=lambda leaf: leaf.kind)
     return tuple(Sentence(text, None, len(group)) for text, group in groups)
 
 
 def change_sentences(changes: Iterable[Change]) -> tuple[Sentence, ...]:
     """Sentences for `Difference.changes`."""
-    groups = _grouped(changes, change_text, key=type)
+    groups = _grouped(changes, key=type)
     return tuple(
         Sentence(text, None, len(group), follows=all(map(_follows, group)))
         for text, group in groups
@@ -87,7 +86,7 @@ def _follows(change: Change) -> bool:
 
 def account_sentences(account: Iterable[BytesChange]) -> tuple[Sentence, ...]:
     """Sentences for `Difference.account`, largest first; growth and shrinkage stay separate."""
-    groups = _grouped(account, account_text, key=lambda line: (line.place, line.delta_bytes > 0))
+    groups = _grouped(account, key=lambda line: (line.place, line.delta_bytes > 0))
     sentences = [
         Sentence(text, sum(line.delta_bytes for line in group), len(group))
         for text, group in groups
@@ -96,18 +95,15 @@ def account_sentences(account: Iterable[BytesChange]) -> tuple[Sentence, ...]:
 
 
 def _grouped(
-    items: Iterable[_Item],
-    text_of: Callable[[_Item, Callable[[str], str]], str],
-    *,
-    key: Callable[[_Item], object],
+    items: Iterable[_Item], *, key: Callable[[_Item], object]
 ) -> Iterator[tuple[str, list[_Item]]]:
     """Items of one key and of one text except its numbers, with that text."""
     groups: dict[tuple[object, str], list[_Item]] = {}
     for item in items:
-        groups.setdefault((key(item), text_of(item, _starred)), []).append(item)
+        groups.setdefault((key(item), item.text(_starred)), []).append(item)
     causes: dict[tuple[object, str], list[str]] = {}
     for (of_key, starred), group in groups.items():
-        cause = _cause(group[0], text_of) or starred
+        cause = _cause(group[0]) or starred
         causes.setdefault((of_key, cause), []).append(starred)
     for (of_key, cause), texts in causes.items():
         if len(texts) > _MOST_SENTENCES_OF_A_CAUSE:
@@ -116,16 +112,16 @@ def _grouped(
             continue
         for starred in texts:
             group = groups[of_key, starred]
-            yield text_of(group[0], str) if len(group) == 1 else f"{len(group)} × {starred}", group
+            yield group[0].text(str) if len(group) == 1 else f"{len(group)} × {starred}", group
 
 
-def _cause(item: _Item, text_of: Callable[[_Item, Callable[[str], str]], str]) -> str | None:
+def _cause(item: Change) -> str | None:
     """The text of a change that leaves have because of their whole argument; None for others."""
     match item:
         case LeafChange(donation_only=True) | AliasChange():
-            return text_of(item, _argument)
+            return item.text(_argument)
         case BytesChange() if (item.a_alias is None) != (item.b_alias is None):
-            return text_of(item, _argument)
+            return item.text(_argument)
         case PlacementChange(a=a, b=b) if a != b:
             return f"{_argument(a)} → {_argument(b)}"
     return None
@@ -139,7 +135,7 @@ def _joined(items: Sequence[object], cause: str) -> str:
     one = placements[0]
     count = sum(item.count for item in placements)
     largest = max(item.largest_bytes for item in placements)
-    return change_text(PlacementChange(one.a, one.b, count, largest), _argument)
+    return PlacementChange(one.a, one.b, count, largest).text(_argument)
 
 
 def _starred(name: str) -> str:

@@ -6,6 +6,7 @@ from xlapipe.diff.changes import HiddenChange
 from xlapipe.dump.normal_form.hlo import normal_hlo
 from xlapipe.dump.normal_form.plan import NormalForm, compare
 from xlapipe.dump.opened import Opened
+from xlapipe.dump.readers.hlo_syntax import bracket_end
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 
@@ -59,21 +60,6 @@ def _without_shardings(text: str) -> str:
         if attribute.start() < position:
             continue
         pieces.append(text[position : attribute.start()])
-        position = _closing_brace(text, attribute.end()) + 1
+        end = bracket_end(text, attribute.end())
+        position = end if end > 0 else len(text)
     return "".join(pieces) + text[position:]
-
-
-def _closing_brace(text: str, start: int) -> int:
-    """The position of the brace that closes the one at `start`, ignoring quoted text."""
-    depth, quoted = 0, False
-    for position in range(start, len(text)):
-        character = text[position]
-        if character == '"' and text[position - 1] != "\\":
-            quoted = not quoted
-        elif not quoted and character == "{":
-            depth += 1
-        elif not quoted and character == "}":
-            depth -= 1
-            if depth == 0:
-                return position
-    return len(text)

@@ -9,8 +9,8 @@ from xlapipe.diff.compilers.compiler_side import (
     HeldBytes,
     Waste,
     exchanges_of,
+    read_product,
 )
-from xlapipe.diff.compilers.shape_texts import read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
 from xlapipe.inductor.layouts import Layout, sum_if_known

@@ -3,8 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from xlapipe.diff.compilers.compiler_side import CompilerSide, HeldBytes, Waste, exchanges_of
-from xlapipe.diff.compilers.shape_texts import read_array, read_product
+from xlapipe.diff.compilers.compiler_side import (
+    CompilerSide,
+    HeldBytes,
+    Waste,
+    exchanges_of,
+    read_array,
+    read_product,
+)
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dump.opened import Opened
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
