@@ -11,7 +11,7 @@ from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.source_lines import source_line
-from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.source_text import LineReader, SourceText
 from xlapipe.errors import DumpError
 from xlapipe.plans import InputOutputAlias, Instruction, SourceLine
 from xlapipe.plans.call_chains import CallChains, Frame, is_own_code
@@ -19,7 +19,7 @@ from xlapipe.plans.hlo import Contraction
 
 
 def parse(line: str) -> Instruction:
-    return InstructionParser(SourceText("line", line), CallChains()).parse(line, 1)[0]
+    return InstructionParser(LineReader(SourceText("line", line), 1), CallChains()).parse(line)[0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.hlo_proto import HloInstructionProto
 from xlapipe.dump.readers.proto_module import groups_of_proto
 from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.readers.source_text import LineReader, SourceText
 from xlapipe.errors import DumpError
 from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.hlo import CollectiveGroups
@@ -119,7 +119,11 @@ def test_a_proto_without_groups_and_one_with_an_unknown_axis() -> None:
 
 
 def parsed(line: str) -> CollectiveGroups | None:
-    return InstructionParser(SourceText("hlo.txt", line), CallChains()).parse(line, 1)[0].collective
+    return (
+        InstructionParser(LineReader(SourceText("hlo.txt", line), 1), CallChains())
+        .parse(line)[0]
+        .collective
+    )
 
 
 def test_a_line_of_text() -> None:

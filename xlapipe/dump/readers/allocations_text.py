@@ -7,15 +7,15 @@ with lines that repeat values listed above.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from xlapipe.dump.readers.source_text import (
     DUMP_AGAIN,
     DUMP_AGAIN_OR_REPORT,
     GIVE_DUMP,
+    LineReader,
     SourceText,
     int64,
-    shape_index,
     shown,
     without_index_comments,
 )
@@ -42,24 +42,23 @@ _TOTAL = re.compile(r"Total bytes used: (\d+)(?: \([^()\n]*\))?\r?$", re.MULTILI
 _TOTAL_START = "Total bytes used:"
 
 
-def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...], int]:
-    """The allocations, and the number of lines from the start of the file to their end.
+def parse_allocations(lines: LineReader) -> tuple[BufferAllocation, ...]:
+    """The allocations, at the start of the file.
 
     Raises:
       DumpError: a line has another form, or an allocation is out of order.
     """
-    lines = source.lines
-    start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
-    if start == len(lines):
-        source.fail(1, f"`{_HEADING}`", "an empty file", DUMP_AGAIN)
-    if lines[start].rstrip() != _HEADING:
-        source.fail(start + 1, f"`{_HEADING}`", shown(lines[start]), GIVE_DUMP)
+    lines.skip_blank()
+    heading = lines.following
+    if heading is None:
+        lines.source.fail(1, f"`{_HEADING}`", "an empty file", DUMP_AGAIN)
+    lines.number += 1
+    if heading.rstrip() != _HEADING:
+        lines.fail(f"`{_HEADING}`", shown(heading), GIVE_DUMP)
     allocations: list[BufferAllocation] = []
-    position = start + 1
-    while position < len(lines) and lines[position]:
-        allocation, position = _parse_allocation(source, position, len(allocations))
-        allocations.append(allocation)
-    return tuple(allocations), position
+    while lines.following:
+        allocations.append(_parse_allocation(lines, len(allocations)))
+    return tuple(allocations)
 
 
 def find_total(source: SourceText) -> int | None:
@@ -89,51 +88,48 @@ def find_total(source: SourceText) -> int | None:
     return int64(match[1], source, line, "a total")
 
 
-def _parse_allocation(
-    source: SourceText, position: int, index: int
-) -> tuple[BufferAllocation, int]:
-    """The allocation whose heading is line `position` (from 0), and the position after it."""
-    lines, heading = source.lines, position + 1
-    match = _ALLOCATION.fullmatch(lines[position])
-    if match is None:
-        source.fail_at(heading, "an allocation line `allocation N: size B, …:`")
-    if int64(match["index"], source, heading, "an allocation index") != index:
-        source.fail(
-            heading,
+def _parse_allocation(lines: LineReader, index: int) -> BufferAllocation:
+    """The allocation whose heading is the next line."""
+    match = lines.expect(_ALLOCATION, "an allocation line `allocation N: size B, …:`")
+    if lines.int64(match["index"], "an allocation index") != index:
+        lines.fail(
             f"allocation {index}, since numbers are consecutive",
             f"allocation {match['index']}",
             "dump the module again; lines are missing or repeated",
         )
-    values: list[LogicalBuffer] = []
-    position += 1
-    while position < len(lines) and lines[position].startswith(" value:"):
-        values.append(_parse_value(source, position))
-        position += 1
-    if position < len(lines) and lines[position] == _REUSED:
-        position += 1
-        while position < len(lines) and lines[position].startswith("  value:"):
-            if not _REUSING_VALUE.fullmatch(lines[position]):
-                source.fail_at(position + 1, "a line `  value: <…> (color=N)`")
-            position += 1
     flags = match["flags"].split(", ")[1:]
     number = match["number"]
     kinds = {AllocationKind(flag) for flag in flags}
     if number is not None:
         kinds.add(AllocationKind.PARAMETER)
     if len(kinds) != len(flags) + (number is not None):
-        source.fail_at(heading, "each flag of an allocation at most once")
-    allocation = BufferAllocation(
+        lines.fail_at("each flag of an allocation at most once")
+    return BufferAllocation(
         index=index,
-        size_bytes=int64(match["size"], source, heading, "a size"),
+        size_bytes=lines.int64(match["size"], "a size"),
         kinds=tuple(kind for kind in AllocationKind if kind in kinds),
-        parameter_number=(
-            None if number is None else int64(number, source, heading, "a parameter number")
-        ),
-        parameter_shape_index=shape_index(match["shape_index"] or "", source, heading),
-        color=int64(match["color"] or "0", source, heading, "a color"),
-        values=in_plan_order(values),
+        parameter_number=None if number is None else lines.int64(number, "a parameter number"),
+        parameter_shape_index=lines.shape_index(match["shape_index"] or ""),
+        color=lines.int64(match["color"] or "0", "a color"),
+        values=in_plan_order(list(_values(lines))),
     )
-    return allocation, position
+
+
+def _values(lines: LineReader) -> Iterator[LogicalBuffer]:
+    """The values of an allocation whose heading was read last."""
+    while (lines.following or "").startswith(" value:"):
+        expected = "a value line ` value: <id name @color> (size=…): shape`"
+        name, size, offset, shape = lines.expect(_VALUE, expected).groups()
+        yield LogicalBuffer(
+            name=name,
+            offset_bytes=lines.int64(offset, "an offset"),
+            size_bytes=lines.int64(size, "a size"),
+            shape=shape_of(without_index_comments(shape)),
+        )
+    if lines.following == _REUSED:
+        lines.number += 1
+        while (lines.following or "").startswith("  value:"):
+            lines.expect(_REUSING_VALUE, "a line `  value: <…> (color=N)`")
 
 
 def in_plan_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
@@ -149,16 +145,3 @@ def platform_of(allocations: Iterable[BufferAllocation]) -> str:
     """
     tiled = any(value.shape.is_tiled for item in allocations for value in item.values)
     return "tpu" if tiled else "cuda"
-
-
-def _parse_value(source: SourceText, position: int) -> LogicalBuffer:
-    match = _VALUE.fullmatch(source.lines[position])
-    if match is None:
-        source.fail_at(position + 1, "a value line ` value: <id name @color> (size=…): shape`")
-    name, size, offset, shape = match.groups()
-    return LogicalBuffer(
-        name=name,
-        offset_bytes=int64(offset, source, position + 1, "an offset"),
-        size_bytes=int64(size, source, position + 1, "a size"),
-        shape=shape_of(without_index_comments(shape)),
-    )

@@ -15,20 +15,22 @@ The computations follow.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from xlapipe.dump.readers.hlo_syntax import attribute_values, fields, unquote
-from xlapipe.dump.readers.source_text import DUMP_AGAIN_OR_REPORT, SourceText, int64, shape_index
+from xlapipe.dump.readers.source_text import LineReader
 from xlapipe.plans import InputOutputAlias
 from xlapipe.plans.call_chains import Frame
 
-_MODULE = re.compile(r"HloModule ([^\s,]+)")
+_MODULE = re.compile(r"HloModule ([^\s,]+).*")
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}(?:, (may|must)-alias)?\)(?:, | *$)")
 _DONOR = re.compile(r"\((\d+), \{([\d, ]*)\}\)(?:, | *$)")
 TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ENTRY = re.compile(r"(\d+) (.*)")
 
+Item = TypeVar("Item")
 Donor = tuple[int, tuple[int, ...]]
 
 
@@ -42,31 +44,25 @@ class HloHeader:
     frames: Sequence[Frame]
 
 
-def parse_header(source: SourceText) -> tuple[HloHeader, int]:
-    """The header, and the position of the first line after it.
+def parse_header(lines: LineReader) -> HloHeader:
+    """The header, at the start of the file.
 
     Raises:
       DumpError: the first line is not that of a module, or a table is damaged.
     """
-    lines = source.lines
-    position = 0
-    while position < len(lines) and not lines[position].strip():
-        position += 1
-    match = _MODULE.match(lines[position]) if position < len(lines) else None
-    if match is None:
-        source.fail_at(position + 1, "`HloModule name, …`")
-    line, number = lines[position], position + 1
+    lines.skip_blank()
+    match = lines.expect(_MODULE, "`HloModule name, …`")
+    line = match.string
     attributes: dict[str, str] = {}
-    end = match.end()
+    end = match.end(1)
     for name, start, stop in attribute_values(line, end):
         attributes[name] = line[start:stop]
         end = stop
     if end != len(line):
-        source.fail_at(number, "attributes `, name=value` up to the end of the line")
-    aliases = _aliases(attributes.get("input_output_alias", "{}"), source, number)
-    donors = _donors(attributes.get("buffer_donor", "{}"), source, number)
-    frames, position = _frames(source, position + 1)
-    return HloHeader(match[1], aliases, donors, frames), position
+        lines.fail_at("attributes `, name=value` up to the end of the line")
+    aliases = _aliases(attributes.get("input_output_alias", "{}"), lines)
+    donors = _donors(attributes.get("buffer_donor", "{}"), lines)
+    return HloHeader(match[1], aliases, donors, _frames(lines))
 
 
 def sorted_aliases(aliases: list[InputOutputAlias]) -> tuple[InputOutputAlias, ...]:
@@ -74,101 +70,90 @@ def sorted_aliases(aliases: list[InputOutputAlias]) -> tuple[InputOutputAlias, .
     return tuple(sorted(aliases, key=lambda alias: alias.output_index or ()))
 
 
-def _aliases(text: str, source: SourceText, number: int) -> tuple[InputOutputAlias, ...]:
-    aliases = []
-    for output, parameter, index, kind in _entries(_ALIAS, text, source, number):
-        aliases.append(
+def _aliases(text: str, lines: LineReader) -> tuple[InputOutputAlias, ...]:
+    return sorted_aliases(
+        [
             InputOutputAlias(
-                parameter_number=int64(parameter, source, number, "a parameter number"),
-                output_index=shape_index(output, source, number),
-                parameter_index=shape_index(index, source, number),
+                parameter_number=lines.int64(parameter, "a parameter number"),
+                output_index=lines.shape_index(output),
+                parameter_index=lines.shape_index(index),
                 must_alias=kind == "must",
             )
-        )
-    return sorted_aliases(aliases)
+            for output, parameter, index, kind in _entries(_ALIAS, text, lines)
+        ]
+    )
 
 
-def _donors(text: str, source: SourceText, number: int) -> tuple[Donor, ...]:
+def _donors(text: str, lines: LineReader) -> tuple[Donor, ...]:
     return tuple(
         sorted(
-            (
-                int64(parameter, source, number, "a parameter number"),
-                shape_index(index, source, number),
-            )
-            for parameter, index in _entries(_DONOR, text, source, number)
+            (lines.int64(parameter, "a parameter number"), lines.shape_index(index))
+            for parameter, index in _entries(_DONOR, text, lines)
         )
     )
 
 
 def _entries(
-    pattern: re.Pattern[str], text: str, source: SourceText, number: int
-) -> list[tuple[str, ...]]:
+    pattern: re.Pattern[str], text: str, lines: LineReader
+) -> Iterator[tuple[str | Any, ...]]:
     """Groups of each match of `pattern`; the matches have to cover all text between the braces."""
     inner = text[1:-1].strip()
-    entries: list[tuple[str, ...]] = []
     position = 0
     while position < len(inner):
         match = pattern.match(inner, position)
         if match is None:
-            source.fail_at(number, "aliases `{1}: (2, {}, may-alias)` and donors `(0, {})`")
-        entries.append(tuple(group or "" for group in match.groups()))
+            lines.fail_at("aliases `{1}: (2, {}, may-alias)` and donors `(0, {})`")
+        yield match.groups()
         position = match.end()
-    return entries
 
 
-def _frames(source: SourceText, position: int) -> tuple[Sequence[Frame], int]:
-    lines = source.lines
-    tables: dict[str, list[tuple[int, str]]] = {name: [] for name in TABLES}
-    while position < len(lines):
-        heading = lines[position].strip()
-        if heading in tables:
-            position += 1
-            while position < len(lines) and (match := _ENTRY.fullmatch(lines[position])):
-                entries = tables[heading]
-                if match[1] != str(len(entries) + 1):
-                    source.fail_at(position + 1, f"entry {len(entries) + 1} of {heading}")
-                entries.append((position + 1, match[2]))
-                position += 1
-        elif heading:
-            break
-        else:
-            position += 1
-    if not tables["StackFrames"]:
-        return (), position
-    names = [_name(source, number, text) for number, text in tables["FileNames"]]
-    functions = [_name(source, number, text) for number, text in tables["FunctionNames"]]
-    locations = [
-        (_reference(source, number, text, "file_name_id", len(names)), number, text)
-        for number, text in tables["FileLocations"]
-    ]
+def _frames(lines: LineReader) -> Sequence[Frame]:
+    tables: dict[str, list[Any]] = {name: [] for name in TABLES}
+    names, functions, places, frames = tables.values()
+
+    def row(heading: str, text: str) -> Any:
+        if heading == "FileLocations":
+            file = _referenced(lines, text, "file_name_id", names, "")
+            function = _referenced(lines, text, "function_name_id", functions, "")
+            return Frame(file, _number(lines, text, "line"), 0, function)
+        if heading == "StackFrames":
+            place = _referenced(lines, text, "file_location_id", places, Frame("", 0, 0))
+            return place._replace(parent=_number(lines, text, "parent_frame_id"))
+        name = unquote(text.strip())
+        if name is None:
+            lines.fail_at('a name in quotes, `1 "model.py"`')
+        return name
+
+    lines.skip_blank()
+    while (heading := (lines.following or "").strip()) in tables:
+        lines.number += 1
+        rows = tables[heading]
+        for match in lines.matching(_ENTRY):
+            if match[1] != str(len(rows) + 1):
+                lines.fail_at(f"entry {len(rows) + 1} of {heading}")
+            rows.append(row(heading, match[2]))
+        lines.skip_blank()
+    highest = max((frame.parent for frame in frames), default=0)
+    if highest > len(frames):
+        lines.fail(f"parent_frame_id of at most {len(frames)}", str(highest))
     # If XLA prints parent ids plus one, a root frame seems to be its own parent.
-    shifted = fields(tables["StackFrames"][0][1]).get("parent_frame_id") == "1"
-    frames: list[Frame] = []
-    for number, text in tables["StackFrames"]:
-        at = _reference(source, number, text, "file_location_id", len(locations))
-        parent = _reference(source, number, text, "parent_frame_id", len(tables["StackFrames"]))
-        name_id, line_number, location = locations[at - 1] if at else (0, 0, "")
-        line = _reference(source, line_number, location, "line", None)
-        file = names[name_id - 1] if name_id else ""
-        function_id = _reference(source, line_number, location, "function_name_id", len(functions))
-        function = functions[function_id - 1] if function_id else ""
-        frames.append(Frame(file, line, parent - shifted, function))
-    return frames, position
+    shifted = bool(frames) and frames[0].parent == 1
+    return [frame._replace(parent=frame.parent - shifted) for frame in frames]
 
 
-def _name(source: SourceText, number: int, text: str) -> str:
-    name = unquote(text.strip())
-    if name is None:
-        source.fail_at(number, 'a name in quotes, `1 "model.py"`')
-    return name
-
-
-def _reference(source: SourceText, number: int, text: str, key: str, limit: int | None) -> int:
-    """The number for `key` in `text`; 0 if absent."""
+def _number(lines: LineReader, text: str, key: str) -> int:
+    """The number for `key` in the text; 0 if absent."""
     value = fields(text).get(key, "0")
     if not value.isdecimal():
-        source.fail_at(number, f"a number for {key}")
-    reference = int64(value, source, number, key)
-    if limit is not None and reference > limit:
-        source.fail(number, f"{key} of at most {limit}", value, DUMP_AGAIN_OR_REPORT)
-    return reference
+        lines.fail_at(f"a number for {key}")
+    return lines.int64(value, key)
+
+
+def _referenced(
+    lines: LineReader, text: str, key: str, items: Sequence[Item], default: Item
+) -> Item:
+    """The item that the number for `key` refers to, from 1; the default for 0."""
+    number = _number(lines, text, key)
+    if number > len(items):
+        lines.fail(f"{key} of at most {len(items)}", str(number))
+    return items[number - 1] if number else default

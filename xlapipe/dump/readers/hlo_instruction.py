@@ -24,13 +24,7 @@ from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.dump.readers.scalar_constants import integer_of_text, real_of_text
 from xlapipe.dump.readers.slice_transfers import transfer_of_text
 from xlapipe.dump.readers.source_lines import source_line
-from xlapipe.dump.readers.source_text import (
-    DUMP_AGAIN_OR_REPORT,
-    SourceText,
-    int64,
-    shown,
-    without_index_comments,
-)
+from xlapipe.dump.readers.source_text import LineReader, shown, without_index_comments
 from xlapipe.plans import Instruction, SourceLine
 from xlapipe.plans.brackets import split_bracket
 from xlapipe.plans.call_chains import CallChains
@@ -64,18 +58,18 @@ class InstructionParser:
 
     def __init__(
         self,
-        source: SourceText,
+        lines: LineReader,
         chains: CallChains,
         known_frames: Mapping[str, int] | None = None,
     ) -> None:
-        self._source = source
+        self._lines = lines
         self._chains = chains
         self._known_frames = known_frames
         self.frame_of: dict[str, int] = {}
         self._configs: dict[str, str] = {}
 
-    def parse(self, text: str, number: int) -> tuple[Instruction, bool]:
-        """The instruction in `text`, from line `number`, and whether it is the root.
+    def parse(self, text: str) -> tuple[Instruction, bool]:
+        """The instruction in the text of the line that was read last, and whether it is the root.
 
         Raises:
           DumpError: the text is not an instruction.
@@ -83,31 +77,29 @@ class InstructionParser:
         text = without_index_comments(text)
         head = instruction_head(text)
         if head is None:
-            self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
+            self._lines.fail_at("an instruction `%name = shape opcode(…)`")
         operands_start = head.operands_start
         end = text.find(")", operands_start) + 1
         if not end or "(" in (inside := text[operands_start : end - 1]) or '"' in inside:
             end = bracket_end(text, operands_start - 1)
         if end < 0:
-            self._source.fail_at(number, "a closing bracket after the operands")
+            self._lines.fail_at("a closing bracket after the operands")
         operands_text = text[operands_start : end - 1]
         opcode = opcode_of(head.opcode)
-        attributes = self._attributes(text, end, number)
+        attributes = self._attributes(text, end)
         operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(operands_text)
         if opcode == "get-tuple-element":
             index = attributes.get("index", "")
             if not index.isdecimal() or indices:
-                self._source.fail_at(number, "`index=N` of a get-tuple-element")
-            indices = ((int64(index, self._source, number, "an index"),),)
+                self._lines.fail_at("`index=N` of a get-tuple-element")
+            indices = ((self._lines.int64(index, "an index"),),)
         shape = shape_of(text[head.shape_start : head.shape_end])
         instruction = Instruction(
             name=head.name,
             opcode=opcode,
             shape=shape,
             operands=operands,
-            parameter_number=self._parameter(operands_text, number)
-            if opcode == "parameter"
-            else None,
+            parameter_number=self._parameter(operands_text) if opcode == "parameter" else None,
             called_computations=_called(attributes),
             fusion_kind=attributes.get("kind") if opcode == "fusion" else None,
             custom_call_target=(
@@ -116,18 +108,18 @@ class InstructionParser:
                 else None
             ),
             backend_config=attributes.get("backend_config", ""),
-            collective=self._collective(opcode, attributes, number),
+            collective=self._collective(opcode, attributes),
             operand_indices=indices,
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
             real=real_of_text(shape, operands_text) if opcode == "constant" else None,
             comparison=attributes.get("direction") if opcode == "compare" else None,
             unique_indices=opcode == "scatter" and attributes.get("unique_indices") == "true",
-            **self._metadata(head.name, attributes.get("metadata"), number),
+            **self._metadata(head.name, attributes.get("metadata")),
         )
         return instruction, head.is_root
 
-    def _attributes(self, text: str, end: int, number: int) -> dict[str, str]:
+    def _attributes(self, text: str, end: int) -> dict[str, str]:
         attributes: dict[str, str] = {}
         config_start = text.find(", backend_config={", end)
         if config_start >= 0:
@@ -146,16 +138,14 @@ class InstructionParser:
             attributes[name] = text[start:stop]
             end = stop
         if end != len(text):
-            self._source.fail_at(number, "attributes `, name=value` up to the end of the line")
+            self._lines.fail_at("attributes `, name=value` up to the end of the line")
         config_text = attributes.get("backend_config", "")
         if config_text.startswith('"'):
             config_text = unquote(config_text) or ""
         attributes["backend_config"] = backend_config.canonical(config_text)
         return attributes
 
-    def _collective(
-        self, opcode: str, attributes: dict[str, str], number: int
-    ) -> CollectiveGroups | None:
+    def _collective(self, opcode: str, attributes: dict[str, str]) -> CollectiveGroups | None:
         if opcode in POINT_TO_POINT:
             return transfer_of_text(attributes.get("frontend_attributes", ""))
         if opcode not in WITH_GROUPS:
@@ -167,19 +157,15 @@ class InstructionParser:
         pairs = pairs_of_text(attributes.get("source_target_pairs", "{}"))
         channel = attributes.get("channel_id", "0")
         if groups is None or pairs is None or not channel.isdecimal():
-            self._source.fail(number, "replica groups", shown(groups_text), DUMP_AGAIN_OR_REPORT)
-        return CollectiveGroups(
-            groups, pairs, int64(channel, self._source, number, "a channel id") or None
-        )
+            self._lines.fail("replica groups", shown(groups_text))
+        return CollectiveGroups(groups, pairs, self._lines.int64(channel, "a channel id") or None)
 
-    def _parameter(self, text: str, number: int) -> int:
+    def _parameter(self, text: str) -> int:
         if not text.isdecimal():
-            self._source.fail(
-                number, "the number of a parameter", shown(text), DUMP_AGAIN_OR_REPORT
-            )
-        return int64(text, self._source, number, "a parameter number")
+            self._lines.fail("the number of a parameter", shown(text))
+        return self._lines.int64(text, "a parameter number")
 
-    def _metadata(self, name: str, text: str | None, number: int) -> _Metadata:
+    def _metadata(self, name: str, text: str | None) -> _Metadata:
         metadata = {} if text is None else fields(text)
         source: SourceLine | None = None
         frame = metadata.get("stack_frame_id", "0")
@@ -187,15 +173,13 @@ class InstructionParser:
             frame = str(self._known_frames.get(name, 0))
         line = metadata.get("source_line", "0")
         if not (frame.isdecimal() and line.isdecimal()):
-            self._source.fail_at(number, "numbers for stack_frame_id and source_line")
+            self._lines.fail_at("numbers for stack_frame_id and source_line")
         if frame != "0":
-            frame_id = int64(frame, self._source, number, "a frame id")
+            frame_id = self._lines.int64(frame, "a frame id")
             self.frame_of[name] = frame_id
             source = source_line(self._chains, frame_id)
         if source is None and metadata.get("source_file"):
-            source = SourceLine(
-                metadata["source_file"], int64(line, self._source, number, "a line number")
-            )
+            source = SourceLine(metadata["source_file"], self._lines.int64(line, "a line number"))
         return {"op_name": metadata.get("op_name") or None, "source": source}
 
 

@@ -7,11 +7,17 @@ from xlapipe.dump.readers.canonical_hlo import in_call_order, without_tuple_elem
 from xlapipe.dump.readers.hlo_header import Donor, parse_header
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.source_lines import SourceLines
-from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN_OR_REPORT, SourceText, shown
+from xlapipe.dump.readers.source_text import (
+    COPY_AGAIN,
+    DUMP_AGAIN_OR_REPORT,
+    LineReader,
+    SourceText,
+    shown,
+)
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction
 from xlapipe.plans.call_chains import CallChains
 
-_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) ")
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) .*\{")
 
 
 @dataclass(frozen=True)
@@ -32,36 +38,27 @@ def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> Pa
     Raises:
       DumpError: the text has another form, or ends before the entry computation does.
     """
-    header, position = parse_header(source)
+    lines = LineReader(source)
+    header = parse_header(lines)
     known_frames = None if source_lines is None else source_lines.frame_of
     chains = CallChains(header.frames) if source_lines is None else source_lines.chains
-    parser = InstructionParser(source, chains, known_frames)
-    lines = source.lines
+    parser = InstructionParser(lines, chains, known_frames)
     computations: dict[str, Computation] = {}
     entry: str | None = None
-    while position < len(lines):
-        line = lines[position]
-        if not line.strip():
-            position += 1
-            continue
-        match = _COMPUTATION.match(line)
-        if match is None or not line.endswith("{"):
-            source.fail_at(position + 1, "a computation `%name (…) -> shape {`")
+    lines.skip_blank()
+    while lines.following is not None:
+        match = lines.expect(_COMPUTATION, "a computation `%name (…) -> shape {`")
         name = match[2]
         if name in computations:
-            source.fail(
-                position + 1,
-                "distinct names of computations",
-                f"{shown(name)} twice",
-                DUMP_AGAIN_OR_REPORT,
-            )
+            lines.fail("distinct names of computations", f"{shown(name)} twice")
         if match[1]:
             if entry is not None:
-                source.fail(position + 1, "one ENTRY", "a second one", DUMP_AGAIN_OR_REPORT)
+                lines.fail("one ENTRY", "a second one")
             entry = name
-        computations[name], position = _parse_computation(source, parser, name, position)
+        computations[name] = _parse_computation(lines, parser, name)
+        lines.skip_blank()
     if entry is None:
-        source.fail(len(lines), "an ENTRY computation", "none", COPY_AGAIN)
+        source.fail(len(source.lines), "an ENTRY computation", "none", COPY_AGAIN)
     return ParsedModule(
         HloModule(
             header.name,
@@ -74,36 +71,30 @@ def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> Pa
     )
 
 
-def _parse_computation(
-    source: SourceText, parser: InstructionParser, name: str, position: int
-) -> tuple[Computation, int]:
-    """The computation whose heading is line `position` (from 0), and the position after it."""
-    lines, heading = source.lines, position + 1
+def _parse_computation(lines: LineReader, parser: InstructionParser, name: str) -> Computation:
+    """The computation whose heading was read last."""
+    heading = lines.number
     instructions: list[Instruction] = []
     root: str | None = None
-    position += 1
-    while position < len(lines) and not lines[position].startswith("}"):
-        instruction, is_root = parser.parse(lines[position], position + 1)
+    while (line := lines.following) is not None and not line.startswith("}"):
+        lines.number += 1
+        instruction, is_root = parser.parse(line)
         if is_root:
             if root is not None:
-                source.fail(
-                    position + 1, "one ROOT in a computation", "a second one", DUMP_AGAIN_OR_REPORT
-                )
+                lines.fail("one ROOT in a computation", "a second one")
             root = instruction.name
         instructions.append(instruction)
-        position += 1
-    if position == len(lines):
-        source.fail(
-            position, f"`}}` at the end of computation {name}", "the end of the file", COPY_AGAIN
-        )
+    if lines.following is None:
+        expected = f"`}}` at the end of computation {name}"
+        lines.fail(expected, "the end of the file", COPY_AGAIN)
+    lines.number += 1
+    source, known = lines.source, {instruction.name for instruction in instructions}
     if root is None:
         source.fail(heading, f"a ROOT in computation {name}", "none", DUMP_AGAIN_OR_REPORT)
-    known = {instruction.name for instruction in instructions}
     if len(known) != len(instructions):
-        source.fail(
-            heading, f"distinct names in computation {name}", "one twice", DUMP_AGAIN_OR_REPORT
-        )
-    for offset, instruction in enumerate(instructions):
+        expected = f"distinct names in computation {name}"
+        source.fail(heading, expected, "one twice", DUMP_AGAIN_OR_REPORT)
+    for number, instruction in enumerate(instructions, start=heading + 1):
         if not known.issuperset(instruction.operands):
-            source.fail_at(heading + offset + 1, f"operands from computation {name}")
-    return Computation(name, without_tuple_elements(instructions, root), root), position + 1
+            source.fail_at(number, f"operands from computation {name}")
+    return Computation(name, without_tuple_elements(instructions, root), root)

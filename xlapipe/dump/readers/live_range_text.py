@@ -17,21 +17,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from xlapipe.dump.readers.source_text import (
-    COPY_AGAIN,
-    DUMP_AGAIN_OR_REPORT,
-    SourceText,
-    int64,
-    shown,
-)
+from xlapipe.dump.readers.source_text import COPY_AGAIN, LineReader, SourceText, shown
 from xlapipe.plans import LiveRange, LiveRanges
 
 # Sizes of values in bytes by name; None for a value whose size is not checked.
 ValueSizes = Mapping[str, int | None]
 
 _HEADING = re.compile(r"HloLiveRange \(max (\d+)\):")
-_SEQUENCE_HEADING = "  InstructionSequence:"
-_RANGES_HEADING = "  BufferLiveRange:"
+_SEQUENCE_HEADING = re.compile("  InstructionSequence:")
+_RANGES_HEADING = re.compile("  BufferLiveRange:")
 _STEP = re.compile(r"    (\d+):([^\s:{}]+)")
 _RANGE = re.compile(r"    ([^\s:{}]+)(\{[\d,]*\}):(\d+)-(\d+)")
 _PEAK_HEADING = re.compile(r"  Live ranges at (\d+) \(peak\):")
@@ -61,109 +55,83 @@ def parse_live_ranges(source: SourceText, start: int, size_bytes: ValueSizes) ->
     Raises:
       DumpError: a line has another form, a position is out of bounds, or the section is cut short.
     """
-    lines = source.lines
-    match = _HEADING.fullmatch(lines[start]) if start < len(lines) else None
-    if match is None:
-        source.fail_at(start + 1, "`HloLiveRange (max N):`")
-    last = int64(match[1], source, start + 1, "a position")
-    schedule, position = _parse_sequence(source, start + 1)
+    lines = LineReader(source, start)
+    heading = lines.expect(_HEADING, "`HloLiveRange (max N):`")
+    last = lines.int64(heading[1], "a position")
+    schedule = _schedule(lines)
     if len(schedule) != last:
-        source.fail(
-            position,
-            f"{last} positions, as in the heading `HloLiveRange (max {last})`",
-            str(len(schedule)),
-            COPY_AGAIN,
-        )
-    ranges, position = _parse_ranges(source, position, last, size_bytes)
-    peak_position: int | None = None
-    peak_bytes: int | None = None
-    if position < len(lines) and lines[position].startswith("  Live ranges at "):
-        peak_position, peak_bytes, position = _parse_peak(source, position, size_bytes, ranges)
-    else:
-        source.fail_at(position + 1, "`  Live ranges at N (peak):`")
-    if position < len(lines) and lines[position] and not lines[position].startswith(_BREAKDOWN):
-        source.fail_at(position + 1, "a line `    name{…}: N bytes`")
+        expected = f"{last} positions, as in the heading `HloLiveRange (max {last})`"
+        source.fail(lines.number - 1, expected, str(len(schedule)), COPY_AGAIN)
+    ranges = _ranges(lines, last, size_bytes)
+    peak = lines.expect(_PEAK_HEADING, "`  Live ranges at N (peak):`")
+    peak_position = lines.int64(peak[1], "a position")
+    peak_bytes = _peak_bytes(lines, peak_position, size_bytes, ranges)
+    following = lines.following
+    if following and not following.startswith(_BREAKDOWN):
+        source.fail_at(lines.number + 1, "a line `    name{…}: N bytes`")
     return LiveRanges(schedule, ranges, peak_position, peak_bytes)
 
 
-def _parse_sequence(source: SourceText, position: int) -> tuple[tuple[str, ...], int]:
-    lines = source.lines
-    if position >= len(lines) or lines[position] != _SEQUENCE_HEADING:
-        source.fail_at(position + 1, f"`{_SEQUENCE_HEADING}`")
-    position += 1
+def _schedule(lines: LineReader) -> tuple[str, ...]:
+    """The instructions by position, up to the heading of the ranges."""
+    lines.expect(_SEQUENCE_HEADING, f"`{_SEQUENCE_HEADING.pattern}`")
     schedule: list[str] = []
-    while position < len(lines) and (match := _STEP.fullmatch(lines[position])):
+    for match in lines.matching(_STEP):
         if match[1] != str(len(schedule)):
-            source.fail_at(position + 1, f"position {len(schedule)}")
+            lines.fail_at(f"position {len(schedule)}")
         schedule.append(match[2])
-        position += 1
-    if position >= len(lines) or lines[position] != _RANGES_HEADING:
-        source.fail_at(position + 1, f"`    N:name` or `{_RANGES_HEADING}`")
-    return tuple(schedule), position
+    lines.expect(_RANGES_HEADING, f"`    N:name` or `{_RANGES_HEADING.pattern}`")
+    return tuple(schedule)
 
 
-def _parse_ranges(
-    source: SourceText, position: int, last: int, size_bytes: ValueSizes
-) -> tuple[tuple[LiveRange, ...], int]:
-    lines = source.lines
-    position += 1
+def _ranges(lines: LineReader, last: int, size_bytes: ValueSizes) -> tuple[LiveRange, ...]:
     ranges: list[LiveRange] = []
-    while position < len(lines) and (match := _RANGE.fullmatch(lines[position])):
+    for match in lines.matching(_RANGE):
         name, index, start_text, end_text = match.groups()
-        start = int64(start_text, source, position + 1, "a position")
-        end = int64(end_text, source, position + 1, "a position")
+        start = lines.int64(start_text, "a position")
+        end = lines.int64(end_text, "a position")
         if not start <= end <= last:
-            source.fail_at(position + 1, f"a live range with 0 <= start <= end <= {last}")
+            lines.fail_at(f"a live range with 0 <= start <= end <= {last}")
         ranges.append(LiveRange(_value_name(name, index, size_bytes), start, end))
-        position += 1
     if len({live.name for live in ranges}) != len(ranges):
-        source.fail(position, "one live range per value", "a value twice", DUMP_AGAIN_OR_REPORT)
-    return tuple(ranges), position
+        lines.fail("one live range per value", "a value twice")
+    return tuple(ranges)
 
 
-def _parse_peak(
-    source: SourceText,
-    position: int,
-    size_bytes: ValueSizes,
-    ranges: tuple[LiveRange, ...],
-) -> tuple[int, int, int]:
-    lines = source.lines
-    heading = position + 1
-    match = _PEAK_HEADING.fullmatch(lines[position])
-    if match is None:
-        source.fail_at(heading, "`  Live ranges at N (peak):`")
-    peak_position = int64(match[1], source, heading, "a position")
-    position += 1
+def _peak_bytes(
+    lines: LineReader, position: int, size_bytes: ValueSizes, ranges: tuple[LiveRange, ...]
+) -> int:
+    """The sum of the values listed at the peak, whose heading was read last."""
+    heading = lines.number
     peak_bytes = 0
     listed: Counter[str] = Counter()
     by_value = True
-    while position < len(lines) and (match := _PEAK_VALUE.fullmatch(lines[position])):
+    for match in lines.matching(_PEAK_VALUE):
         name, index, size, cumulative = match.groups()
         by_value = index is not None
-        value_bytes = int64(size, source, position + 1, "a size")
+        value_bytes = lines.int64(size, "a size")
         peak_bytes += value_bytes
         if index is not None:
             name = _value_name(name, index, size_bytes)
             if size_bytes.get(name) not in (None, value_bytes):
-                source.fail_at(position + 1, f"the {size_bytes[name]} bytes of the assignment")
+                lines.fail_at(f"the {size_bytes[name]} bytes of the assignment")
         listed[name] += 1
         if cumulative is not None and int(cumulative[:20]) != peak_bytes:
-            source.fail_at(position + 1, f"a cumulative sum of {peak_bytes} bytes")
-        position += 1
+            lines.fail_at(f"a cumulative sum of {peak_bytes} bytes")
     alive = Counter(
         live.name if by_value else live.name.partition("{")[0]
         for live in ranges
-        if live.start <= peak_position <= live.end
+        if live.start <= position <= live.end
     )
     if alive != listed:
         differing = sorted({*(alive - listed), *(listed - alive)})
-        source.fail(
+        lines.source.fail(
             heading,
-            f"the {alive.total()} values that are alive at {peak_position} by their live ranges",
+            f"the {alive.total()} values that are alive at {position} by their live ranges",
             f"{listed.total()} values, differing in {shown(', '.join(differing))}",
             COPY_AGAIN,
         )
-    return peak_position, peak_bytes, position
+    return peak_bytes
 
 
 def _value_name(name: str, index: str, size_bytes: ValueSizes) -> str:

@@ -1,6 +1,7 @@
 """The text of a dump file, and what all text parsers share: checked numbers and errors."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -63,6 +64,65 @@ class SourceText:
         self.fail(line, expected, shown(lines[line - 1]), fix)
 
 
+class LineReader:
+    """Reads the lines of a file in their order.
+
+    Attributes:
+      number: number of the line that was read last, from 1; 0 before the first.
+    """
+
+    def __init__(self, source: SourceText, number: int = 0) -> None:
+        self.source = source
+        self.number = number
+
+    @property
+    def following(self) -> str | None:
+        """The line that is read next; None at the end of the file."""
+        lines = self.source.lines
+        return lines[self.number] if self.number < len(lines) else None
+
+    def skip_blank(self) -> None:
+        """Reads lines as long as they are empty."""
+        while (line := self.following) is not None and not line.strip():
+            self.number += 1
+
+    def matching(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+        """Reads lines as long as they match."""
+        while (line := self.following) is not None and (match := pattern.fullmatch(line)):
+            self.number += 1
+            yield match
+
+    def expect(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
+        """Reads the next line.
+
+        Raises:
+          DumpError: it does not match, or there is none.
+        """
+        match = next(self.matching(pattern), None)
+        if match is None:
+            self.source.fail_at(self.number + 1, expected)
+        return match
+
+    def fail(self, expected: str, found: str, fix: str = DUMP_AGAIN_OR_REPORT) -> NoReturn:
+        """Raise a DumpError for the line that was read last."""
+        self.source.fail(self.number, expected, found, fix)
+
+    def fail_at(self, expected: str) -> NoReturn:
+        """Like `fail`, showing the line."""
+        self.source.fail_at(self.number, expected)
+
+    def int64(self, digits: str, what: str) -> int:
+        """The number in the line that was read last; see `int64`."""
+        return int64(digits, self.source, self.number, what)
+
+    def shape_index(self, text: str) -> tuple[int, ...]:
+        """The numbers of a shape index `{0,1}`, given as the text `0,1`."""
+        parts = [part.strip() for part in text.split(",")] if text.strip() else []
+        if not all(part.isdecimal() for part in parts):
+            self.fail("a shape index such as {0,1}", shown(text))
+        return tuple(self.int64(part, "a shape index") for part in parts)
+
+
 def refuse(where: object, expected: str, found: str, fix: str) -> NoReturn:
     """Raise a DumpError."""
     raise DumpError(f"{where}: expected {expected}, found {found}; fix: {fix}")
@@ -88,16 +148,6 @@ def int64(digits: str, source: SourceText, line: int, what: str) -> int:
     if len(digits) > 19 or (number := int(digits)) > _MAX_INT64:
         source.fail(line, f"{what} below 2**63", shown(digits), DUMP_AGAIN_OR_REPORT)
     return number
-
-
-def shape_index(text: str, source: SourceText, line: int) -> tuple[int, ...]:
-    """The numbers of a shape index `{0,1}`, given as the text `0,1`."""
-    if not text.strip():
-        return ()
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        source.fail(line, "a shape index such as {0,1}", shown(text), DUMP_AGAIN_OR_REPORT)
-    return tuple(int64(part, source, line, "a shape index") for part in parts)
 
 
 def without_index_comments(text: str) -> str:

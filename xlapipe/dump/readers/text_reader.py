@@ -9,6 +9,7 @@ from xlapipe.dump.readers.allocations_text import find_total, parse_allocations,
 from xlapipe.dump.readers.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.dump.readers.source_lines import SourceLines
 from xlapipe.dump.readers.source_text import (
+    LineReader,
     SourceText,
     refuse,
 )
@@ -56,11 +57,12 @@ def read_text(texts: DumpTexts) -> Plan:
     from xlapipe.dump.readers.used_values_text import parse_used_values
 
     assignment = texts.assignment
-    allocations, end = parse_allocations(assignment)
+    lines = LineReader(assignment)
+    allocations = parse_allocations(lines)
     total = total_of(assignment, texts.values)
     if total is None:
         refuse(
-            f"{assignment.where}:{end}",
+            f"{assignment.where}:{lines.number}",
             "`Total bytes used: N` after the allocations, or in a "
             "*buffer-assignment-values.txt next to this file",
             "neither",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
-from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN_OR_REPORT, SourceText, shown
+from xlapipe.dump.readers.source_text import COPY_AGAIN, LineReader, SourceText, shown
 from xlapipe.plans import BufferAllocation, Computation, HloModule, Instruction
 from xlapipe.plans.call_chains import CallChains
 
@@ -29,53 +29,42 @@ def parse_used_values(
     Raises:
       DumpError: the section is damaged, or lacks a value of the allocations.
     """
-    lines = source.lines
-    try:
-        position = lines.index(_HEADING) + 1
-    except ValueError:
+    if _HEADING not in source.lines:
         return None
-    parser = InstructionParser(source, CallChains())
+    lines = LineReader(source, source.lines.index(_HEADING) + 1)
+    parser = InstructionParser(lines, CallChains())
     instructions: dict[str, Instruction] = {}
     values: set[str] = set()
     pending: str | None = None
-    while position < len(lines) and not lines[position].startswith(_LIVE_RANGES):
-        line = lines[position]
-        position += 1
+    while (line := lines.following) is not None and not line.startswith(_LIVE_RANGES):
+        lines.number += 1
         if line.startswith("<"):
             match = _VALUE.fullmatch(line)
             if match is None or pending is not None:
-                source.fail_at(position, "`<id name @color>` after the previous instruction")
+                lines.fail_at("`<id name @color>` after the previous instruction")
             pending = match[1]
             values.add(pending)
         elif line.startswith(_FROM):
             if pending is None:
-                source.fail_at(position, "`<id name @color>` before its instruction")
+                lines.fail_at("`<id name @color>` before its instruction")
             name = pending.partition("{")[0]
             text, next_value = _split_next_value(line[len(_FROM) :])
             if name not in instructions:
-                instruction, _ = parser.parse(text, position)
+                instruction, _ = parser.parse(text)
                 if instruction.name != name:
-                    source.fail(
-                        position,
-                        f"instruction {name}",
-                        shown(instruction.name),
-                        DUMP_AGAIN_OR_REPORT,
-                    )
+                    lines.fail(f"instruction {name}", shown(instruction.name))
                 instructions[name] = instruction
             pending = next_value
             values.update([next_value] if next_value else [])
         elif line and not (line in (" positions:", " uses:") or line.startswith("  ")):
-            source.fail_at(position, "a line of `Used values:`")
+            lines.fail_at("a line of `Used values:`")
     if pending is not None:
-        source.fail(
-            position, f"`{_FROM.strip()} …` of {pending}", "the end of the section", COPY_AGAIN
-        )
+        expected = f"`{_FROM.strip()} …` of {pending}"
+        lines.fail(expected, "the end of the section", COPY_AGAIN)
     for allocation in allocations:
         for value in allocation.values:
             if value.name not in values:
-                source.fail(
-                    position, f"value {value.name} among the used values", "none", COPY_AGAIN
-                )
+                lines.fail(f"value {value.name} among the used values", "none", COPY_AGAIN)
     computation = Computation(COMPUTATION, tuple(instructions.values()), root="")
     return HloModule(name="", computations={COMPUTATION: computation}, entry=None, complete=False)
 
