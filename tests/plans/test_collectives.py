@@ -28,8 +28,7 @@ from xlapipe.expect import (
     NoUndefinedCopy,
 )
 from xlapipe.plans import HloModule, Plan, Thunk
-from xlapipe.plans.collective_bytes import operand_bytes_of, wire_bytes
-from xlapipe.plans.collectives import split_scopes
+from xlapipe.plans.collectives import operand_bytes_of, split_scopes, wire_bytes
 from xlapipe.plans.gathered_values import gathered_values, most_alive
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.loops import call_sites, executions

@@ -8,8 +8,8 @@ import pytest
 
 from xlapipe.plans import InputOutputAlias, Plan
 from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
-from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.plan import nearest_sources
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 SEEDS = range(25)

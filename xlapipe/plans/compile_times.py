@@ -8,7 +8,7 @@ little on what else runs, and only on machines of one kind.
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -131,7 +131,8 @@ class CompileTimes:
         """The figure on one line, with the largest cause."""
         parts = [f"{_STAGES[name]} {value:.1f}" for name, value in self.stage_seconds.items()]
         if self.kernels:
-            llvm, ptxas = (sum(item) for item in zip(*_parts(self.kernels), strict=True))
+            llvm = sum(kernel.llvm for kernel in self.kernels)
+            ptxas = sum(kernel.ptxas for kernel in self.kernels)
             parts[-1] += f" ({len(self.kernels)} kernels: LLVM {llvm:.1f}, ptxas {ptxas:.1f})"
         cause = largest_cause(self, plan)
         more = f"; {cause}" if cause else ""
@@ -148,10 +149,6 @@ _STAGES = {
     "passes": "XLA's passes",
     "code": "code generation",
 }
-
-
-def _parts(kernels: tuple[KernelSeconds, ...]) -> list[tuple[float, float]]:
-    return [(kernel.llvm, kernel.ptxas) for kernel in kernels]
 
 
 def read_compile_times(folder: Path) -> CompileTimes | None:
@@ -187,7 +184,7 @@ def source_of_kernel(plan: Plan, kernel: str) -> SourceLine | None:
 
 def largest_cause(times: CompileTimes, plan: Plan) -> str:
     """What to change for a shorter compile, in words; empty if nothing takes a large share."""
-    causes = [(seconds, text) for seconds, text in (_unrolled(times), _kernel(times, plan)) if text]
+    causes = [*_unrolled(times), *_kernel(times, plan)]
     if times.passes:
         longest = times.passes[0]
         share = longest.seconds / times.wall_seconds
@@ -198,34 +195,34 @@ def largest_cause(times: CompileTimes, plan: Plan) -> str:
     return f"largest: {text}" if seconds >= _LEAST_SHARE * times.wall_seconds else ""
 
 
-def _unrolled(times: CompileTimes) -> tuple[float, str]:
+def _unrolled(times: CompileTimes) -> Iterator[tuple[float, str]]:
     """What copies of the loop's body take beyond the first, by their share of the operations.
 
     The code of one kernel, the longest, is of no copy.
     """
     copies = times.copies
     if copies is None or copies.times < _LEAST_COPIES:
-        return 0.0, ""
+        return
     at = f"{copies.source}: " if copies.source is not None else ""
     share = copies.operations / copies.of * (1 - 1 / copies.times)
     codes = [kernel.seconds for kernel in times.kernels]
     one = max(codes) / sum(codes) * (times.code_seconds or 0.0) if any(codes) else 0.0
-    return (
+    yield (
         share * (times.wall_seconds - one),
         f"{at}{copies.operations:,} of {copies.of:,} operations are {copies.times} copies of a "
         "loop's body; jax.lax.scan compiles it once",
     )
 
 
-def _kernel(times: CompileTimes, plan: Plan) -> tuple[float, str]:
+def _kernel(times: CompileTimes, plan: Plan) -> Iterator[tuple[float, str]]:
     """The kernel whose code took longest."""
     named = [kernel for kernel in times.kernels if kernel.kernel]
     if not named:
-        return 0.0, ""
+        return
     longest = max(named, key=lambda kernel: kernel.seconds)
     source = source_of_kernel(plan, longest.kernel)
     at = f" at {source}" if source is not None else ""
-    return (
+    yield (
         longest.seconds,
         f"kernel {longest.kernel}{at} takes {longest.seconds:.1f} s of code generation (LLVM "
         f"{longest.llvm:.1f}, ptxas {longest.ptxas:.1f})",

@@ -1,13 +1,20 @@
-"""While loops: their trip counts and the instructions that run in each trip."""
+"""While loops: their trip counts and the instructions that run in each trip.
+
+XLA:GPU states trip counts. libtpu does not: there, an element of the carry is the counter, the
+condition compares it with a constant, and the body adds a constant to it.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
-from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
-from xlapipe.plans.trip_counts import TripCounts
+from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
+from xlapipe.plans.hlo import HloModule, Instruction
+from xlapipe.plans.opcodes import COPIES, RESHAPES, RUNS_COMPUTATIONS
+
+# Operations that leave a scalar's value as it is.
+_SAME_VALUE = RESHAPES | COPIES
+_MIRRORED = {"GE": "LE", "GT": "LT", "LE": "GE", "LT": "GT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +22,9 @@ class Loop:
     """A while instruction.
 
     Attributes:
-      trips: XLA's known_trip_count or, on TPUs, the count of the loop's counter (`trip_counts`);
-        None if unknown. On a GPU, the condition is then computed on the device and read by the
-        host before each trip.
+      trips: XLA's known_trip_count or, on TPUs, the count of the loop's counter; None if unknown.
+        On a GPU, the condition is then computed on the device and read by the host before each
+        trip.
       instructions: names of the instructions that run in each trip, including those of the
         condition, of nested loops and of called computations, but not those in fusion bodies.
     """
@@ -29,11 +36,11 @@ class Loop:
 
 def find_loops(module: HloModule) -> tuple[Loop, ...]:
     """Every while loop, in the module's order."""
-    counters = TripCounts(module)
+    flow = dataflow_of(module)
     return tuple(
         Loop(
             instruction,
-            _trips(counters, computation, instruction),
+            _trips(flow, Value(computation, instruction)),
             frozenset(_inside(module, instruction)),
         )
         for computation, instruction in module.scheduled()
@@ -48,17 +55,18 @@ def executions(module: HloModule) -> Mapping[str, int | None]:
     loop's condition runs once more than its body. Computations that the entry cannot reach are
     left out.
     """
-    return _counts(module, partial(_runs_per_call, TripCounts(module)))
+    flow = dataflow_of(module)
+    return _counts(module, lambda caller: _runs_per_call(flow, caller))
 
 
 def call_sites(module: HloModule) -> Mapping[str, int]:
     """How often each computation appears in the thunk sequence, by name."""
-    counts = _counts(module, lambda _, caller: [1] * len(caller.called_computations))
+    counts = _counts(module, lambda caller: [1] * len(caller.instruction.called_computations))
     return {name: count for name, count in counts.items() if count is not None}
 
 
 def _counts(
-    module: HloModule, factors_of: Callable[[Computation, Instruction], Sequence[int | None]]
+    module: HloModule, factors_of: Callable[[Value], Sequence[int | None]]
 ) -> dict[str, int | None]:
     """Multiply `factors_of` each caller along the calls from the entry, and add up the paths."""
     counts: dict[str, int | None] = {}
@@ -70,7 +78,9 @@ def _counts(
             continue
         count, computation = counts[name], module.computations[name]
         for caller in computation.instructions:
-            factors = factors_of(computation, caller)
+            if not caller.called_computations:
+                continue
+            factors = factors_of(Value(computation, caller))
             for called, factor in zip(caller.called_computations, factors, strict=True):
                 total = counts.get(called, 0)
                 known = total is not None and count is not None and factor is not None
@@ -78,21 +88,21 @@ def _counts(
     return counts
 
 
-def _runs_per_call(
-    counters: TripCounts, computation: Computation, caller: Instruction
-) -> list[int | None]:
+def _runs_per_call(flow: Dataflow, caller: Value) -> list[int | None]:
     """How often each called computation runs when the caller runs once."""
-    called_count = len(caller.called_computations)
-    if caller.opcode == "while" and called_count == 2:
-        trips = _trips(counters, computation, caller)
+    opcode = caller.instruction.opcode
+    called_count = len(caller.instruction.called_computations)
+    if opcode == "while" and called_count == 2:
+        trips = _trips(flow, caller)
         return [trips, None if trips is None else trips + 1]
-    return [None if caller.opcode == "conditional" else 1] * called_count
+    return [None if opcode == "conditional" else 1] * called_count
 
 
-def _trips(counters: TripCounts, computation: Computation, instruction: Instruction) -> int | None:
-    if instruction.shape.is_tiled:
-        return counters.of(computation, instruction)
-    config = json.loads(instruction.backend_config) if instruction.backend_config else {}
+def _trips(flow: Dataflow, loop: Value) -> int | None:
+    if loop.instruction.shape.is_tiled:
+        return _counted_trips(flow, loop)
+    text = loop.instruction.backend_config
+    config = json.loads(text) if text else {}
     trip_count = config.get("known_trip_count") if isinstance(config, Mapping) else None
     # The JSON form of a proto writes 64-bit integers as strings.
     return int(trip_count["n"]) if isinstance(trip_count, Mapping) and "n" in trip_count else None
@@ -102,3 +112,82 @@ def _inside(module: HloModule, instruction: Instruction) -> Iterator[str]:
     """Names of the instructions that `instruction` runs, outside fusion bodies."""
     for computation in module.called(instruction.called_computations, RUNS_COMPUTATIONS):
         yield from (inner.name for inner in computation.instructions)
+
+
+def _counted_trips(flow: Dataflow, loop: Value) -> int | None:
+    """How often the counter passes the condition; None unless start, step and limit are constant."""
+    body, condition = map(
+        flow.module.computations.__getitem__, loop.instruction.called_computations
+    )
+    compare = condition.by_name[condition.root]
+    counter, limit = _operands(flow, Value(condition, compare))
+    direction = compare.comparison
+    if not _is_carried(counter):
+        counter, limit, direction = limit, counter, _MIRRORED.get(direction or "", direction)
+    if counter is None or direction is None or not _is_carried(counter):
+        return None
+    updated = flow.definition(Value(body, body.by_name[body.root], counter.path), _SAME_VALUE)
+    start = _constant(flow, flow.operand(loop._replace(path=counter.path), 0))
+    step, end = _added(flow, updated, counter), _constant(flow, limit)
+    if start is None or step is None or end is None:
+        return None
+    return _passes(start, step, direction, end)
+
+
+def _operands(flow: Dataflow, value: Value) -> list[Value | None]:
+    """What makes the two operands of a comparison or a sum, across copies."""
+    operands = (flow.operand(value._replace(path=()), position) for position in (0, 1))
+    return [item and flow.definition(item, _SAME_VALUE) for item in operands]
+
+
+def _is_carried(value: Value | None) -> bool:
+    """Whether a value is an element of the computation's parameter."""
+    return value is not None and value.instruction.opcode == "parameter" and bool(value.path)
+
+
+def _added(flow: Dataflow, updated: Value, counter: Value) -> int | None:
+    """What one trip adds to the counter; None for another operation."""
+    if updated.instruction.opcode != "add":
+        return None
+    old, added = _operands(flow, updated)
+    if not _is_carried(old):
+        old, added = added, old
+    is_counter = _is_carried(old) and old is not None and old.path == counter.path
+    return _constant(flow, added) if is_counter else None
+
+
+def _constant(flow: Dataflow, value: Value | None) -> int | None:
+    """The integer that `value` always is, also if loops hand it on unchanged."""
+    for _ in flow.module.computations:
+        if value is None:
+            return None
+        value = flow.definition(value, _SAME_VALUE)
+        if not _is_carried(value):
+            return value.instruction.integer
+        value = _before_loop(flow, value)
+    return None
+
+
+def _before_loop(flow: Dataflow, value: Value) -> Value | None:
+    """What an element of the carry was before the loop; None if a trip changes it."""
+    callers = flow.callers(value.computation)
+    if len(callers) != 1 or callers[0][1].opcode != "while":
+        return None
+    scope, loop, _ = callers[0]
+    body = flow.module.computations[loop.called_computations[0]]
+    updated = flow.definition(Value(body, body.by_name[body.root], value.path), _SAME_VALUE)
+    unchanged = _is_carried(updated) and updated.path == value.path
+    return flow.operand(Value(scope, loop, value.path), 0) if unchanged else None
+
+
+def _passes(start: int, step: int, direction: str, limit: int) -> int | None:
+    """How often a counter from `start` satisfies the comparison with `limit`; None for no end."""
+    if direction in ("GT", "GE"):
+        start, step, limit = -start, -step, -limit
+        direction = _MIRRORED[direction]
+    if direction not in ("LT", "LE"):
+        return None
+    end = limit + (direction == "LE")
+    if start >= end:
+        return 0
+    return -((start - end) // step) if step > 0 else None

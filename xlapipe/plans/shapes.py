@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
-from xlapipe.plans.brackets import split_bracket
-
 _ARRAY = re.compile(
     r"(?P<element>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]"
     r"(?:\{(?P<order>(?:\d{1,3},?)*)(?::(?P<attributes>[^{}]*))?\})?"
@@ -181,3 +179,26 @@ def _parse(text: str, depth: int) -> Shape:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
+
+
+def split_bracket(
+    text: str, start: int = 0, separator: str = ",", brackets: tuple[str, str] = ("([{", ")]}")
+) -> tuple[list[str], int]:
+    """The parts of the bracket that opens at `start`, and the position after it.
+
+    No parts, and the end of the text, for a bracket that is not closed.
+
+    >>> split_bracket("f(a, (b, c))", 1)
+    (['a', ' (b, c)'], 12)
+    """
+    depth, begin = 0, start + 1
+    parts: list[str] = []
+    for position in range(start, len(text)):
+        character = text[position]
+        depth += (character in brackets[0]) - (character in brackets[1])
+        if depth == 0 or (depth == 1 and character == separator):
+            parts.append(text[begin:position])
+            begin = position + 1
+        if depth == 0:
+            return parts, position + 1
+    return [], len(text)

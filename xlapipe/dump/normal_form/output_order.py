@@ -17,7 +17,7 @@ from xlapipe.dump.normal_form.module_text import (
     ComputationText,
     InstructionText,
 )
-from xlapipe.plans.brackets import split_bracket
+from xlapipe.plans.shapes import split_bracket
 
 # Texts of HLO have a comment with the index before every fifth element.
 _COMMENT = re.compile(r"/\*index=\d+\*/")

@@ -26,11 +26,10 @@ from xlapipe.dump.readers.slice_transfers import transfer_of_text
 from xlapipe.dump.readers.source_lines import source_line
 from xlapipe.dump.readers.source_text import LineReader, shown, without_index_comments
 from xlapipe.plans import Instruction, SourceLine
-from xlapipe.plans.brackets import split_bracket
 from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
-from xlapipe.plans.shapes import shape_of
+from xlapipe.plans.shapes import shape_of, split_bracket
 
 _ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)((?:#\d+)*)")
 _CALLED = re.compile(r"[^\s,%{}]+")
