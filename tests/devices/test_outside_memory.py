@@ -22,7 +22,7 @@ H200 = measured_outside("h200")
 def test_each_measurement_is_of_a_target_and_has_its_provenance(name: str) -> None:
     measured = measured_outside(name)
     assert measured is not None
-    assert {"device", "driver", "jax", "date"} == set(measured.provenance)
+    assert all((measured.device, measured.driver, measured.jax, measured.date))
     assert measured.parts["context"] > 0
     (row,) = (row for row in catalogue() if row.name == name)
     assert 0 < abs(row.device_memory_size - measured.visible_bytes) < 2**31
@@ -67,7 +67,7 @@ def test_what_runs_on_several_gpus_took_is_what_is_stated(
     record = json.loads(RUNS.read_text())["workloads"][run]["devices"][0]
     grown = record["outside_after_bytes"] - record["outside_before_bytes"]
     assert outside.parts["nccl"] + outside.parts.get("cublas", 0) == grown
-    assert outside.parts["nccl"] == H200.nccl[devices]
+    assert outside.parts["nccl"] == H200.nccl[str(devices)]
     assert outside.unmeasured == ()
 
 

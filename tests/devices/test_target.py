@@ -1,6 +1,5 @@
 """Targets: the catalogue, each target of which compiles, files, and errors."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -77,9 +76,7 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
     config = parse(target.config_text).fields
     device = config["gpu_device_info"]
     assert isinstance(device, dict)
-    for field in dataclasses.fields(row):
-        if field.name in device:
-            assert device[field.name] == getattr(row, field.name)
+    assert row.device_info.items() <= device.items()
     assert config["runtime_version"] == {"major": 13}
     assert config["device_description_str"] == target.description
     assert target.source == "catalogue"

@@ -11,7 +11,7 @@ from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.platforms import TPU
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.chip_grid import ChipGrid
-from xlapipe.devices.targets.device_topology import parse_topology, topology_of_devices
+from xlapipe.devices.targets.topology import parse_topology, topology_of_devices
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.diff.comparing.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError

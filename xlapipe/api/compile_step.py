@@ -13,7 +13,7 @@ from xlapipe.compile import pipeline
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.tuning import Tuned
-from xlapipe.devices.environment.cache_folder import cache_folder
+from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload

@@ -13,7 +13,7 @@ from xlapipe.compile.dump_cache import CachedDump, DumpCache
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.tuning import Tuned
-from xlapipe.devices.environment.jax_log import hide_missing_gpu
+from xlapipe.devices.environment.machine import hide_missing_gpu
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
 from xlapipe.plans.program import Program

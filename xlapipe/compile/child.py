@@ -43,7 +43,7 @@ from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.chip_grid import ChipGrid
-from xlapipe.devices.targets.device_topology import (
+from xlapipe.devices.targets.topology import (
     DeviceTopology,
     parse_topology,
     topology_of_devices,

@@ -10,9 +10,9 @@ from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import NVIDIA, Platform, platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
-from xlapipe.devices.targets.device_topology import DeviceTopology
 from xlapipe.devices.targets.network import Network
 from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.dump.autotune_lock import AutotuneLock
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.known_results import KnownResults

@@ -13,13 +13,13 @@ from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.known_locks import known_results
 from xlapipe.compile.tuning import Tuned, Tuning
 from xlapipe.compile.xla_patches import XlaPatch
-from xlapipe.devices.environment.cache_folder import cache_folder
+from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import catalogue, target_named
-from xlapipe.devices.targets.device_topology import DeviceTopology, parse_topology
 from xlapipe.devices.targets.network import network_stated
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_from_file
+from xlapipe.devices.targets.topology import DeviceTopology, parse_topology
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError

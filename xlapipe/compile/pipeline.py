@@ -16,8 +16,8 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.workers import error_of, submit, workers
 from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.devices.targets.device_topology import DeviceTopology
 from xlapipe.devices.targets.target import Target
+from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.dump.dump import (
     Dump,
     is_dump,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from xlapipe.devices.platforms.textproto import TextProtoError, parse
-from xlapipe.devices.targets.catalogue import catalogue, row_of_device
+from xlapipe.devices.targets.catalogue import row_named, row_of_device
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.topology import Topology
 from xlapipe.errors import TargetError, XlapipeError
@@ -126,7 +126,7 @@ def read_lock(path: Path) -> AutotuneLock:
 
 def _refuse_another_device(path: Path, lock: AutotuneLock) -> None:
     """Raises TargetError for results of a GPU that is not the one of the catalogue's target."""
-    row = next((row for row in catalogue() if row.name == lock.target), None)
+    row = row_named(lock.target)
     cores = lock.as_target().core_count
     if row is not None and row_of_device(lock.device, cores) != row:
         raise TargetError(

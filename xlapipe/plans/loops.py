@@ -115,10 +115,9 @@ def _inside(module: HloModule, instruction: Instruction) -> Iterator[str]:
 
 
 def _counted_trips(flow: Dataflow, loop: Value) -> int | None:
-    """How often the counter passes the condition; None unless start, step and limit are constant."""
-    body, condition = map(
-        flow.module.computations.__getitem__, loop.instruction.called_computations
-    )
+    """The trips of a loop whose counter has a constant start, step and limit; else None."""
+    called = loop.instruction.called_computations
+    body, condition = (flow.module.computations[name] for name in called)
     compare = condition.by_name[condition.root]
     counter, limit = _operands(flow, Value(condition, compare))
     direction = compare.comparison

@@ -68,13 +68,13 @@ def outside_plan(plan: Plan, measured: MeasuredOutside | None) -> OutsidePlan:
     if measured is None:
         return OutsidePlan(unmeasured=names)
     sizes = dict(measured.parts)
-    devices = _communicator_devices(plan)
-    if devices is not None and devices in measured.nccl:
-        sizes["nccl"] = measured.nccl[devices]
+    communicator = measured.nccl.get(str(_communicator_devices(plan)))
+    if communicator is not None:
+        sizes["nccl"] = communicator
     return OutsidePlan(
         parts={name: sizes[name] for name in names if name in sizes},
         unmeasured=tuple(name for name in names if name not in sizes),
-        device=measured.provenance["device"],
+        device=measured.device,
         visible_bytes=measured.visible_bytes,
     )
 

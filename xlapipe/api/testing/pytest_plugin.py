@@ -90,7 +90,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
     from xlapipe.api.testing.goldens import Goldens
     from xlapipe.api.testing.session import PlansOfTest
     from xlapipe.compile.dump_cache import DumpCache
-    from xlapipe.devices.environment.jax_log import hide_missing_gpu
+    from xlapipe.devices.environment.machine import hide_missing_gpu
 
     hide_missing_gpu()
     config, item = request.config, request.node
@@ -125,7 +125,7 @@ def _cache_folder(config: pytest.Config) -> Path:
     cache = getattr(config, "cache", None)  # None under -p no:cacheprovider
     if cache is not None:
         return Path(cache.mkdir("xlapipe"))
-    from xlapipe.devices.environment.cache_folder import cache_folder
+    from xlapipe.devices.environment.scratch import cache_folder
 
     return cache_folder("plans")
 

@@ -20,7 +20,7 @@ from xlapipe.compile.lowering.meshes import axes_of
 from xlapipe.compile.lowering.names import named_leaves
 from xlapipe.compile.lowering.settings import current_settings
 from xlapipe.devices.platforms import NVIDIA, Platform
-from xlapipe.devices.targets.device_topology import DeviceTopology, topology_of_devices
+from xlapipe.devices.targets.topology import DeviceTopology, topology_of_devices
 from xlapipe.workload import Workload
 
 source_info_util.register_exclusion(__file__)

@@ -71,7 +71,7 @@ from xlapipe.compile.lowering.wrapped_steps import (
 )
 from xlapipe.compile.lowering.xla_input import xla_input
 from xlapipe.devices.platforms import NVIDIA, PLATFORMS, Platform
-from xlapipe.devices.targets.device_topology import DeviceTopology
+from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation, expectation_to_json
 from xlapipe.workload import Workload

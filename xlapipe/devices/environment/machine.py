@@ -3,6 +3,7 @@
 The search paths are those of jaxlib and XLA, in their order. Nothing here imports jax.
 """
 
+import logging
 import os
 import re
 import shlex
@@ -164,3 +165,17 @@ class Machine:
 
 def _is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+def hide_missing_gpu() -> None:
+    """Keeps jax from logging a traceback on a machine without a GPU.
+
+    jax's plugin for CUDA does so if a library that only running needs is not installed.
+    """
+    logging.getLogger("jax._src.xla_bridge").addFilter(_is_not_about_a_missing_gpu)
+
+
+def _is_not_about_a_missing_gpu(record: logging.LogRecord) -> bool:
+    if not str(record.msg).startswith("Jax plugin configuration error"):
+        return True
+    return Machine.local().gpu() is not None

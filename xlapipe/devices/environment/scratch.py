@@ -1,4 +1,4 @@
-"""Folders for temporary files, which are removed even if their process was killed.
+"""Folders for caches, and for temporary files, which are removed even if their process was killed.
 
 The process that made a folder holds a lock on a file in it. The kernel releases the lock when the
 process ends, however it ends, so that a later process knows which folders are unused. A folder
@@ -93,3 +93,12 @@ def _remove_if_stale(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+def cache_folder(name: str) -> Path:
+    """This user's folder for what can be regenerated, e.g. `~/.cache/xlapipe/plans`.
+
+    It need not be there yet.
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "xlapipe" / name

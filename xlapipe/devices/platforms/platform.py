@@ -3,16 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from xlapipe.devices.platforms.dump_files import DumpFile, Part
-
-
-class TopologyArguments(Protocol):
-    """Makes the arguments of `jax.experimental.topologies.get_topology_desc`."""
-
-    def __call__(self, config_text: str, topology: str | None) -> Mapping[str, Any]:
-        """The arguments for a topology in the platform's own form; None for one device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +59,9 @@ class Platform:
       load_autotune_flag, dump_autotune_flag, tuning_logs_flag: XLA flags that read and write
         autotune results, and write what the tuner measured; None without autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
-      topology_arguments, device_figures: from the target's config text.
+      topology_arguments: the arguments of `jax.experimental.topologies.get_topology_desc`, from
+        the target's config text and a topology in the platform's own form; None for one device.
+      device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
       child_environment: variables that the compiling process needs.
       flag_variables: variables of the environment that hold flags of its compiler.
@@ -103,7 +98,7 @@ class Platform:
     gemm_calls: tuple[tuple[str, str], ...]
     gemm_fusion_kinds: tuple[tuple[str, str], ...]
     kernel_names: Mapping[str, re.Pattern[str]]
-    topology_arguments: TopologyArguments
+    topology_arguments: Callable[[str, str | None], Mapping[str, Any]]
     device_figures: Callable[[str], DeviceFigures]
     memory_spaces: Mapping[int, str]
     default_memory_space: str

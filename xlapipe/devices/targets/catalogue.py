@@ -2,9 +2,10 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_names import Meant, Named, meant
@@ -41,9 +42,10 @@ _DEVICE_INFO_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueRow:
-    """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
+    """A GPU of the catalogue.
 
     Attributes:
+      device_info: fields of GpuDeviceInfoProto, in its units: bytes, bytes per second, GHz.
       reported_name: name of the device itself, if it is not the description.
       feature_extension: extension of the compute capability; None if the row's source has none.
       unsupported: why XLA cannot compile for it; None if it can.
@@ -58,26 +60,7 @@ class CatalogueRow:
     description: str
     compute_capability: str
     dnn_version: str
-    threads_per_block_limit: int
-    threads_per_warp: int
-    threads_per_core_limit: int
-    thread_dim_limit_x: int
-    thread_dim_limit_y: int
-    thread_dim_limit_z: int
-    block_dim_limit_x: int
-    block_dim_limit_y: int
-    block_dim_limit_z: int
-    core_count: int
-    fpus_per_core: int
-    shared_memory_per_block: int
-    shared_memory_per_block_optin: int
-    shared_memory_per_core: int
-    registers_per_block_limit: int
-    registers_per_core_limit: int
-    l2_cache_size: int
-    device_memory_size: int
-    memory_bandwidth: int
-    clock_rate_ghz: float
+    device_info: Mapping[str, float]
     reported_name: str | None = None
     feature_extension: str | None = None
     unsupported: str | None = None
@@ -85,6 +68,14 @@ class CatalogueRow:
     peak_source: str = ""
     link_bandwidth: int | None = None
     active_links: int | None = None
+
+    @property
+    def core_count(self) -> int:
+        return int(self.device_info["core_count"])
+
+    @property
+    def device_memory_size(self) -> int:
+        return int(self.device_info["device_memory_size"])
 
     def target(self) -> Target:
         """The row as a Target.
@@ -100,11 +91,37 @@ class CatalogueRow:
         return Target(
             name=self.name,
             description=self.description,
-            config_text=_render(self),
+            config_text=self.config_text,
             compute_capability=self.compute_capability,
             device_memory_bytes=self.device_memory_size,
             source="catalogue",
         )
+
+    @property
+    def config_text(self) -> str:
+        """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
+        major, minor = self.compute_capability.split(".")
+        dnn_major, dnn_minor, dnn_patch = self.dnn_version.split(".")
+        extension = self.feature_extension
+        feature = f" feature_extension: {extension}" if extension else ""
+        links = (
+            []
+            if self.active_links is None
+            # With links between its GPUs XLA computes small all-reduces by its own kernel.
+            else [f"  device_interconnect_info {{ active_links: {self.active_links} }}"]
+        )
+        lines = [
+            "gpu_device_info {",
+            *(f"  {name}: {value}" for name, value in self.device_info.items()),
+            f"  cuda_compute_capability {{ major: {major} minor: {minor}{feature} }}",
+            *links,
+            "}",
+            'platform_name: "CUDA"',
+            f"dnn_version_info {{ major: {dnn_major} minor: {dnn_minor} patch: {dnn_patch} }}",
+            f"runtime_version {{ major: {CUDA_MAJOR} }}",
+            f'device_description_str: "{self.description}"',
+        ]
+        return "\n".join(lines) + "\n"
 
 
 @cache
@@ -113,7 +130,17 @@ def catalogue() -> tuple[CatalogueRow, ...]:
     text = (files("xlapipe.devices.targets") / "catalogue.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     defaults = tables.pop("defaults")
-    return tuple(CatalogueRow(name=name, **defaults | row) for name, row in tables.items())
+    return tuple(_row(name, defaults | row) for name, row in tables.items())
+
+
+def _row(name: str, fields: dict[str, Any]) -> CatalogueRow:
+    device_info = {field: fields.pop(field) for field in _DEVICE_INFO_FIELDS}
+    return CatalogueRow(name=name, device_info=device_info, **fields)
+
+
+def row_named(name: str | None) -> CatalogueRow | None:
+    """The row with exactly this name, if any."""
+    return next((row for row in catalogue() if row.name == name), None)
 
 
 def row_of_device(name: str, cores: int | None = None) -> CatalogueRow | None:
@@ -147,7 +174,7 @@ def target_named(name: str) -> Target:
       TargetError: the catalogue has no such target, or the GPU is not supported.
     """
     name = resolved_name(name).name or ""
-    row = next((row for row in catalogue() if row.name == name), None)
+    row = row_named(name)
     return row.target() if row is not None else tpu_catalogue()[name].target()
 
 
@@ -186,29 +213,3 @@ def _named_rows() -> dict[str, Named]:
 
 def _supported_names() -> list[str]:
     return [row.name for row in catalogue() if row.unsupported is None]
-
-
-def _render(row: CatalogueRow) -> str:
-    """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
-    major, minor = row.compute_capability.split(".")
-    dnn_major, dnn_minor, dnn_patch = row.dnn_version.split(".")
-    extension = f" feature_extension: {row.feature_extension}" if row.feature_extension else ""
-    links = (
-        []
-        if row.active_links is None
-        # With links between its GPUs XLA computes small all-reduces by its own kernel.
-        else [f"  device_interconnect_info {{ active_links: {row.active_links} }}"]
-    )
-    lines = [
-        "gpu_device_info {",
-        *(f"  {name}: {values[name]}" for name in _DEVICE_INFO_FIELDS),
-        f"  cuda_compute_capability {{ major: {major} minor: {minor}{extension} }}",
-        *links,
-        "}",
-        'platform_name: "CUDA"',
-        f"dnn_version_info {{ major: {dnn_major} minor: {dnn_minor} patch: {dnn_patch} }}",
-        f"runtime_version {{ major: {CUDA_MAJOR} }}",
-        f'device_description_str: "{row.description}"',
-    ]
-    return "\n".join(lines) + "\n"

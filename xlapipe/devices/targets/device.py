@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from xlapipe.devices.platforms.textproto import TextProtoError, parse
-from xlapipe.devices.targets.catalogue import catalogue, row_of_device
+from xlapipe.devices.targets.catalogue import row_named, row_of_device
 
 # XLA's primitive types that have a separate peak.
 _TYPE_OF_KEY = {2: "s8", 11: "tf32", 12: "f64", 16: "bf16", 20: "f8", 32: "f4"}
@@ -95,20 +95,8 @@ def device_of_config(config_text: str) -> Device | None:
 
 def device_of_target(name: str) -> Device | None:
     """The GPU of the catalogue with this name; None if it has none."""
-    row = next((row for row in catalogue() if row.name == name), None)
-    if row is None:
-        return None
-    return Device(
-        name=row.description,
-        row=row.name,
-        cores=row.core_count,
-        bandwidth=row.memory_bandwidth,
-        l2_bytes=row.l2_cache_size,
-        vector_flops=2e9 * row.core_count * row.fpus_per_core * row.clock_rate_ghz,
-        peak_flops=row.peak_flops,
-        peak_source=row.peak_source,
-        link_bandwidth=row.link_bandwidth,
-    )
+    row = row_named(name)
+    return device_of_config(row.config_text) if row is not None else None
 
 
 def _matrix_rates(config_text: str, cores: int) -> dict[str, float]:

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
-_PROVENANCE = ("device", "driver", "jax", "date")
+from xlapipe.files.typed_data import typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,40 +14,28 @@ class MeasuredOutside:
     """What was measured on one kind of GPU.
 
     Attributes:
-      target: a name of the catalogue.
+      device, driver, jax, date: what it was measured with, and when.
       visible_bytes: the device's memory as CUDA reports it.
       parts: bytes by what takes them: `context`, `cublas`, …
       nccl: bytes of one communicator, by its number of GPUs.
-      provenance: device, driver, version of jax and date of the measurement.
     """
 
-    target: str
+    device: str
+    driver: str
+    jax: str
+    date: str
     visible_bytes: int
-    parts: Mapping[str, int] = field(hash=False)
-    nccl: Mapping[int, int] = field(hash=False)
-    provenance: Mapping[str, str] = field(hash=False)
+    parts: Mapping[str, int]
+    nccl: Mapping[str, int] = field(default_factory=dict)
 
 
 def measured_outside(target_name: str) -> MeasuredOutside | None:
     """The measurement of a GPU, by its name in the catalogue, if any."""
-    return next((row for row in _rows() if row.target == target_name), None)
+    return _measured().get(target_name)
 
 
 @cache
-def _rows() -> tuple[MeasuredOutside, ...]:
-    text = (
-        files("xlapipe.devices.targets").joinpath("outside_memory.toml").read_text(encoding="utf-8")
-    )
-    return tuple(_row(dict(row)) for row in tomllib.loads(text)["measured"])
-
-
-def _row(row: dict[str, Any]) -> MeasuredOutside:
-    nccl = {int(count): size_bytes for count, size_bytes in row.pop("nccl", {}).items()}
-    provenance = {name: str(row.pop(name)) for name in _PROVENANCE}
-    return MeasuredOutside(
-        target=str(row.pop("target")),
-        visible_bytes=int(row.pop("visible_bytes")),
-        parts={name: int(size_bytes) for name, size_bytes in row.items()},
-        nccl=nccl,
-        provenance=provenance,
-    )
+def _measured() -> Mapping[str, MeasuredOutside]:
+    path = files("xlapipe.devices.targets") / "outside_memory.toml"
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: typed(MeasuredOutside, row) for name, row in rows.items()}

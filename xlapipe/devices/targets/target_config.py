@@ -5,11 +5,12 @@ This module does not access devices or import jax.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xlapipe.devices.platforms.textproto import Message, TextProtoError, parse
-from xlapipe.devices.targets.catalogue import catalogue
+from xlapipe.devices.targets.catalogue import row_named
 from xlapipe.devices.targets.target import OLDEST_COMPUTE_CAPABILITY, Source, Target
 from xlapipe.errors import TargetError
 from xlapipe.files.contents import Refusal, read_plain
@@ -51,7 +52,7 @@ def target_from_file(path: str | Path) -> Target:
             f"starts with a letter or digit, found {name!r}; fix: rename the file, because its "
             "name becomes the target's name and part of folder names"
         )
-    if any(name == row.name for row in catalogue()):
+    if row_named(name) is not None:
         raise TargetError(
             f"target config {path}: expected a name that is not in the catalogue, found {name!r}; "
             f"fix: rename the file, e.g. to {name}_device{path.suffix}, because dumps of both "
@@ -73,14 +74,7 @@ def target_attached(config_text: str) -> Target:
         config_text, name="attached", source="attached", where="configuration of the attached GPU"
     )
     model = re.sub(r"[^a-z0-9]+", "_", target.description.lower().removeprefix("nvidia "))
-    return Target(
-        name=f"{model.strip('_') or 'gpu'}_attached",
-        description=target.description,
-        config_text=target.config_text,
-        compute_capability=target.compute_capability,
-        device_memory_bytes=target.device_memory_bytes,
-        source=target.source,
-    )
+    return replace(target, name=f"{model.strip('_') or 'gpu'}_attached")
 
 
 def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:

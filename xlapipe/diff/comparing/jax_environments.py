@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from xlapipe.compile.doctor import OLDEST_JAX, OLDEST_MODEL_PACKAGES, OLDEST_PACKAGES
-from xlapipe.devices.environment.cache_folder import cache_folder
 from xlapipe.devices.environment.machine import Machine
+from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
 from xlapipe.errors import XlapipeError
 

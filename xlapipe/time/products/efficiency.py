@@ -15,7 +15,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from xlapipe.devices.targets.catalogue import catalogue
+from xlapipe.devices.targets.catalogue import catalogue, row_named
 from xlapipe.devices.targets.device import Device
 from xlapipe.errors import TargetError
 from xlapipe.files.contents import parse_json
@@ -225,7 +225,7 @@ def _same_generation(gpu: str, other: str | None) -> bool:
 
 def _capability(gpu: str | None) -> float:
     """The major version, and one tenth of the minor one; 0 if unknown."""
-    row = next((row for row in catalogue() if row.name == gpu), None)
+    row = row_named(gpu)
     return float(row.compute_capability) if row is not None else 0.0
 
 
