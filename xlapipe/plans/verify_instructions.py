@@ -8,7 +8,7 @@ the table lacks, such as a custom call, may have any operands.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
-from math import prod
+from math import inf, prod
 from typing import NamedTuple, TypeAlias
 
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
@@ -16,23 +16,55 @@ from xlapipe.plans.opcodes import ELEMENTWISE
 from xlapipe.plans.shapes import Shape, element_bits
 
 Mismatch: TypeAlias = tuple[str, str]
-_Check: TypeAlias = Callable[[Instruction, Sequence[Shape]], bool]
 _MOST_BYTES = 1 << 62  # of an array; sums of a few fit 64 bits
+
+
+class _Checked(NamedTuple):
+    """An instruction with the shapes of its operands and the computations that it calls."""
+
+    instruction: Instruction
+    operands: Sequence[Shape]
+    called: Sequence[Computation]
+
+    @property
+    def shape(self) -> Shape:
+        return self.instruction.shape
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        contraction = self.instruction.contraction
+        return contraction.dims if contraction is not None else ()
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        contraction = self.instruction.contraction
+        return contraction.starts if contraction is not None else ()
+
+
+_Check: TypeAlias = Callable[[_Checked], bool]
 
 
 class _Rule(NamedTuple):
     """What instructions of an opcode are like.
 
     Attributes:
-      least, most: number of operands; any number from `least` on if `most` is None.
+      least, most: number of operands.
       calls: number of called computations; None for any.
-      fits: whether the shapes and dimensions belong together, once the numbers are right.
+      checks: whether shapes, dimensions and computations belong together, once the numbers are
+        right.
     """
 
     least: int
-    most: int | None
+    most: float
     calls: int | None
-    fits: _Check | None = None
+    checks: tuple[_Check, ...] = ()
+
+    def allows(self, found: _Checked) -> bool:
+        return (
+            self.calls in (None, len(found.called))
+            and self.least <= len(found.operands) <= self.most
+            and all(check(found) for check in self.checks)
+        )
 
 
 def instruction_mismatch(module: HloModule) -> Mismatch | None:
@@ -65,7 +97,10 @@ def _computation_mismatch(
         if len(operands) != len(instruction.operands):
             name = instruction.operands[len(operands)]
             return f"an operand {name} before {instruction.name}", "none, or no such element of it"
-        if not _is_well_formed(module, instruction, operands):
+        called = [module.computations.get(name) for name in instruction.called_computations]
+        known = [body for body in called if body is not None]
+        rule = _RULES.get(instruction.opcode, _ANY)
+        if len(known) < len(called) or not rule.allows(_Checked(instruction, operands, known)):
             return _described(instruction, operands)
         before[instruction.name] = shape
     return None
@@ -98,32 +133,12 @@ def _operand_shapes(instruction: Instruction, before: Mapping[str, Shape]) -> It
         yield shape
 
 
-def _is_well_formed(module: HloModule, instruction: Instruction, operands: Sequence[Shape]) -> bool:
-    rule = _RULES.get(instruction.opcode)
-    called = [module.computations.get(name) for name in instruction.called_computations]
-    if None in called:
-        return False
-    if rule is None:
-        return True
-    if rule.calls is not None and len(called) != rule.calls:
-        return False
-    if len(operands) < rule.least or (rule.most is not None and len(operands) > rule.most):
-        return False
-    if rule.fits is not None and not rule.fits(instruction, operands):
-        return False
-    if instruction.opcode in _OF_ARRAYS and not all(shape.element for shape in operands):
-        return False
-    takes = _TAKES.get(instruction.opcode)
-    return takes is None or takes(instruction, operands, [c for c in called if c is not None])
-
-
 def _described(instruction: Instruction, operands: Sequence[Shape]) -> Mismatch:
     texts = ", ".join(shape.text for shape in operands)
     dims = instruction.contraction
     numbers = "" if dims is None else f", dimensions {[*dims.dims]}, starts {[*dims.starts]}"
-    calls = f", calls {len(instruction.called_computations)}" * bool(
-        instruction.called_computations
-    )
+    count = len(instruction.called_computations)
+    calls = f", calls {count}" if count else ""
     found = f"{instruction.shape.text:.100} {instruction.opcode}({texts:.200}){numbers:.100}{calls}"
     return (
         f"operands, dimensions and called computations of {instruction.name} that a "
@@ -159,55 +174,50 @@ def _all_of(dims: Iterable[int], rank: int) -> bool:
 # --- Called computations -----------------------------------------------------------------------
 
 
-def _with_operands(
-    i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]
-) -> bool:
+def _as_body(x: _Checked) -> bool:
     """Whether a call or a fusion has an operand per parameter, and the root as its result."""
-    (body,) = called
-    return _takes(body, operands) and _alike(_root(body), i.shape)
+    (body,) = x.called
+    return _takes(body, x.operands) and _alike(_root(body), x.shape)
 
 
-def _with_all_operands(
-    i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]
-) -> bool:
-    """As `_with_operands` without the result: that of an asynchronous start has more parts."""
-    return all(_takes(body, operands) for body in called)
+def _takes_operands(x: _Checked) -> bool:
+    """As `_as_body` without the result: that of an asynchronous start has more parts."""
+    return all(_takes(body, x.operands) for body in x.called)
 
 
-def _of_while(i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]) -> bool:
-    body, condition = called
+def _while(x: _Checked) -> bool:
+    body, condition = x.called
     return (
-        _takes(body, operands)
-        and _takes(condition, operands)
-        and _alike(_root(body), operands[0])
-        and _alike(i.shape, operands[0])
+        _takes_operands(x)
+        and _alike(_root(body), x.operands[0])
+        and _alike(x.shape, x.operands[0])
         and _root(condition).without_layout == "pred[]"
     )
 
 
-def _of_conditional(
-    i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]
-) -> bool:
+def _conditional(x: _Checked) -> bool:
     return (
-        operands[0].without_layout in ("pred[]", "s32[]")
-        and 0 < len(called) == len(operands) - 1
+        x.operands[0].without_layout in ("pred[]", "s32[]")
+        and 0 < len(x.called) == len(x.operands) - 1
         and all(
-            _takes(branch, [operand]) and _alike(_root(branch), i.shape)
-            for branch, operand in zip(called, operands[1:], strict=True)
+            _takes(branch, [operand]) and _alike(_root(branch), x.shape)
+            for branch, operand in zip(x.called, x.operands[1:], strict=True)
         )
     )
 
 
-def _combining(i: Instruction, operands: Sequence[Shape], called: Sequence[Computation]) -> bool:
+def _combines(x: _Checked) -> bool:
     """Whether the combiner takes two scalars per array; a scatter's indices are not counted."""
-    arrays = len(operands) - (i.opcode == "scatter")
-    if i.opcode == "scatter":
-        arrays = len(operands) // 2 * 2
-    elif i.opcode == "sort":
-        arrays = 2 * len(operands)
-    elif i.opcode.startswith("all-reduce") or i.opcode == "reduce-scatter":
-        arrays = 2
-    return all(len(body.parameters) == arrays for body in called)
+    match x.instruction.opcode:
+        case "scatter":
+            scalars = len(x.operands) // 2 * 2
+        case "sort":
+            scalars = 2 * len(x.operands)
+        case "reduce" | "reduce-window":
+            scalars = len(x.operands)
+        case _:
+            scalars = 2
+    return all(len(body.parameters) == scalars for body in x.called)
 
 
 def _takes(body: Computation, operands: Sequence[Shape]) -> bool:
@@ -223,129 +233,126 @@ def _root(body: Computation) -> Shape:
 # --- Dimensions --------------------------------------------------------------------------------
 
 
-def _elementwise(i: Instruction, operands: Sequence[Shape]) -> bool:
-    scalars = i.opcode in ("clamp", "select")
-    return bool(i.shape.element) and all(
-        operand.dims == i.shape.dims or (scalars and not operand.dims) for operand in operands
+def _arrays(x: _Checked) -> bool:
+    return all(operand.element for operand in x.operands)
+
+
+def _elementwise(x: _Checked) -> bool:
+    scalars = x.instruction.opcode in ("clamp", "select")
+    return bool(x.shape.element) and all(
+        operand.dims == x.shape.dims or (scalars and not operand.dims) for operand in x.operands
     )
 
 
-def _same(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return _alike(operands[0], i.shape)
+def _same(x: _Checked) -> bool:
+    return _alike(x.operands[0], x.shape)
 
 
-def _same_elements(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return operands[0].is_dynamic or prod(operands[0].dims) == prod(i.shape.dims)
+def _same_elements(x: _Checked) -> bool:
+    (operand,) = x.operands
+    return operand.is_dynamic or prod(operand.dims) == prod(x.shape.dims)
 
 
-def _same_bytes(i: Instruction, operands: Sequence[Shape]) -> bool:
-    sizes = operands[0].size_bytes, i.shape.size_bytes
+def _same_bytes(x: _Checked) -> bool:
+    sizes = x.operands[0].size_bytes, x.shape.size_bytes
     return None in sizes or sizes[0] == sizes[1]
 
 
-def _tuple(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return len(operands) == len(i.shape.parts) and all(map(_alike, operands, i.shape.parts))
+def _tuple(x: _Checked) -> bool:
+    parts = x.shape.parts
+    return len(x.operands) == len(parts) and all(map(_alike, x.operands, parts))
 
 
-def _broadcast(i: Instruction, operands: Sequence[Shape]) -> bool:
-    dims, own, result = _dims(i), operands[0].dims, i.shape.dims
-    if len(dims) != len(own) or not _all_of(dims, len(result)):
+def _broadcast(x: _Checked) -> bool:
+    own, result = x.operands[0].dims, x.shape.dims
+    if len(x.dims) != len(own) or not _all_of(x.dims, len(result)):
         return False
-    return i.shape.is_dynamic or tuple(result[dim] for dim in dims) == own
+    return x.shape.is_dynamic or tuple(result[dim] for dim in x.dims) == own
 
 
-def _transpose(i: Instruction, operands: Sequence[Shape]) -> bool:
-    dims, own = _dims(i), operands[0].dims
+def _transpose(x: _Checked) -> bool:
+    own = x.operands[0].dims
     return (
-        len(dims) == len(own)
-        and _all_of(dims, len(own))
-        and tuple(own[dim] for dim in dims) == i.shape.dims
+        len(x.dims) == len(own)
+        and _all_of(x.dims, len(own))
+        and tuple(own[dim] for dim in x.dims) == x.shape.dims
     )
 
 
-def _iota(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return len(_dims(i)) == 1 and _all_of(_dims(i), len(i.shape.dims))
+def _iota(x: _Checked) -> bool:
+    return len(x.dims) == 1 and _all_of(x.dims, len(x.shape.dims))
 
 
-def _reduce(i: Instruction, operands: Sequence[Shape]) -> bool:
-    count = len(operands) // 2
-    arrays, own = operands[:count], operands[0].dims
-    kept = tuple(size for dim, size in enumerate(own) if dim not in _dims(i))
+def _reduce(x: _Checked) -> bool:
+    count, own = len(x.operands) // 2, x.operands[0].dims
+    kept = tuple(size for dim, size in enumerate(own) if dim not in x.dims)
     return (
-        len(operands) == 2 * count == 2 * len(i.shape.arrays)
-        and _all_of(_dims(i), len(own))
-        and all(array.dims == own for array in arrays)
-        and all(array.dims == kept for array in i.shape.arrays)
-        and not any(initial.dims for initial in operands[count:])
+        len(x.operands) == 2 * count == 2 * len(x.shape.arrays)
+        and _all_of(x.dims, len(own))
+        and all(array.dims == own for array in x.operands[:count])
+        and all(array.dims == kept for array in x.shape.arrays)
+        and not any(initial.dims for initial in x.operands[count:])
     )
 
 
-def _reduce_window(i: Instruction, operands: Sequence[Shape]) -> bool:
-    count = len(operands) // 2
-    own = operands[0].dims
-    sizes, lows = _dims(i), i.contraction.starts if i.contraction is not None else ()
-    most = 2 * prod(max(size, 1) for size in (*own, *sizes))
+def _reduce_window(x: _Checked) -> bool:
+    count, own = len(x.operands) // 2, x.operands[0].dims
+    most = 2 * prod(max(size, 1) for size in (*own, *x.dims))
     return (
-        len(operands) == 2 * count == 2 * len(i.shape.arrays)
-        and len(sizes) == len(lows) == len(own)
-        and min(sizes, default=1) > 0
-        and all(abs(low) <= most < _MOST_BYTES for low in lows)
-        and all(array.dims == own for array in operands[:count])
-        and all(len(array.dims) == len(own) for array in i.shape.arrays)
+        len(x.operands) == 2 * count == 2 * len(x.shape.arrays)
+        and len(x.dims) == len(x.starts) == len(own)
+        and min(x.dims, default=1) > 0
+        and all(abs(low) <= most < _MOST_BYTES for low in x.starts)
+        and all(array.dims == own for array in x.operands[:count])
+        and all(len(array.dims) == len(own) for array in x.shape.arrays)
     )
 
 
-def _sort(i: Instruction, operands: Sequence[Shape]) -> bool:
-    own = operands[0].dims
+def _sort(x: _Checked) -> bool:
+    own, arrays = x.operands[0].dims, x.shape.arrays
     return (
-        len(_dims(i)) == 1
-        and _all_of(_dims(i), len(own))
-        and len(i.shape.arrays) == len(operands)
-        and all(array.dims == own for array in (*operands, *i.shape.arrays))
+        len(x.dims) == 1
+        and _all_of(x.dims, len(own))
+        and len(arrays) == len(x.operands)
+        and all(array.dims == own for array in (*x.operands, *arrays))
     )
 
 
-def _slice(i: Instruction, operands: Sequence[Shape]) -> bool:
-    own, strides = operands[0].dims, _dims(i)
-    starts = i.contraction.starts if i.contraction is not None else ()
-    return len(own) == len(strides) == len(starts) == len(i.shape.dims) and all(
+def _slice(x: _Checked) -> bool:
+    own, counts = x.operands[0].dims, x.shape.dims
+    return len(own) == len(x.dims) == len(x.starts) == len(counts) and all(
         start >= 0 < stride and start + (count - 1) * stride < max(size, 1)
-        for size, stride, start, count in zip(own, strides, starts, i.shape.dims, strict=True)
+        for size, stride, start, count in zip(own, x.dims, x.starts, counts, strict=True)
     )
 
 
-def _pad(i: Instruction, operands: Sequence[Shape]) -> bool:
-    own, interiors = operands[0].dims, _dims(i)
-    lows = i.contraction.starts if i.contraction is not None else ()
-    return len(own) == len(interiors) == len(lows) == len(i.shape.dims) and all(
+def _pad(x: _Checked) -> bool:
+    own, counts = x.operands[0].dims, x.shape.dims
+    return len(own) == len(x.dims) == len(x.starts) == len(counts) and all(
         interior >= 0 and abs(low) <= size * (1 + interior) + count < _MOST_BYTES
-        for size, interior, low, count in zip(own, interiors, lows, i.shape.dims, strict=True)
+        for size, interior, low, count in zip(own, x.dims, x.starts, counts, strict=True)
     )
 
 
-def _concatenate(i: Instruction, operands: Sequence[Shape]) -> bool:
-    sizes = [operand.dims for operand in operands]
-    if any(len(own) != len(i.shape.dims) for own in sizes):
+def _concatenate(x: _Checked) -> bool:
+    sizes, result = [operand.dims for operand in x.operands], x.shape.dims
+    if any(len(own) != len(result) for own in sizes):
         return False
-    joined = [
-        dim for dim, size in enumerate(i.shape.dims) if any(own[dim] != size for own in sizes)
-    ]
+    joined = [dim for dim, size in enumerate(result) if any(own[dim] != size for own in sizes)]
     if not joined:  # the others have no elements
-        return len(sizes) == 1 or 0 in i.shape.dims
+        return len(sizes) == 1 or 0 in result
     dim = joined[0]
-    return len(joined) == 1 and sum(own[dim] for own in sizes) == i.shape.dims[dim]
+    return len(joined) == 1 and sum(own[dim] for own in sizes) == result[dim]
 
 
-def _dynamic_slice(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return _is_part(i.shape, operands[0]) and _starts_of(operands[0], operands[1:])
+def _dynamic_slice(x: _Checked) -> bool:
+    array, *starts = x.operands
+    return _is_part(x.shape, array) and _starts_of(array, starts)
 
 
-def _dynamic_update_slice(i: Instruction, operands: Sequence[Shape]) -> bool:
-    return (
-        operands[0].dims == i.shape.dims
-        and _is_part(operands[1], operands[0])
-        and _starts_of(operands[0], operands[2:])
-    )
+def _dynamic_update_slice(x: _Checked) -> bool:
+    array, update, *starts = x.operands
+    return array.dims == x.shape.dims and _is_part(update, array) and _starts_of(array, starts)
 
 
 def _is_part(part: Shape, whole: Shape) -> bool:
@@ -362,58 +369,53 @@ def _starts_of(array: Shape, starts: Sequence[Shape]) -> bool:
     return len(starts) == rank and not any(start.dims for start in starts)
 
 
-def _gather(i: Instruction, operands: Sequence[Shape]) -> bool:
-    starts = i.contraction.starts if i.contraction is not None else ()
-    rank, places = len(operands[0].dims), operands[1].dims
-    kept = [dim for dim in _dims(i) if dim != -1]
+def _gather(x: _Checked) -> bool:
+    array, indices = x.operands
+    kept = [dim for dim in x.dims if dim != -1]
+    batch = len(x.shape.dims) - len(kept)
     # A dimension of the indices may be the vector that has a number for each of `starts`.
-    by_vector = len(i.shape.dims) - len(kept) == len(places) - 1 and len(starts) in places
-    by_number = len(i.shape.dims) - len(kept) == len(places) and len(starts) == 1
+    by_vector = batch == len(indices.dims) - 1 and len(x.starts) in indices.dims
+    by_number = batch == len(indices.dims) and len(x.starts) == 1
     return (
-        len(_dims(i)) <= len(i.shape.dims)
-        and _all_of(kept, rank)
-        and _all_of(starts, rank)
+        len(x.dims) <= len(x.shape.dims)
+        and _all_of(kept, len(array.dims))
+        and _all_of(x.starts, len(array.dims))
         and (by_vector or by_number)
     )
 
 
-def _scatter(i: Instruction, operands: Sequence[Shape]) -> bool:
-    count = len(operands) // 2
-    arrays = i.shape.arrays
+def _scatter(x: _Checked) -> bool:
+    count, arrays = len(x.operands) // 2, x.shape.arrays
     return (
-        len(operands) == 2 * count + 1
+        len(x.operands) == 2 * count + 1
         and len(arrays) == count
-        and all(own.dims == array.dims for own, array in zip(operands, arrays, strict=False))
-        and len({update.dims for update in operands[count + 1 :]}) == 1
+        and all(own.dims == array.dims for own, array in zip(x.operands, arrays, strict=False))
+        and len({update.dims for update in x.operands[count + 1 :]}) == 1
     )
 
 
-def _dot(i: Instruction, operands: Sequence[Shape]) -> bool:
-    left, right = operands[0].dims, operands[1].dims
-    if not _all_of(_dims(i), len(left)):
+def _dot(x: _Checked) -> bool:
+    left, right = x.operands[0].dims, x.operands[1].dims
+    if not _all_of(x.dims, len(left)):
         return False
     # Each dimension of a batch is in all three, each contracted one in both operands.
-    summed, both = prod(left[dim] for dim in _dims(i)), prod(left) * prod(right)
-    once = prod(i.shape.dims) * summed * summed
-    return len(operands) > 2 or once == both == 0 or (once > 0 and both % once == 0)
+    summed, both = prod(left[dim] for dim in x.dims), prod(left) * prod(right)
+    once = prod(x.shape.dims) * summed * summed
+    return len(x.operands) > 2 or once == both == 0 or (once > 0 and both % once == 0)
 
 
-def _convolution(i: Instruction, operands: Sequence[Shape]) -> bool:
-    rank = len(i.shape.dims)
+def _convolution(x: _Checked) -> bool:
+    rank = len(x.shape.dims)
     return (
-        rank == len(operands[0].dims) == len(operands[1].dims)
-        and len(_dims(i)) == rank - 1
-        and _all_of(_dims(i), rank)
+        all(len(operand.dims) == rank for operand in x.operands)
+        and len(x.dims) == rank - 1
+        and _all_of(x.dims, rank)
     )
 
 
-def _fft(i: Instruction, operands: Sequence[Shape]) -> bool:
-    rank = len(i.shape.dims)
-    return len(operands[0].dims) == rank >= len(_dims(i)) > 0 and min(_dims(i)) > 0
-
-
-def _dims(i: Instruction) -> tuple[int, ...]:
-    return i.contraction.dims if i.contraction is not None else ()
+def _fft(x: _Checked) -> bool:
+    rank = len(x.shape.dims)
+    return len(x.operands[0].dims) == rank >= len(x.dims) > 0 and min(x.dims) > 0
 
 
 _BINARY = frozenset(
@@ -422,60 +424,49 @@ _BINARY = frozenset(
     | {"subtract", "xor"}
 )
 _TERNARY = frozenset({"clamp", "select"})
-_NUMBERS: Mapping[_Rule, Set[str]] = {
+_GROUPS: Mapping[_Rule, Set[str]] = {
     _Rule(0, 0, 0): {"constant", "parameter", "partition-id", "replica-id"}
     | {"rng-get-and-update-state"},
-    _Rule(0, None, 1): {"async-start", "call", "fusion"},
     _Rule(1, 1, 0): {"copy-done", "copy-start", "get-dimension-size", "infeed", "recv"}
     | {"recv-done", "rng-bit-generator", "send-done"},
-    _Rule(1, 1, 0, _same): {"cholesky", "copy", "domain", "get-tuple-element", "opt-barrier"}
-    | {"reverse"},
-    _Rule(1, 1, 0, _same_bytes): {"bitcast", "bitcast-convert"},
+    _Rule(1, 1, 0, (_same,)): {"cholesky", "copy", "domain", "get-tuple-element", "opt-barrier"},
     _Rule(1, 1, None): {"async-done", "async-update"},
-    _Rule(1, None, 1): {"all-reduce", "all-reduce-start", "map", "reduce-scatter"},
+    _Rule(0, inf, 1, (_as_body,)): {"call", "fusion"},
+    _Rule(1, inf, 1, (_combines,)): {"all-reduce", "all-reduce-start", "reduce-scatter"},
     _Rule(2, 2, 0): {"outfeed", "rng", "send", "set-dimension-size", "stochastic-convert"}
     | {"triangular-solve"},
-    _Rule(1, 1, 0, _elementwise): ELEMENTWISE - _BINARY - _TERNARY,
-    _Rule(2, 2, 0, _elementwise): _BINARY,
-    _Rule(3, 3, 0, _elementwise): _TERNARY,
+    _Rule(1, 1, 0, (_arrays, _elementwise)): ELEMENTWISE - _BINARY - _TERNARY,
+    _Rule(2, 2, 0, (_arrays, _elementwise)): _BINARY,
+    _Rule(3, 3, 0, (_arrays, _elementwise)): _TERNARY,
 }
+_ANY = _Rule(0, inf, None)
 _RULES: Mapping[str, _Rule] = {
-    **{opcode: rule for rule, opcodes in _NUMBERS.items() for opcode in opcodes},
-    "add-dependency": _Rule(2, 2, 0, _same),
-    "broadcast": _Rule(1, 1, 0, _broadcast),
-    "concatenate": _Rule(1, None, 0, _concatenate),
-    "conditional": _Rule(1, None, None),
-    "convolution": _Rule(2, 2, 0, _convolution),
-    "dot": _Rule(2, None, 0, _dot),
-    "dynamic-slice": _Rule(1, None, 0, _dynamic_slice),
-    "dynamic-update-slice": _Rule(2, None, 0, _dynamic_update_slice),
-    "fft": _Rule(1, 1, 0, _fft),
-    "gather": _Rule(2, 2, 0, _gather),
-    "iota": _Rule(0, 0, 0, _iota),
-    "pad": _Rule(2, 2, 0, _pad),
-    "reduce": _Rule(2, None, 1, _reduce),
-    "reduce-window": _Rule(2, None, 1, _reduce_window),
-    "reshape": _Rule(1, 1, 0, _same_elements),
-    "scatter": _Rule(3, None, 1, _scatter),
+    **{opcode: rule for rule, opcodes in _GROUPS.items() for opcode in opcodes},
+    "add-dependency": _Rule(2, 2, 0, (_same,)),
+    "async-start": _Rule(0, inf, 1, (_takes_operands,)),
+    "bitcast": _Rule(1, 1, 0, (_same_bytes,)),
+    "bitcast-convert": _Rule(1, 1, 0, (_arrays, _same_bytes)),
+    "broadcast": _Rule(1, 1, 0, (_arrays, _broadcast)),
+    "concatenate": _Rule(1, inf, 0, (_arrays, _concatenate)),
+    "conditional": _Rule(1, inf, None, (_conditional,)),
+    "convolution": _Rule(2, 2, 0, (_arrays, _convolution)),
+    "dot": _Rule(2, inf, 0, (_arrays, _dot)),
+    "dynamic-slice": _Rule(1, inf, 0, (_arrays, _dynamic_slice)),
+    "dynamic-update-slice": _Rule(2, inf, 0, (_arrays, _dynamic_update_slice)),
+    "fft": _Rule(1, 1, 0, (_arrays, _fft)),
+    "gather": _Rule(2, 2, 0, (_arrays, _gather)),
+    "iota": _Rule(0, 0, 0, (_iota,)),
+    "map": _Rule(1, inf, 1),
+    "pad": _Rule(2, 2, 0, (_arrays, _pad)),
+    "reduce": _Rule(2, inf, 1, (_arrays, _reduce, _combines)),
+    "reduce-window": _Rule(2, inf, 1, (_arrays, _reduce_window, _combines)),
+    "reshape": _Rule(1, 1, 0, (_arrays, _same_elements)),
+    "reverse": _Rule(1, 1, 0, (_arrays, _same)),
+    "scatter": _Rule(3, inf, 1, (_arrays, _scatter, _combines)),
     "select-and-scatter": _Rule(3, 3, 2),
-    "slice": _Rule(1, 1, 0, _slice),
-    "sort": _Rule(1, None, 1, _sort),
-    "transpose": _Rule(1, 1, 0, _transpose),
-    "tuple": _Rule(0, None, 0, _tuple),
-    "while": _Rule(1, 1, 2),
-}
-# All operands are arrays.
-_OF_ARRAYS = ELEMENTWISE | {
-    *("bitcast-convert", "broadcast", "concatenate", "convolution", "dot", "dynamic-slice"),
-    *("dynamic-update-slice", "fft", "gather", "pad", "reduce", "reduce-window", "reshape"),
-    *("reverse", "scatter", "slice", "sort", "transpose"),
-}
-_Takes: TypeAlias = Callable[[Instruction, Sequence[Shape], Sequence[Computation]], bool]
-_COMBINES = ("all-reduce", "all-reduce-start", "reduce", "reduce-scatter", "reduce-window")
-_TAKES: Mapping[str, _Takes] = {
-    **dict.fromkeys((*_COMBINES, "scatter", "sort"), _combining),
-    **dict.fromkeys(("call", "fusion"), _with_operands),
-    "async-start": _with_all_operands,
-    "conditional": _of_conditional,
-    "while": _of_while,
+    "slice": _Rule(1, 1, 0, (_arrays, _slice)),
+    "sort": _Rule(1, inf, 1, (_arrays, _sort, _combines)),
+    "transpose": _Rule(1, 1, 0, (_arrays, _transpose)),
+    "tuple": _Rule(0, inf, 0, (_tuple,)),
+    "while": _Rule(1, 1, 2, (_while,)),
 }
