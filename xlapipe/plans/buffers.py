@@ -63,12 +63,14 @@ class LogicalBuffer:
         """Index of the value in the instruction's result; empty if it is the whole result."""
         return split_value_name(self.name)[1]
 
+    @property
+    def end_bytes(self) -> int:
+        """Offset of the first byte after it."""
+        return self.offset_bytes + self.size_bytes
+
     def overlaps(self, other: "LogicalBuffer") -> bool:
         """Whether both share bytes of the allocation that they are in."""
-        return (
-            self.offset_bytes < other.offset_bytes + other.size_bytes
-            and other.offset_bytes < self.offset_bytes + self.size_bytes
-        )
+        return self.offset_bytes < other.end_bytes and other.offset_bytes < self.end_bytes
 
 
 @dataclass(frozen=True, slots=True)

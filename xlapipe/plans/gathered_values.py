@@ -75,8 +75,8 @@ def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredVa
 def _occupied_bytes(values: tuple[GatheredValue, ...]) -> int:
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for value in values:
-        end = value.offset_bytes + value.size_bytes
-        ranges[value.allocation].append((value.offset_bytes, end))
+        end_bytes = value.offset_bytes + value.size_bytes
+        ranges[value.allocation].append((value.offset_bytes, end_bytes))
     return sum(map(covered_bytes, ranges.values()))
 
 

@@ -32,6 +32,11 @@ class LiveRanges:
     live_range_peak_bytes: int | None
 
     @cached_property
+    def by_name(self) -> Mapping[str, LiveRange]:
+        """The ranges by the value's name."""
+        return {live.name: live for live in self.ranges}
+
+    @cached_property
     def positions(self) -> Mapping[str, int]:
         """Schedule positions by the instruction's name."""
         return {name: position for position, name in enumerate(self.schedule)}

@@ -7,7 +7,7 @@ never exceed the allocations.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -64,11 +64,10 @@ class Occupancy:
     plan: Plan
     space: MemorySpace = MemorySpace.HBM
 
-    @cached_property
-    def alive(self) -> dict[str, LiveRange]:
+    @property
+    def alive(self) -> Mapping[str, LiveRange]:
         """Live ranges by the value's name."""
-        live_ranges = self.plan.live_ranges
-        return {live.name: live for live in live_ranges.ranges} if live_ranges is not None else {}
+        return self.plan.live_ranges.by_name if self.plan.live_ranges is not None else {}
 
     @property
     def last_position(self) -> int | None:
@@ -140,7 +139,7 @@ class Occupancy:
         for value in sorted(values, key=lambda value: value.offset_bytes):
             if value.offset_bytes > end and value.size_bytes:
                 gaps.append(Gap(end, value.offset_bytes - end))
-            end = max(end, value.offset_bytes + value.size_bytes) if value.size_bytes else end
+            end = max(end, value.end_bytes) if value.size_bytes else end
         if end < allocation.size_bytes:
             gaps.append(Gap(end, allocation.size_bytes - end))
         return tuple(gaps)
@@ -180,9 +179,8 @@ class Occupancy:
         # The largest first; equal ones by their start.
         values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
         for value in values:
-            begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
             counted_before = covered_bytes(counted)
-            counted.append((begin, end))
+            counted.append((value.offset_bytes, value.end_bytes))
             added_bytes = covered_bytes(counted) - counted_before
             yield CountedValue(allocation, value, self.role(allocation, value), added_bytes)
 
@@ -193,7 +191,7 @@ class Occupancy:
     def _changes(self, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
         """(position, change of the bytes in use) of one allocation."""
         placed = [
-            (live.start, live.end, value.offset_bytes, value.offset_bytes + value.size_bytes)
+            (live.start, live.end, value.offset_bytes, value.end_bytes)
             for value in allocation.values
             if value.size_bytes and (live := self.alive.get(value.name)) is not None
         ]

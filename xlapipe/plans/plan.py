@@ -225,36 +225,28 @@ class Plan:
 
     def nearest_traced(self, name: str) -> str | None:
         """The instruction that `nearest_source` has its line from; None without a line."""
-        if name in self._with_source:
-            return name
-        return self._nearest_users.get(name) or self._nearest_operands.get(name)
+        return self._nearest_traced.get(name)
 
     @cached_property
-    def _with_source(self) -> Mapping[str, None]:
-        return {
-            name: None
+    def _nearest_traced(self) -> Mapping[str, str]:
+        """By a search over users, else over operands."""
+        own = [
+            name
             for name, instruction in self.instructions.items()
             if instruction.source is not None and instruction.opcode != "parameter"
-        }
-
-    @cached_property
-    def _nearest_users(self) -> Mapping[str, str]:
-        return nearest_sources(self._with_source, self._reached_users, self._reached_operands)
-
-    @cached_property
-    def _nearest_operands(self) -> Mapping[str, str]:
+        ]
         # A tuple's other elements are unrelated.
         tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
-        return nearest_sources(
-            self._with_source, self._reached_operands, self._reached_users, ends=tuples
-        )
+        operands = self._reached_operands()
+        users = _users_of(operands)
+        before = nearest_sources(own, operands, users, ends=tuples)
+        return before | nearest_sources(own, users, operands)
 
-    @cached_property
     def _reached_operands(self) -> Mapping[str, tuple[str, ...]]:
         """Operands, also from what an asynchronous or plain call runs to what it is given."""
+        operands = {name: item.operands for name, item in self.instructions.items()}
         if self.module is None:
-            return self._operands
-        operands = dict(self._operands)
+            return operands
         for name, instruction in self.instructions.items():
             if instruction.opcode not in _RUN_ONCE:
                 continue
@@ -265,10 +257,6 @@ class Plan:
                     given = instruction.operands[number : number + 1]
                     operands[parameter.name] = (*operands.get(parameter.name, ()), *given)
         return operands
-
-    @cached_property
-    def _reached_users(self) -> Mapping[str, tuple[str, ...]]:
-        return _users_of(self._reached_operands)
 
     def users_of(self, name: str) -> tuple[str, ...]:
         """Instructions outside fusion bodies that have `name` as an operand."""
@@ -283,12 +271,8 @@ class Plan:
         return None
 
     @cached_property
-    def _operands(self) -> Mapping[str, tuple[str, ...]]:
-        return {name: instruction.operands for name, instruction in self.instructions.items()}
-
-    @cached_property
     def _users(self) -> Mapping[str, tuple[str, ...]]:
-        return _users_of(self._operands)
+        return _users_of({name: item.operands for name, item in self.instructions.items()})
 
     def parameter(self, number: int | None) -> Instruction | None:
         """The entry's parameter `number`; None without HLO."""

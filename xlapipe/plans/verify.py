@@ -74,7 +74,7 @@ def _mismatches(plan: Plan) -> Iterator[Mismatch]:
     if platform_named(plan.platform).pads_arrays:
         yield from _padding(plan)
     if plan.live_ranges is not None:
-        yield from _live_ranges(plan, {live.name: live for live in plan.live_ranges.ranges})
+        yield from _live_ranges(plan, plan.live_ranges.by_name)
     yield from filter(None, [collective_mismatch(plan)])
 
 
@@ -90,8 +90,7 @@ def _places(plan: Plan) -> Iterator[Mismatch]:
                 f"size {size}, color {allocation.color}",
             )
         for value in allocation.values:
-            end = value.offset_bytes + value.size_bytes
-            if value.offset_bytes < 0 or value.size_bytes < 0 or end > size:
+            if value.offset_bytes < 0 or value.size_bytes < 0 or value.end_bytes > size:
                 yield (
                     f"value {value.name} within the {size} bytes of allocation {index}",
                     f"offset {value.offset_bytes}, size {value.size_bytes}",
@@ -271,9 +270,9 @@ def _is_cut_alias(one: _LiveValue, other: _LiveValue) -> bool:
 
 
 def _described(live: _LiveValue) -> str:
-    begin = live.value.offset_bytes
-    end = begin + live.value.size_bytes
-    return f"{live.value.name} at bytes {begin} to {end} alive {live.start}-{live.end}"
+    value = live.value
+    place = f"bytes {value.offset_bytes} to {value.end_bytes}"
+    return f"{value.name} at {place} alive {live.start}-{live.end}"
 
 
 # kAllGather; up to jaxlib 0.9, kAllGatherStart and kAllGatherDone.

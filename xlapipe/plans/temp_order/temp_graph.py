@@ -255,7 +255,7 @@ def _address(place: Placed) -> tuple[int, int]:
 
 
 def _range(value: LogicalBuffer) -> tuple[int, int]:
-    return value.offset_bytes, value.offset_bytes + value.size_bytes
+    return value.offset_bytes, value.end_bytes
 
 
 def _is_temp(allocation: BufferAllocation) -> bool:
