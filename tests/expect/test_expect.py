@@ -10,36 +10,7 @@ import pytest
 from tests.shared.hlo_objects import instruction, logical_buffer
 from xlapipe import expect
 from xlapipe.errors import DumpError
-from xlapipe.expect import (
-    Aliased,
-    AllocationOf,
-    AllocationsAre,
-    BeyondAtMost,
-    CollectiveBytes,
-    ConvolutionCount,
-    Donated,
-    Expectation,
-    FastAccumulation,
-    Finding,
-    FusionCount,
-    GemmCount,
-    LeavesTotal,
-    Matmul,
-    MatmulsAccounted,
-    NoAllocationAbove,
-    NoCopyAbove,
-    NotAliased,
-    NoValueAbove,
-    NoValueOfShape,
-    ParameterBytes,
-    ReadsAtMost,
-    TempAtMost,
-    TotalWithin,
-    Violation,
-    check_all,
-    expectation_from_json,
-    expectation_to_json,
-)
+from xlapipe.expect import Expectation, Finding, Violation
 from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
@@ -137,13 +108,18 @@ def violations(expectation: Expectation, program: Program) -> tuple[Violation, .
 @pytest.mark.parametrize(
     ("expectation", "broken"),
     [
-        (AllocationsAre(((4096, ("parameter",)), (2048, ("parameter", "maybe-live-out")))), LOST),
-        (Aliased("cache"), LOST),
-        (NoAllocationAbove(1500, ("w", "cache", "out")), COPIED),
-        (NoCopyAbove(2047), COPIED),
-        (NoCopyAbove(2047), LOST),
-        (BeyondAtMost(1000), LOST),
-        (TotalWithin(4096 + 2048 + 1000, 1e-4), LOST),
+        (
+            expect.AllocationsAre(
+                ((4096, ("parameter",)), (2048, ("parameter", "maybe-live-out")))
+            ),
+            LOST,
+        ),
+        (expect.Aliased("cache"), LOST),
+        (expect.NoAllocationAbove(1500, ("w", "cache", "out")), COPIED),
+        (expect.NoCopyAbove(2047), COPIED),
+        (expect.NoCopyAbove(2047), LOST),
+        (expect.BeyondAtMost(1000), LOST),
+        (expect.TotalWithin(4096 + 2048 + 1000, 1e-4), LOST),
     ],
 )
 def test_holds_on_the_good_step_and_fails_on_a_broken_one(
@@ -158,33 +134,33 @@ def test_holds_on_the_good_step_and_fails_on_a_broken_one(
 @pytest.mark.parametrize(
     ("holds", "fails"),
     [
-        (AllocationOf("w", 4096), AllocationOf("w", 4095)),
-        (AllocationOf("out", 2048), AllocationOf("out", 2)),
-        (ParameterBytes(6144), ParameterBytes(6143)),
-        (TempAtMost(1000), TempAtMost(999)),
-        (BeyondAtMost(1000), BeyondAtMost(999)),
-        (NoValueOfShape((249,)), NoValueOfShape((250,))),
-        (NoValueAbove(2048), NoValueAbove(999)),
-        (NoValueAbove(0, "pred"), NoValueAbove(999, "bf16")),
-        (LeavesTotal("w", 4096), LeavesTotal("w", 4097)),
-        (LeavesTotal("cache", 2048), LeavesTotal("kache", 2048)),
-        (ConvolutionCount(0), ConvolutionCount(1)),
-        (NoAllocationAbove(4096), NoAllocationAbove(4095)),
-        (NotAliased("w"), NotAliased("cache")),
-        (GemmCount(1, ("cublaslt",)), GemmCount(1, ("triton",))),
-        (GemmCount(0, ("reduce",)), GemmCount(2)),
-        (FusionCount(0, "kLoop"), FusionCount(1, "kLoop")),
+        (expect.AllocationOf("w", 4096), expect.AllocationOf("w", 4095)),
+        (expect.AllocationOf("out", 2048), expect.AllocationOf("out", 2)),
+        (expect.ParameterBytes(6144), expect.ParameterBytes(6143)),
+        (expect.TempAtMost(1000), expect.TempAtMost(999)),
+        (expect.BeyondAtMost(1000), expect.BeyondAtMost(999)),
+        (expect.NoValueOfShape((249,)), expect.NoValueOfShape((250,))),
+        (expect.NoValueAbove(2048), expect.NoValueAbove(999)),
+        (expect.NoValueAbove(0, "pred"), expect.NoValueAbove(999, "bf16")),
+        (expect.LeavesTotal("w", 4096), expect.LeavesTotal("w", 4097)),
+        (expect.LeavesTotal("cache", 2048), expect.LeavesTotal("kache", 2048)),
+        (expect.ConvolutionCount(0), expect.ConvolutionCount(1)),
+        (expect.NoAllocationAbove(4096), expect.NoAllocationAbove(4095)),
+        (expect.NotAliased("w"), expect.NotAliased("cache")),
+        (expect.GemmCount(1, ("cublaslt",)), expect.GemmCount(1, ("triton",))),
+        (expect.GemmCount(0, ("reduce",)), expect.GemmCount(2)),
+        (expect.FusionCount(0, "kLoop"), expect.FusionCount(1, "kLoop")),
         (
-            MatmulsAccounted((Matmul("layers_0/up", backends=("cublaslt",)),)),
-            MatmulsAccounted((Matmul("layers_0/up", backends=("triton",)),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0/up", backends=("cublaslt",)),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0/up", backends=("triton",)),)),
         ),
         (
-            MatmulsAccounted((Matmul("layers_0/up"),)),
-            MatmulsAccounted((Matmul("layers_0/down"),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0/up"),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0/down"),)),
         ),
         (
-            MatmulsAccounted((Matmul("layers_0"),)),
-            MatmulsAccounted((Matmul("layers_0", count=2),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0"),)),
+            expect.MatmulsAccounted((expect.Matmul("layers_0", count=2),)),
         ),
     ],
 )
@@ -212,15 +188,15 @@ def test_convolutions_are_counted_by_scope_also_of_gradients() -> None:
         )
     )
     program = Program(Plan((), module=module(*calls)))
-    assert violations(ConvolutionCount(3), program) == ()
-    assert violations(ConvolutionCount(2, "first"), program) == ()
-    assert violations(ConvolutionCount(1, "dkernel"), program) == ()
-    (violation,) = violations(ConvolutionCount(2, "dkernel"), program)
+    assert violations(expect.ConvolutionCount(3), program) == ()
+    assert violations(expect.ConvolutionCount(2, "first"), program) == ()
+    assert violations(expect.ConvolutionCount(1, "dkernel"), program) == ()
+    (violation,) = violations(expect.ConvolutionCount(2, "dkernel"), program)
     assert "1 convBackwardFilter, 2 convForward" in violation.found
 
 
 def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None:
-    (violation,) = violations(Aliased("cache"), LOST)
+    (violation,) = violations(expect.Aliased("cache"), LOST)
     assert "cache (bfloat16[8, 128], 2,048 B)" in violation.expected
     assert "XLA aliased no output" in violation.found
     assert violation.source == LINE
@@ -230,32 +206,32 @@ def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None
 
 def test_an_argument_that_is_not_donated_is_reported_as_such() -> None:
     leaves = tuple(replace(leaf, donated=False) for leaf in LOST.arguments)
-    (violation,) = violations(Aliased("cache"), replace(LOST, arguments=leaves))
+    (violation,) = violations(expect.Aliased("cache"), replace(LOST, arguments=leaves))
     assert "not donated" in violation.found
     assert "donate_argnums" in violation.advice
 
 
 def test_a_donated_leaf_without_an_output_of_its_dtype_is_reported_as_such() -> None:
     outputs = (replace(LOST.outputs[0], dtype="float32", size_bytes=4096),)
-    (violation,) = violations(Aliased("cache"), replace(LOST, outputs=outputs))
+    (violation,) = violations(expect.Aliased("cache"), replace(LOST, outputs=outputs))
     assert "no output has its shape and dtype" in violation.found
 
 
 def test_an_unused_argument_is_reported_as_such() -> None:
-    (violation,) = violations(Aliased("unused"), GOOD)
+    (violation,) = violations(expect.Aliased("unused"), GOOD)
     assert "does not use it" in violation.found
 
 
 def test_a_name_without_a_leaf_fails() -> None:
-    for expectation in (Aliased("kache"), AllocationOf("kache", 1)):
+    for expectation in (expect.Aliased("kache"), expect.AllocationOf("kache", 1)):
         (violation,) = violations(expectation, GOOD)
         assert "cache" in violation.found
 
 
 def test_an_expectation_applies_under_its_policy_only() -> None:
-    never = GemmCount(99, under="triton")
-    assert check_all((never,), GOOD) == ()
-    assert not check_all((replace(never, under="cublas"),), GOOD)[0].holds
+    never = expect.GemmCount(99, under="triton")
+    assert expect.check_all((never,), GOOD) == ()
+    assert not expect.check_all((replace(never, under="cublas"),), GOOD)[0].holds
 
 
 UP = "jit(step)/up/dot_general"
@@ -322,20 +298,20 @@ def test_name_patterns(pattern: str, path: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     "expectation",
     [
-        Aliased("cache", because="in place"),
-        AllocationsAre(((4096, ("parameter",)),), first=2),
-        MatmulsAccounted((Matmul("up", 2, ("reduce",), 1),), under="cublas"),
-        TotalWithin(10, 1e-4),
-        FusionCount(4, backend_kind="__triton"),
-        CollectiveBytes(2, ("all-gather", "all-reduce"), operands=True),
-        FastAccumulation(()),
-        ReadsAtMost("cache", 1.01),
-        Donated("params", copies_up_to_bytes=16, because="small ones"),
+        expect.Aliased("cache", because="in place"),
+        expect.AllocationsAre(((4096, ("parameter",)),), first=2),
+        expect.MatmulsAccounted((expect.Matmul("up", 2, ("reduce",), 1),), under="cublas"),
+        expect.TotalWithin(10, 1e-4),
+        expect.FusionCount(4, backend_kind="__triton"),
+        expect.CollectiveBytes(2, ("all-gather", "all-reduce"), operands=True),
+        expect.FastAccumulation(()),
+        expect.ReadsAtMost("cache", 1.01),
+        expect.Donated("params", copies_up_to_bytes=16, because="small ones"),
     ],
 )
 def test_json_round_trip(expectation: Expectation) -> None:
-    data = json.loads(json.dumps(expectation_to_json(expectation)))
-    assert expectation_from_json(data, where="manifest.json") == expectation
+    data = json.loads(json.dumps(expect.expectation_to_json(expectation)))
+    assert expect.expectation_from_json(data, where="manifest.json") == expectation
 
 
 def sample(annotation: Any) -> Any:
@@ -364,9 +340,9 @@ def test_every_expectation_of_xlapipe_can_be_recorded(cls: type[Expectation]) ->
     samples = {"bound": "memory", "matmuls": (expect.Matmul("dot", 1),)}
     values: dict[str, Any] = {name: samples.get(name, sample(hints[name])) for name in required}
     expectation = cls(**values)
-    data = expectation_to_json(expectation)
+    data = expect.expectation_to_json(expectation)
     assert data is not None
-    assert expectation_from_json(data, where="manifest.json") == expectation
+    assert expect.expectation_from_json(data, where="manifest.json") == expectation
 
 
 def test_an_expectation_of_a_user_is_not_recorded() -> None:
@@ -375,7 +351,7 @@ def test_an_expectation_of_a_user_is_not_recorded() -> None:
         def check(self, program: Program) -> Finding:
             return self.finding("checked")
 
-    assert expectation_to_json(Aliased()) is None
+    assert expect.expectation_to_json(Aliased()) is None
 
 
 @pytest.mark.parametrize(
@@ -383,4 +359,4 @@ def test_an_expectation_of_a_user_is_not_recorded() -> None:
 )
 def test_json_of_another_form_is_rejected(data: Any) -> None:
     with pytest.raises(DumpError, match=r"manifest\.json"):
-        expectation_from_json(data, where="manifest.json")
+        expect.expectation_from_json(data, where="manifest.json")

@@ -17,43 +17,9 @@ from tests.expect.findings_program import (
     WIDE,
 )
 from tests.shared.small_hlo import plan_of_text
+from xlapipe import expect
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.expect import (
-    BeyondAtMost,
-    BoundBy,
-    CollectiveBytes,
-    CollectiveCount,
-    CollectivesAskedFor,
-    CollectivesOverlap,
-    ConvolutionCount,
-    DeadCollective,
-    Donated,
-    Expectation,
-    FloorAtMost,
-    FusionCount,
-    GatheredEndAtUse,
-    GatheredLiveAtMost,
-    GemmCount,
-    LaunchesAtMost,
-    LeavesTotal,
-    LoopOfTrips,
-    NoAllocationAbove,
-    NoCopyAbove,
-    NoCopyInLoopAbove,
-    NotAliased,
-    NoUndefinedCopy,
-    NoValueAbove,
-    NoValueOfShape,
-    ParameterBytes,
-    ReadAtMost,
-    ReadsAtMost,
-    SlowerThanRecord,
-    StepTimeAtMost,
-    TempAtMost,
-    TotalWithin,
-    TrafficAtMost,
-    ValuesOfShapeAtMost,
-)
+from xlapipe.expect import Expectation
 from xlapipe.expect.expectation import check_all
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.traffic import counted_times
@@ -71,16 +37,16 @@ NO_MODULE = Program(Plan(()), target="h200")
 @pytest.mark.parametrize(
     ("expectation", "part"),
     [
-        (BoundBy("memory"), "kernels"),
-        (CollectiveCount(1), "collectives"),
-        (DeadCollective("all-gather", "fetch"), "collectives"),
-        (FloorAtMost(1.0, "h200"), "kernels"),
-        (GatheredEndAtUse(), "collectives"),
-        (LaunchesAtMost(1), "kernels"),
-        (NoUndefinedCopy(), "instructions"),
-        (ReadsAtMost("x", 1), "kernels"),
-        (StepTimeAtMost(1.0), "kernels"),
-        (TrafficAtMost(1), "kernels"),
+        (expect.BoundBy("memory"), "kernels"),
+        (expect.CollectiveCount(1), "collectives"),
+        (expect.DeadCollective("all-gather", "fetch"), "collectives"),
+        (expect.FloorAtMost(1.0, "h200"), "kernels"),
+        (expect.GatheredEndAtUse(), "collectives"),
+        (expect.LaunchesAtMost(1), "kernels"),
+        (expect.NoUndefinedCopy(), "instructions"),
+        (expect.ReadsAtMost("x", 1), "kernels"),
+        (expect.StepTimeAtMost(1.0), "kernels"),
+        (expect.TrafficAtMost(1), "kernels"),
     ],
     ids=str,
 )
@@ -93,7 +59,10 @@ def test_a_dump_without_a_module_decides_nothing(expectation: Expectation, part:
 
 def test_a_dump_without_a_record_of_the_traced_program_decides_nothing() -> None:
     untraced = replace(PROGRAM, requested_collectives=None)
-    for expectation in (CollectivesAskedFor(1, "all-gather"), DeadCollective("all-gather", "a")):
+    for expectation in (
+        expect.CollectivesAskedFor(1, "all-gather"),
+        expect.DeadCollective("all-gather", "a"),
+    ):
         finding = expectation.check(untraced)
         assert finding.measured == "unknown"
         assert "traced program" in finding.violations[0].expected
@@ -118,27 +87,27 @@ def test_long_lists_are_cut() -> None:
         return Program(plan, arguments=tuple(leaves))
 
     eight, nine = many(8), many(9)
-    (violation,) = CollectiveCount(0).check(nine).violations
+    (violation,) = expect.CollectiveCount(0).check(nine).violations
     assert violation.where == "g0, g1, g2, g3, g4, g5, g6, g7"
-    (violation,) = GatheredLiveAtMost(0).check(eight).violations
+    (violation,) = expect.GatheredLiveAtMost(0).check(eight).violations
     assert violation.found.endswith("g7 (64 B)")
-    (violation,) = GatheredLiveAtMost(0).check(nine).violations
+    (violation,) = expect.GatheredLiveAtMost(0).check(nine).violations
     assert violation.found.endswith("g7 (64 B), … 9 in total")
-    (violation,) = LeavesTotal("y", 1).check(eight).violations
+    (violation,) = expect.LeavesTotal("y", 1).check(eight).violations
     assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7"
-    (violation,) = LeavesTotal("y", 1).check(nine).violations
+    (violation,) = expect.LeavesTotal("y", 1).check(nine).violations
     assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7, … 9 in total"
 
 
 @pytest.mark.parametrize(
     ("expectation", "text"),
     [
-        (NoCopyAbove(1024, because="rows"), "NoCopyAbove(limit_bytes=1,024)"),
-        (Donated("cache"), "Donated(name='cache')"),
-        (Donated("cache", copies_up_to_bytes=8, under="cuda"), None),
-        (NoValueOfShape((1, 2, 3, 4)), "NoValueOfShape(dims=(1, 2, 3, 4))"),
-        (NoValueOfShape((1, 2, 3, 4, 5)), "NoValueOfShape(dims=(1, … 5 in total))"),
-        (ParameterBytes(1, padded=True), "ParameterBytes(total_bytes=1, padded=True)"),
+        (expect.NoCopyAbove(1024, because="rows"), "NoCopyAbove(limit_bytes=1,024)"),
+        (expect.Donated("cache"), "Donated(name='cache')"),
+        (expect.Donated("cache", copies_up_to_bytes=8, under="cuda"), None),
+        (expect.NoValueOfShape((1, 2, 3, 4)), "NoValueOfShape(dims=(1, 2, 3, 4))"),
+        (expect.NoValueOfShape((1, 2, 3, 4, 5)), "NoValueOfShape(dims=(1, … 5 in total))"),
+        (expect.ParameterBytes(1, padded=True), "ParameterBytes(total_bytes=1, padded=True)"),
     ],
 )
 def test_an_expectation_is_shown_as_its_author_wrote_it(
@@ -155,7 +124,7 @@ TIMED = replace(
 
 
 def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
-    finding = SlowerThanRecord().check(TIMED)
+    finding = expect.SlowerThanRecord().check(TIMED)
     assert finding.measured == "16.0 µs in kernels, recorded 10.0 µs"
     (violation,) = finding.violations
     assert (violation.expected, violation.found) == (
@@ -165,11 +134,11 @@ def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
     # Three of the four, the largest difference first.
     assert violation.where == "gemm +5.0 µs, triton +1.0 µs, conv +1.0 µs"
     assert str(violation.source) == "step.py:13"
-    assert SlowerThanRecord(0.6).check(TIMED).holds
+    assert expect.SlowerThanRecord(0.6).check(TIMED).holds
     same = replace(TIMED, measured_seconds={"gemm": 8e-6}, recorded_seconds={"gemm": 4e-6})
-    assert SlowerThanRecord(1.0).check(same).holds
+    assert expect.SlowerThanRecord(1.0).check(same).holds
     (violation,) = (
-        SlowerThanRecord()
+        expect.SlowerThanRecord()
         .check(
             replace(
                 TIMED,
@@ -184,15 +153,15 @@ def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
 
 def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
     program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
-    finding = StepTimeAtMost(0.0).check(program)
+    finding = expect.StepTimeAtMost(0.0).check(program)
     assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H100 80GB HBM3", finding.measured)
     (violation,) = finding.violations
     assert violation.expected == "at most 0.0 µs"
     assert re.fullmatch(r"most in [\w.]+, \d+\.\d µs", violation.where)
     seconds = float(finding.measured.partition(" ")[0]) * 1e-6
-    assert StepTimeAtMost(seconds + 1e-7).check(program).holds
-    assert not StepTimeAtMost(seconds - 1e-7).check(program).holds
-    (violation,) = StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
+    assert expect.StepTimeAtMost(seconds + 1e-7).check(program).holds
+    assert not expect.StepTimeAtMost(seconds - 1e-7).check(program).holds
+    (violation,) = expect.StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
     assert violation.found == "a dump that does not name its target"
 
 
@@ -200,26 +169,26 @@ def test_bounds_include_their_limit() -> None:
     floor = step_cost(PROGRAM.plan, device_of_target("h200"))
     assert floor is not None and floor.floor_seconds is not None
     for expectation in (
-        FloorAtMost(floor.floor_seconds, "h200"),
-        LaunchesAtMost(floor.launches),
-        TrafficAtMost(floor.traffic_bytes),
-        ReadsAtMost("w", 2.0),
-        TotalWithin(960, 0.1),
-        BeyondAtMost(736, ("out",)),
-        TempAtMost(736),
-        ValuesOfShapeAtMost((8, 8), 3),
-        NoValueAbove(256),
+        expect.FloorAtMost(floor.floor_seconds, "h200"),
+        expect.LaunchesAtMost(floor.launches),
+        expect.TrafficAtMost(floor.traffic_bytes),
+        expect.ReadsAtMost("w", 2.0),
+        expect.TotalWithin(960, 0.1),
+        expect.BeyondAtMost(736, ("out",)),
+        expect.TempAtMost(736),
+        expect.ValuesOfShapeAtMost((8, 8), 3),
+        expect.NoValueAbove(256),
     ):
         assert expectation.check(PROGRAM).holds, expectation
     for expectation in (
-        FloorAtMost(floor.floor_seconds * 0.999, "h200"),
-        LaunchesAtMost(floor.launches - 1),
-        TrafficAtMost(floor.traffic_bytes - 1),
-        ReadsAtMost("w", 1.99),
-        TotalWithin(959, 0.1),
-        BeyondAtMost(735, ("out",)),
-        TempAtMost(735),
-        ValuesOfShapeAtMost((8, 8), 2),
+        expect.FloorAtMost(floor.floor_seconds * 0.999, "h200"),
+        expect.LaunchesAtMost(floor.launches - 1),
+        expect.TrafficAtMost(floor.traffic_bytes - 1),
+        expect.ReadsAtMost("w", 1.99),
+        expect.TotalWithin(959, 0.1),
+        expect.BeyondAtMost(735, ("out",)),
+        expect.TempAtMost(735),
+        expect.ValuesOfShapeAtMost((8, 8), 2),
     ):
         assert not expectation.check(PROGRAM).holds, expectation
 
@@ -227,10 +196,10 @@ def test_bounds_include_their_limit() -> None:
 def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
     text = TEXT.replace(TRIPS, "backend_config={}")
     program = Program(plan_of_text(text, MEMORY, ALIVE), target="h200")
-    finding = TrafficAtMost(1).check(program)
+    finding = expect.TrafficAtMost(1).check(program)
     assert finding.measured == "unknown"
     assert finding.violations[0].found == "a while loop of unknown trip count"
-    assert LoopOfTrips(3).check(program).measured == "trips: unknown"
+    assert expect.LoopOfTrips(3).check(program).measured == "trips: unknown"
 
 
 @pytest.mark.parametrize(
@@ -270,25 +239,25 @@ NOTHING = Program(
 @pytest.mark.parametrize(
     ("expectation", "measured"),
     [
-        (CollectiveBytes(0), "0 B of results in 0 collectives"),
-        (CollectiveCount(0), "none"),
-        (CollectiveCount(1, "no"), "unknown"),
-        (CollectivesAskedFor(1, "no"), "unknown"),
-        (ConvolutionCount(0), "0 of 0 convolutions"),
-        (Donated("x"), "0 leaves, 0 B aliased"),
-        (FusionCount(0), "none"),
-        (GemmCount(0), "none"),
-        (GatheredLiveAtMost(0), "0 B of 0 gathered values"),
-        (LaunchesAtMost(0), "1 launch"),
-        (LaunchesAtMost(1), "1 launch"),
-        (NoAllocationAbove(0), "largest 0 B"),
-        (NoCopyAbove(0), "0 copies, largest 0 B"),
-        (NoUndefinedCopy(), "0 copies of undefined data"),
-        (NoValueAbove(0), "largest 0 B"),
-        (NotAliased(), "0 aliases in the module"),
-        (ReadAtMost("x", 1), "read by 0 instructions"),
-        (ReadsAtMost("x", 1), "read 0 times"),
-        (BoundBy("memory"), "memory 100%"),
+        (expect.CollectiveBytes(0), "0 B of results in 0 collectives"),
+        (expect.CollectiveCount(0), "none"),
+        (expect.CollectiveCount(1, "no"), "unknown"),
+        (expect.CollectivesAskedFor(1, "no"), "unknown"),
+        (expect.ConvolutionCount(0), "0 of 0 convolutions"),
+        (expect.Donated("x"), "0 leaves, 0 B aliased"),
+        (expect.FusionCount(0), "none"),
+        (expect.GemmCount(0), "none"),
+        (expect.GatheredLiveAtMost(0), "0 B of 0 gathered values"),
+        (expect.LaunchesAtMost(0), "1 launch"),
+        (expect.LaunchesAtMost(1), "1 launch"),
+        (expect.NoAllocationAbove(0), "largest 0 B"),
+        (expect.NoCopyAbove(0), "0 copies, largest 0 B"),
+        (expect.NoUndefinedCopy(), "0 copies of undefined data"),
+        (expect.NoValueAbove(0), "largest 0 B"),
+        (expect.NotAliased(), "0 aliases in the module"),
+        (expect.ReadAtMost("x", 1), "read by 0 instructions"),
+        (expect.ReadsAtMost("x", 1), "read 0 times"),
+        (expect.BoundBy("memory"), "memory 100%"),
     ],
     ids=str,
 )
@@ -301,13 +270,13 @@ def test_what_is_measured_of_a_program_of_one_kernel(
 @pytest.mark.parametrize(
     ("expectation", "found"),
     [
-        (CollectiveBytes(1), "0 B, -1 B"),
-        (ConvolutionCount(1), "0 (all: none)"),
-        (FusionCount(1), "0 (none)"),
-        (GemmCount(1), "0 (none)"),
-        (DeadCollective("all-gather", "a"), "none"),
-        (CollectivesOverlap("all-gather"), "none (the program has: none)"),
-        (TempAtMost(-1), "0 B, 1 B too many"),
+        (expect.CollectiveBytes(1), "0 B, -1 B"),
+        (expect.ConvolutionCount(1), "0 (all: none)"),
+        (expect.FusionCount(1), "0 (none)"),
+        (expect.GemmCount(1), "0 (none)"),
+        (expect.DeadCollective("all-gather", "a"), "none"),
+        (expect.CollectivesOverlap("all-gather"), "none (the program has: none)"),
+        (expect.TempAtMost(-1), "0 B, 1 B too many"),
     ],
     ids=str,
 )
@@ -319,9 +288,9 @@ def test_what_is_found_in_a_program_of_one_kernel(expectation: Expectation, foun
 @pytest.mark.parametrize(
     ("expectation", "where"),
     [
-        (NoCopyAbove(31), ["allocation 10, value undefined", "allocation 11, value kept"]),
-        (NoCopyInLoopAbove(31), ["allocation 11, value kept"]),
-        (NoUndefinedCopy(), ["instruction undefined"]),
+        (expect.NoCopyAbove(31), ["allocation 10, value undefined", "allocation 11, value kept"]),
+        (expect.NoCopyInLoopAbove(31), ["allocation 11, value kept"]),
+        (expect.NoUndefinedCopy(), ["instruction undefined"]),
     ],
     ids=str,
 )
@@ -335,14 +304,18 @@ def test_a_copy_that_xla_inserted_has_no_op_name(
 
 
 def test_an_alias_of_an_argument_without_a_name_is_an_alias() -> None:
-    (violation,) = NotAliased().check(replace(PROGRAM, arguments=())).violations
+    (violation,) = expect.NotAliased().check(replace(PROGRAM, arguments=())).violations
     assert (violation.expected, violation.found) == ("no alias", "aliased to out[0]")
-    assert NotAliased("w").check(replace(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
+    assert expect.NotAliased("w").check(replace(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
 
 
 def test_a_tpu_has_no_gemm_policies() -> None:
     on_tpu = Program(Plan((), platform="tpu"), gemm_policy="auto")
-    expectations = (TempAtMost(0, under="auto"), TempAtMost(1, under="tpu"), TempAtMost(2))
+    expectations = (
+        expect.TempAtMost(0, under="auto"),
+        expect.TempAtMost(1, under="tpu"),
+        expect.TempAtMost(2),
+    )
     findings = check_all(expectations, on_tpu)
     assert [finding.expectation[-14:] for finding in findings] == [
         "limit_bytes=1)",
@@ -355,6 +328,6 @@ def test_a_misspelled_name_is_answered_with_the_one_that_was_meant() -> None:
     paths = [f"model['layers'][{number}]['kernel']" for number in range(9)]
     leaves = (ArgumentLeaf(path, (8,), "float32", 32, False, n) for n, path in enumerate(paths))
     program = replace(PROGRAM, arguments=tuple(leaves), outputs=())
-    (violation,) = Donated("modle").check(program).violations
+    (violation,) = expect.Donated("modle").check(program).violations
     assert violation.found == "the program has model"
     assert violation.advice.startswith("did you mean 'model'? ")
