@@ -178,18 +178,21 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError(f"INTERNAL: ptxas exited with non-zero error code {status}, output: ")
 
-    monkeypatch.setattr(compile_program, "_compiled", refuse)
-    monkeypatch.setattr(compile_program, "_executable", lambda *_, **__: None)
-    monkeypatch.setattr(compile_program, "_module_of_a_client", lambda *_: None)
+    monkeypatch.setattr(compile_program._Compile, "compiled", refuse)
+    monkeypatch.setattr(compile_program._Compile, "executable", lambda *_: None)
+    monkeypatch.setattr(compile_program._Compile, "module_of_a_client", lambda _: None)
     monkeypatch.setattr(compile_program, "tuned_instructions", lambda _: ())
     monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
     lock = SimpleNamespace(results="entries {}", basis={})
     monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
-    request = SimpleNamespace(platform="cuda", known_path=Path(), leave_out="nothing")
+    request = SimpleNamespace(
+        platform="cuda", known_path=Path(), dump_folder=Path(), options={}, leave_out="nothing"
+    )
+    one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
     monkeypatch.setattr(compile_program, "LeaveOut", lambda _: None)
     error = compile_program.LockRefusedError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:
-        compile_program._with_predicted_lock(request, None, [], {})  # type: ignore[arg-type]
+        one.with_predicted_lock()
     assert raised.type is error
 
 

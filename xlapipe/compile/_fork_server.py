@@ -25,16 +25,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 # What every child imports, and what lowering and most workloads do, if it is installed.
-IMPORTED_BY_CHILDREN = (
-    "jax.experimental.topologies",
-    "xlapipe.devices.environment.process_end",
-    "xlapipe.compile.child",
-    "xlapipe.compile.xla_patches.cub_table",
-    "xlapipe.compile.lowering.asked_early",
-    "xlapipe.compile.lowering.load_workload",
-    "xlapipe.compile.lowering.lower",
-    "xlapipe.devices.platforms.cub_sort",
-)
+IMPORTED_BY_CHILDREN = ("xlapipe.devices.environment.process_end", "xlapipe.compile.child")
 IMPORTED_BY_WORKLOADS = (
     "jaxlib.mlir.dialects.mhlo",
     "jaxtyping",
@@ -50,6 +41,7 @@ def serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    gc.set_threshold(100_000)  # as in `_start_child.py`
     variables = _variables_set_by(_import_libraries)
     # Objects that exist before the fork are not traversed, and so not copied, in children.
     gc.freeze()

@@ -4,7 +4,6 @@ XLA writes its dump files meanwhile. An exception becomes a ChildError in the re
 leaves no result, and the parent reports that. Only `_start_child.py` imports this module.
 """
 
-import gc
 import os
 import re
 import sys
@@ -19,7 +18,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import jax
 import msgspec
+from jax.experimental import topologies
+from jax.extend import source_info_util
+from jax.extend.mlir import ir
+from jax.interpreters import mlir
 
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.compile_program import (
@@ -29,7 +33,16 @@ from xlapipe.compile.compile_program import (
     compile_program,
 )
 from xlapipe.compile.compile_timeline import Timeline, machine
+from xlapipe.compile.lowering.asked_early import noting_questions
+from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
+from xlapipe.compile.lowering.load_workload import load_workload
+from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
+from xlapipe.compile.lowering.meshes import axes_of
+from xlapipe.compile.lowering.module_kernels import listed_kernels, refused_kernels
+from xlapipe.compile.lowering.specs import leaves_as_compiled
+from xlapipe.compile.lowering.target_devices import let_cpu_meshes_stand_for
+from xlapipe.compile.lowering.user_frame import user_frame
 from xlapipe.compile.messages import (
     KERNEL_STAGE,
     KERNELS_IN_LOG,
@@ -40,8 +53,9 @@ from xlapipe.compile.messages import (
     CompileRequest,
 )
 from xlapipe.compile.user_environment import refuse_changed_variables
-from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.compile.xla_patches import XlaPatch, cub_table
 from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.topology import (
     DeviceTopology,
@@ -51,12 +65,10 @@ from xlapipe.devices.targets.topology import (
 from xlapipe.dump.compile_facts import StepFacts
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
+from xlapipe.jax_private import get_topology_for_devices
 from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.registry import WorkloadReference
 
-# Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
-# looking for cycles among them took 13 to 18 % of the CPU time of a compile, and freed nothing.
-_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 # What calls of jax's own functions and of MLIR's may raise in another version.
 _OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
@@ -64,7 +76,6 @@ _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 def main(request_path: Path) -> int:
     """Returns 0 if a result was written, even if it is an error."""
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     request = msgspec.json.decode(request_path.read_bytes(), type=CompileRequest)
     stages = _Stages(request.started_seconds)
     try:
@@ -77,8 +88,6 @@ def main(request_path: Path) -> int:
 
 
 def _child_error(error: Exception, stage: str) -> ChildError:
-    from xlapipe.compile.lowering.user_frame import user_frame
-
     if isinstance(error, ParameterError):
         stage = "parameters"
     if isinstance(error, DifferentTracesError):
@@ -139,12 +148,8 @@ class _Stages:
 
 
 def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
-    import jax
-
     # A compilation taken from the cache would dump nothing.
     jax.config.update("jax_enable_compilation_cache", False)
-    from jax.extend import source_info_util
-
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
@@ -167,8 +172,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     facts = {item.name: getattr(program, item.name) for item in fields(StepFacts)}
     if executable is not None:
-        from xlapipe.compile.lowering.specs import leaves_as_compiled
-
         facts |= leaves_as_compiled(program, executable)
     record = CompileRecord(
         **facts,
@@ -212,8 +215,6 @@ def _compile_program(
     Raises:
       KernelsRefusedError: instead of XLA's own error.
     """
-    from xlapipe.compile.lowering.module_kernels import listed_kernels, refused_kernels
-
     with suppress(*_OF_ANOTHER_JAX):
         # LLVM ends the process where it cannot compile a kernel, and names none.
         if kernels := listed_kernels(program):
@@ -237,9 +238,6 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[
       Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
       the device.
     """
-    from xlapipe.compile.xla_patches import cub_table
-    from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
-
     platform = platform_named(request.platform)
     if request.target_config is None or platform.plugin is None:
         return False, False
@@ -262,9 +260,6 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[
 
 def _as_text(program: LoweredProgram) -> str:
     """The module as text, without the values of large constants."""
-    from jax.extend.mlir import ir
-    from jax.interpreters import mlir
-
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
         return str(module.operation.get_asm(large_elements_limit=16))
@@ -305,15 +300,6 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
     program = _program_lowered_before(request)
     if program is not None:
         return program, _place_of_mesh(request, stages, program.workload, program.mesh)
-    import jax
-
-    from xlapipe.compile.lowering.asked_early import noting_questions
-    from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
-    from xlapipe.compile.lowering.load_workload import load_workload
-    from xlapipe.compile.lowering.lower import lower
-    from xlapipe.compile.lowering.meshes import axes_of
-    from xlapipe.compile.lowering.target_devices import let_cpu_meshes_stand_for
-
     platform = platform_named(request.platform)
     if request.target_config is not None:
         let_cpu_meshes_stand_for(platform.device_figures(request.target_config))
@@ -424,8 +410,6 @@ def _place_of_mesh(
 def _place(request: CompileRequest, name: str, topology: DeviceTopology | None) -> _Place:
     if request.target_config is None:
         return _attached(name, topology)
-    from jax.experimental import topologies
-
     platform = platform_named(request.platform)
     arguments = platform.topology_arguments(
         request.target_config, str(topology) if topology is not None else None
@@ -442,10 +426,6 @@ def _attached(name: str, topology: DeviceTopology | None) -> _Place:
     Raises:
       WorkloadError: they are too few.
     """
-    import jax
-
-    from xlapipe.jax_private import get_topology_for_devices
-
     devices = jax.devices("gpu")
     hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
     if hosts > 1 or per_host > len(devices):

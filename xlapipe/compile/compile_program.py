@@ -9,8 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jax.extend.mlir import ir
+from jax.interpreters import mlir, pxla
+
+from xlapipe import jax_private
 from xlapipe.compile.compile_timeline import Timeline, timed_compile
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.lowering.settings import apply_settings
+from xlapipe.compile.lowering.xla_input import refuse_other_options
 from xlapipe.compile.messages import CompileRequest
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
@@ -20,7 +27,7 @@ from xlapipe.compile.xla_patches.client_order import (
     in_client_order,
     layout_options,
 )
-from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
@@ -74,32 +81,174 @@ def compile_program(
       LockRefusedError: XLA did not compile it with a predicted lock.
       RuntimeError: XLA did not compile it.
     """
-    options = {
-        **program.options,
-        **request.options,
-        "xla_dump_to": str(request.dump_folder),
-    }
-    complete_option = platform_named(request.platform).complete_autotune_option
-    is_predicted = request.known_sha256 is not None and not decides_tuning(program.options)
-    if is_predicted and names_tuned_operations(program.stablehlo):
-        return _with_predicted_lock(request, program, devices, options)
-    if request.lock_sha256 is None or complete_option is None:
-        return _compiled(request, program, devices, options)
-    module = _module_of_a_client(request, program, devices)
-    complete = {**options, complete_option: True}
-    missing = []
-    for tried in dict.fromkeys((module, None)):
-        try:
-            return _compiled(request, program, devices, complete, module=tried)
-        except RuntimeError as error:
-            match = _MISSING_RESULT.search(str(error))
-            if match is None:
-                raise
-            missing.append(match[1])
-            # The failed attempt has left the first stages of a dump.
-            shutil.rmtree(request.dump_folder, ignore_errors=True)
-    compiled = _compiled(request, program, devices, options, module=module)
-    return replace(compiled, fusion_without_result=missing[0])
+    return _Compile(request, program, devices).run()
+
+
+@dataclass(frozen=True)
+class _Compile:
+    """A program, and what it is compiled for."""
+
+    request: CompileRequest
+    program: LoweredProgram
+    devices: list[Any]
+
+    @property
+    def platform(self) -> Platform:
+        return platform_named(self.request.platform)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """XLA's options."""
+        dump = {"xla_dump_to": str(self.request.dump_folder)}
+        return {**self.program.options, **self.request.options, **dump}
+
+    def run(self) -> CompiledProgram:
+        complete_option = self.platform.complete_autotune_option
+        is_predicted = self.request.known_sha256 is not None and not decides_tuning(
+            self.program.options
+        )
+        if is_predicted and names_tuned_operations(self.program.stablehlo):
+            return self.with_predicted_lock()
+        if self.request.lock_sha256 is None or complete_option is None:
+            return self.compiled(self.options)
+        module = self.module_of_a_client()
+        missing = []
+        for tried in dict.fromkeys((module, None)):
+            try:
+                return self.compiled({**self.options, complete_option: True}, tried)
+            except RuntimeError as error:
+                match = _MISSING_RESULT.search(str(error))
+                if match is None:
+                    raise
+                missing.append(match[1])
+                # The failed attempt has left the first stages of a dump.
+                shutil.rmtree(self.request.dump_folder, ignore_errors=True)
+        return replace(self.compiled(self.options, module), fusion_without_result=missing[0])
+
+    def with_predicted_lock(self) -> CompiledProgram:
+        """The program with the autotune results that the device's tuner is likely to give.
+
+        XLA is asked for complete results first. It stops where it would assign them, before it
+        generates code, and its dump holds the instructions. It reads a file of results once in a
+        process, at the first compile that names one.
+        """
+        complete = self.platform.complete_autotune_option or ""
+        load = self.platform.load_autotune_flag or ""
+        module = self.module_of_a_client()
+        with tempfile.TemporaryDirectory() as folder:
+            first = {"xla_dump_to": folder, "xla_dump_hlo_as_text": False, complete: True}
+            with suppress(RuntimeError):  # another error is raised again when it is compiled
+                self.executable({**self.options, **first}, module)
+            files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
+            texts = [fingerprint_text(path.read_bytes()) for path in files]
+        known = KnownResults.read(self.request.known_path)
+        instructions = tuned_instructions("\n".join(texts))
+        lock = predict_lock(instructions, known, leave_out=LeaveOut(self.request.leave_out))
+        if not lock.results:
+            return self.compiled(self.options)
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder) / "autotune_results.pbtxt"
+            results.write_text(lock.results, encoding="utf-8")
+            try:
+                compiled = self.compiled({**self.options, load: str(results)}, module)
+            except RuntimeError as error:
+                if _was_ended_by_signal(error):
+                    raise
+                raise LockRefusedError(str(error)) from error
+        return replace(compiled, predicted_lock=dict(lock.basis))
+
+    def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
+        """The program as XLA compiled it, or planned and then refused it.
+
+        Args:
+          module: as of `executable`.
+
+        Raises:
+          RuntimeError: XLA made no plan.
+        """
+        refused = executable = None
+        is_profiled = self.request.target_config is not None and self.platform.runs_gpu_kernels
+        with timed_compile(profiled=is_profiled) as timeline:
+            try:
+                executable = self.executable(options, module)
+            except RuntimeError as error:
+                if not self._is_planned(error):
+                    raise
+                refused = str(error)
+        renumbered = module is not None
+        return CompiledProgram(
+            executable, renumbered=renumbered, refused=refused, timeline=timeline
+        )
+
+    def _is_planned(self, error: RuntimeError) -> bool:
+        """Whether XLA made a plan, and then refused it because the device has too little memory."""
+        if not self.platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
+            return False
+        return any(self.request.dump_folder.glob("*.after_optimizations-live-range.txt"))
+
+    def module_of_a_client(self) -> bytes | None:
+        """XLA's module of the program before optimisation, in the order that it has on the device.
+
+        XLA writes the module to its dump before its first pass, and stops after a few passes.
+
+        Returns:
+          None where the device is attached, XLA wrote no module, or the patch is switched off.
+        """
+        if self.request.target_config is None or not can_compile_modules(self.platform.plugin):
+            return None
+        if XlaPatch.INSTRUCTION_ORDER in self.request.without_xla_patches:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            options = {
+                **self.options,
+                "xla_dump_to": folder,
+                "xla_dump_hlo_as_proto": True,
+                "xla_dump_hlo_as_text": False,
+                "xla_early_exit_with_layouts": True,
+            }
+            # A program that XLA refuses is refused again, and reported, when it is compiled.
+            with suppress(RuntimeError):
+                self.executable(options)
+            files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
+            return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
+
+    def executable(self, options: dict[str, Any], module: bytes | None = None) -> Any:
+        """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
+
+        Args:
+          module: a serialised HloModuleProto that is compiled instead of the program's.
+        """
+        plugin = self.platform.plugin or ""
+        replaced = nullcontext() if module is None else compiling(module, plugin)
+        with mlir.make_ir_context(), replaced:
+            stablehlo = ir.Module.parse(self.program.stablehlo)
+            predicted = self.request.known_sha256 is not None
+            _set_workspaces(stablehlo, self.request.workspaces, predicted=predicted)
+            client = self.devices[0].client
+            apply_settings(self.program.settings)
+            fields = self.program.compile_options
+            compile_options = pxla.create_compile_options(
+                stablehlo,
+                fields["parameter_is_tupled_arguments"],
+                fields["build.allow_spmd_sharding_propagation_to_parameters"],
+                fields["build.allow_spmd_sharding_propagation_to_output"],
+                client,
+                np.array(self.devices),
+                dict(options),
+            )
+            refuse_other_options(self.program.workload, fields, compile_options)
+            additions = layout_options(module) if module is not None else b""
+            limit_bytes = self.request.memory_limit_bytes
+            if limit_bytes is not None:
+                # The memory that XLA keeps the plan within, for which jax has no attribute.
+                additions += field(3, number(15, limit_bytes))
+            if additions:
+                # A message that is appended to one of its kind is merged into it.
+                serialized = compile_options.SerializeAsString() + additions
+                compile_options = jax_private.CompileOptions.ParseFromString(serialized)
+            return jax_private.backend_compile_and_load(
+                client, stablehlo, jax_private.DeviceList(tuple(self.devices)), compile_options, []
+            )
 
 
 def names_tuned_operations(bytecode: bytes) -> bool:
@@ -110,170 +259,10 @@ def names_tuned_operations(bytecode: bytes) -> bool:
     return _TUNED.search(bytecode) is not None
 
 
-def _with_predicted_lock(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
-) -> CompiledProgram:
-    """Compiles a program with the autotune results that the device's tuner is likely to give.
-
-    XLA is asked for complete results first. It stops where it would assign them, before it
-    generates code, and its dump holds the instructions. It reads a file of results once in a
-    process, at the first compile that names one.
-    """
-    platform = platform_named(request.platform)
-    complete, load = platform.complete_autotune_option or "", platform.load_autotune_flag or ""
-    module = _module_of_a_client(request, program, devices)
-    with tempfile.TemporaryDirectory() as folder:
-        first = {
-            **options,
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_text": False,
-            complete: True,
-        }
-        with suppress(RuntimeError):  # another error is raised again when it is compiled
-            _executable(request, program, devices, first, module=module)
-        files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
-        texts = [fingerprint_text(path.read_bytes()) for path in files]
-    known = KnownResults.read(request.known_path)
-    instructions = tuned_instructions("\n".join(texts))
-    lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
-    if not lock.results:
-        return _compiled(request, program, devices, options)
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "autotune_results.pbtxt"
-        results.write_text(lock.results, encoding="utf-8")
-        try:
-            options = {**options, load: str(results)}
-            compiled = _compiled(request, program, devices, options, module=module)
-        except RuntimeError as error:
-            if _was_ended_by_signal(error):
-                raise
-            raise LockRefusedError(str(error)) from error
-    return replace(compiled, predicted_lock=dict(lock.basis))
-
-
 def _was_ended_by_signal(error: RuntimeError) -> bool:
     """Whether a program that XLA started, such as ptxas, was ended by a signal."""
     match = _ENDED_PROGRAM.search(str(error))
     return match is not None and int(match[1]) & 0x7F != 0
-
-
-def _compiled(
-    request: CompileRequest,
-    program: LoweredProgram,
-    devices: list[Any],
-    options: dict[str, Any],
-    *,
-    module: bytes | None = None,
-) -> CompiledProgram:
-    """The program as XLA compiled it, or planned and then refused it.
-
-    Args:
-      module: as of `_executable`.
-
-    Raises:
-      RuntimeError: XLA made no plan.
-    """
-    renumbered = module is not None
-    refused = executable = None
-    is_profiled = request.target_config is not None and (
-        platform_named(request.platform).runs_gpu_kernels
-    )
-    with timed_compile(profiled=is_profiled) as timeline:
-        try:
-            executable = _executable(request, program, devices, options, module=module)
-        except RuntimeError as error:
-            if not _is_planned(request, error):
-                raise
-            refused = str(error)
-    return CompiledProgram(executable, renumbered=renumbered, refused=refused, timeline=timeline)
-
-
-def _is_planned(request: CompileRequest, error: RuntimeError) -> bool:
-    """Whether XLA made a plan, and then refused it because the device has too little memory."""
-    platform = platform_named(request.platform)
-    if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
-        return False
-    return any(request.dump_folder.glob("*.after_optimizations-live-range.txt"))
-
-
-def _module_of_a_client(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> bytes | None:
-    """XLA's module of the program before optimisation, in the order that it has on the device.
-
-    XLA writes the module to its dump before its first pass, and stops after a few passes.
-
-    Returns:
-      None where the device is attached, XLA wrote no module, or the patch is switched off.
-    """
-    platform = platform_named(request.platform)
-    if request.target_config is None or not can_compile_modules(platform.plugin):
-        return None
-    if XlaPatch.INSTRUCTION_ORDER in request.without_xla_patches:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        options = {
-            **program.options,
-            **request.options,
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_proto": True,
-            "xla_dump_hlo_as_text": False,
-            "xla_early_exit_with_layouts": True,
-        }
-        # A program that XLA refuses is refused again, and reported, when it is compiled.
-        with suppress(RuntimeError):
-            _executable(request, program, devices, options)
-        files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
-        return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
-
-
-def _executable(
-    request: CompileRequest,
-    program: LoweredProgram,
-    devices: list[Any],
-    options: dict[str, Any],
-    *,
-    module: bytes | None = None,
-) -> Any:
-    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
-
-    Args:
-      module: a serialised HloModuleProto that is compiled instead; None to compile the program's.
-    """
-    import numpy as np
-    from jax.extend.mlir import ir
-    from jax.interpreters import mlir, pxla
-
-    from xlapipe.compile.lowering.settings import apply_settings
-    from xlapipe.compile.lowering.xla_input import refuse_other_options
-    from xlapipe.jax_private import DeviceList, backend_compile_and_load
-
-    plugin = platform_named(request.platform).plugin or ""
-    replaced = nullcontext() if module is None else compiling(module, plugin)
-    with mlir.make_ir_context(), replaced:
-        stablehlo = ir.Module.parse(program.stablehlo)
-        predicted = request.known_sha256 is not None
-        _set_workspaces(stablehlo, request.workspaces, predicted=predicted)
-        client = devices[0].client
-        apply_settings(program.settings)
-        fields = program.compile_options
-        compile_options = pxla.create_compile_options(
-            stablehlo,
-            fields["parameter_is_tupled_arguments"],
-            fields["build.allow_spmd_sharding_propagation_to_parameters"],
-            fields["build.allow_spmd_sharding_propagation_to_output"],
-            client,
-            np.array(devices),
-            dict(options),
-        )
-        refuse_other_options(program.workload, fields, compile_options)
-        additions = layout_options(module) if module is not None else b""
-        compile_options = _with_fields(
-            compile_options, additions + _memory_limit(request.memory_limit_bytes)
-        )
-        return backend_compile_and_load(
-            client, stablehlo, DeviceList(tuple(devices)), compile_options, []
-        )
 
 
 def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bool) -> None:
@@ -281,7 +270,6 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
 
     jax's calls have one of no bytes, which XLA replaces where it has the device.
     """
-    from jax.extend.mlir import ir
 
     def visit(operation: Any) -> Any:
         if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
@@ -301,28 +289,8 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
 
 def _array(value: Any) -> tuple[str, list[int]]:
     """dtype as XLA writes it, and dimensions."""
-    from jax.extend.mlir import ir
-
     kind = ir.RankedTensorType(value.type)
     return str(kind.element_type), kind.shape
-
-
-def _memory_limit(limit_bytes: int | None) -> bytes:
-    """The memory that XLA keeps the plan within, as a field of XLA's CompileOptionsProto."""
-    return field(3, number(15, limit_bytes)) if limit_bytes is not None else b""
-
-
-def _with_fields(compile_options: Any, fields: bytes) -> Any:
-    """The options with further fields, for some of which jax has no attribute.
-
-    A message that is appended to one of its kind is merged into it.
-    """
-    if not fields:
-        return compile_options
-    from xlapipe.jax_private import CompileOptions
-
-    serialized = compile_options.SerializeAsString()
-    return CompileOptions.ParseFromString(serialized + fields)
 
 
 def fingerprint_text(content: bytes) -> str:
@@ -331,6 +299,4 @@ def fingerprint_text(content: bytes) -> str:
     Args:
       content: a serialised HloProto.
     """
-    from xlapipe.jax_private import module_text
-
-    return module_text(HloProto.FromString(content).hlo_module.SerializeToString())
+    return jax_private.module_text(HloProto.FromString(content).hlo_module.SerializeToString())
