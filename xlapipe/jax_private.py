@@ -91,7 +91,7 @@ def is_reference(leaf: Any) -> bool:
     """Whether a leaf of the arguments, or what jax knows of one, is a reference.
 
     Loud without `jax.Ref`; silent without `_aval`: a reference in a `Lowered` counts as an array,
-    and `lowered_stage` refuses it by `compile_args`.
+    and `in_process` refuses it by `compile_args`.
     """
     return isinstance(leaf, jax.Ref) or type(getattr(leaf, "_aval", None)).__name__ == "AbstractRef"
 

@@ -33,7 +33,7 @@ from jax._src.lib.mlir import ir
 from provenance import provenance
 
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
-from xlapipe.compile.lowering.settings import apply_settings
+from xlapipe.compile.lowering.xla_input import apply_settings
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.run.calibration.record import KEPT_FILES
 from xlapipe.run.calibration.time_programs import TimedCalls, write_calls

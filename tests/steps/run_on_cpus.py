@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_sharded import sharded
 
 from xlapipe.cli import main
-from xlapipe.compile.lowering.specs import mesh_over, named
+from xlapipe.compile.lowering.leaves import mesh_over, named
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import TargetError
 from xlapipe.run import run

@@ -22,8 +22,7 @@ from xlapipe import Workload
 from xlapipe.compile.lowering import arguments
 from xlapipe.compile.lowering.in_process import lower_in_test
 from xlapipe.compile.lowering.lower import lower
-from xlapipe.compile.lowering.settings import current_settings
-from xlapipe.compile.lowering.xla_input import refuse_other_options
+from xlapipe.compile.lowering.xla_input import current_settings, refuse_other_options
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import WorkloadError
 

@@ -166,7 +166,7 @@ def lowered_here(
     hide_missing_gpu()
     assert job.target is not None  # `job_of` refuses `attached`
     if isinstance(workload, LoweredStep):
-        from xlapipe.compile.lowering.lowered_stage import program_of_lowered
+        from xlapipe.compile.lowering.in_process import program_of_lowered
 
         kind = job.platform.device_figures(job.target.config_text).device_kind
         return program_of_lowered(workload.name, workload.lowered, job.platform, kind), {}

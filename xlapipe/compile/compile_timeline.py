@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jax.profiler import ProfileData
+
+from xlapipe.jax_private import host_profile
 from xlapipe.plans.compile_times import KernelSeconds, PassSeconds, StageSeconds
 
 _HOST = "/host:CPU"
@@ -64,8 +67,6 @@ class Timeline:
 
     def read(self, profile: bytes) -> None:
         """Sets what a profile tells; nothing, for one of another form."""
-        from jax.profiler import ProfileData
-
         planes = ProfileData.from_serialized_xspace(profile).planes
         lines = [line for plane in planes if plane.name == _HOST for line in plane.lines]
         codes = [
@@ -95,8 +96,6 @@ def timed_compile(*, profiled: bool) -> Iterator[Timeline]:
     Args:
       profiled: whether to profile what XLA does in it; a device that is attached would be too.
     """
-    from xlapipe.jax_private import host_profile
-
     timeline = Timeline()
     session = host_profile() if profiled else None
     cpu, wall = cpu_seconds(), time.perf_counter()

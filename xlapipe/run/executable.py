@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.compile.lowering.specs import mesh_over, named
+from xlapipe.compile.lowering.leaves import mesh_over, named
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.jax_private import DeviceList

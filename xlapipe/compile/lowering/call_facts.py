@@ -16,8 +16,8 @@ from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.jaxprs import depends_only_on
 from xlapipe.compile.lowering.jit_parameters import jit_device
+from xlapipe.compile.lowering.leaves import spec_of
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves, positional_names
-from xlapipe.compile.lowering.specs import spec_of
 from xlapipe.compile.lowering.wrapped_steps import TracedStep, WrappedStep, follow
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import moves_to_memory, stated_in_shardings

@@ -55,7 +55,6 @@ from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh
 from xlapipe.compile.lowering.module_kernels import stripped_bytecode
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
 from xlapipe.compile.lowering.processes import Process, compared_processes
-from xlapipe.compile.lowering.settings import current_settings, refuse_changed_settings
 from xlapipe.compile.lowering.target_devices import (
     TargetClient,
     target_in_place_of_cpu,
@@ -69,7 +68,7 @@ from xlapipe.compile.lowering.wrapped_steps import (
     record_lowering,
     wrapped_step,
 )
-from xlapipe.compile.lowering.xla_input import xla_input
+from xlapipe.compile.lowering.xla_input import current_settings, refuse_changed_settings, xla_input
 from xlapipe.devices.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.errors import WorkloadError
