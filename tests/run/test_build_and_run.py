@@ -270,8 +270,8 @@ def test_a_run_is_compared_with_a_record(
     golden = goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     before = read_time_record(golden)
     assert before is not None
-    kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.measured.kernels)
-    profile = ProfiledRun((1.0,), replace(before.measured, kernels=kernels))
+    kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.kernels)
+    profile = ProfiledRun((1.0,), replace(before, kernels=kernels))
     device = DeviceRun(0, 0, None, None, None)
     result = RunResult("NVIDIA H200", "tuned", 1.0, 1.0, (1.0,), (), (device,), 1, profile)
     monkeypatch.setattr(running, "run", lambda *_, **given: result if given["profiled"] else None)
