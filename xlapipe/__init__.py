@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from xlapipe.api.find_target import target
     from xlapipe.api.graphs_plan import GraphsPlan
     from xlapipe.api.loaded_step import LoadedStep, load
-    from xlapipe.api.read_dump import read
-    from xlapipe.api.step_plan import StepPlan
+    from xlapipe.api.step_plan import StepPlan, read
     from xlapipe.devices.targets.target import Target
     from xlapipe.dump.autotune_lock import read_lock
     from xlapipe.registry import WorkloadReference
@@ -64,7 +63,7 @@ _MODULES = {
     "largest": "search.sizing.sizes",
     "load": "api.loaded_step",
     "plan": "api.compile_step",
-    "read": "api.read_dump",
+    "read": "api.step_plan",
     "read_lock": "dump.autotune_lock",
     "start_cuda_context": "run.cuda_context",
     "target": "api.find_target",

@@ -24,8 +24,7 @@ from xlapipe import Workload
 from xlapipe.api.plan_arguments import job_of
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
-from xlapipe.api.testing.plan import PlanUnderTest
-from xlapipe.api.testing.session import PlansOfTest, explanations
+from xlapipe.api.testing.session import PlansOfTest, PlanUnderTest, explanations
 from xlapipe.compile import compiler_identity
 from xlapipe.compile import dump_cache as cache
 from xlapipe.compile.compiler_identity import digest_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, ROOT, TORCH_TWINS
-from xlapipe.api.testing.golden_changes import golden_changes
+from xlapipe.api.testing.goldens import golden_changes
 from xlapipe.compile.make_jobs import CompileSettings, locked_jobs
 from xlapipe.compile.pipeline import dump_folder
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES

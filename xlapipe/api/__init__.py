@@ -2,12 +2,10 @@
 
 - `planner`: `plan` of steps that this process lowers, also for the pytest fixture;
 - `compile_step`: the `plan` of programs, and `build`;
-- `step_plan`: what `plan` and `read` return: a plan with the questions that people ask about it;
-- `read_dump`: `read`;
+- `step_plan`: `read`, and what `plan` and it return: a plan with the questions that people ask;
 - `loaded_step`: `load`, an executable on the attached GPUs;
 - `find_target`: `target`; `choose_rows`: `choose`;
 - `shown_plan`, `graphs_plan`: what plans of every compiler offer, and those of torch Inductor;
-- `rows`, `memory_plot`, `notebook_page`: tables, plots and pages for notebooks;
 - `testing`: the pytest plugin, with the fixture `xlapipe_plan` and goldens;
 - `plan_arguments`, `answer`: shared by these and the pytest fixture.
 

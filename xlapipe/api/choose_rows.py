@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xlapipe.api.rows import Rows
+from xlapipe.api.shown_plan import Rows
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.search.choosing.choose import Changes
 from xlapipe.search.choosing.choose import choose as choose_form
+from xlapipe.search.choosing.rows import row_figures
 from xlapipe.search.memory_budget import memory_budget
 from xlapipe.search.rows import SearchSettings
 
@@ -66,4 +67,4 @@ def choose(
     )
     if choice.interrupt is not None and not choice.rows:
         raise choice.interrupt
-    return Rows(row.to_json() for row in choice.rows)
+    return Rows(map(row_figures, choice.rows))

@@ -11,9 +11,7 @@ from xlapipe.api.planner import Planned, Planner, lowered_here
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.compile import pipeline
 from xlapipe.compile.defaults import DEFAULT_TARGET
-from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.tuning import Tuned
-from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
@@ -27,14 +25,6 @@ class _StepPlans(Planner[StepPlan]):
     def _default_name(self, step: Any) -> str:
         name = getattr(step, "__name__", None) or type(step).__name__
         return _NOT_IN_A_NAME.sub("-", name).strip("-._") or "step"
-
-    @property
-    def _cache(self) -> DumpCache:
-        return DumpCache(cache_folder("plans"), "set XDG_CACHE_HOME to another folder")
-
-    @property
-    def _folder(self) -> Path:
-        return Path.cwd()
 
     def _plan(self, planned: Planned) -> StepPlan:
         dump = planned.cached.dump

@@ -4,8 +4,7 @@ from functools import cached_property
 from typing import Any
 
 from xlapipe.api.answer import Answer, answer_of
-from xlapipe.api.shown_plan import ShownPlan
-from xlapipe.expect import Finding
+from xlapipe.api.shown_plan import ShownPlan, framed
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
 
@@ -41,12 +40,9 @@ class GraphsPlan(ShownPlan):
 
     def check(self) -> Answer:
         """Whether the peak and what is left equal what was measured, where it was measured."""
-        return answer_of(self._findings())
-
-    def _findings(self) -> tuple[Finding, ...]:
         from xlapipe.report.inductor_check import measured_findings
 
-        return measured_findings(self.dump)
+        return answer_of(measured_findings(self.dump))
 
     def to_html(self) -> str:
         """The page of `xlapipe report`: one HTML document that needs no script."""
@@ -56,6 +52,4 @@ class GraphsPlan(ShownPlan):
         return render_tables_page([inductor_page(self.dump)])
 
     def _repr_html_(self) -> str:
-        from xlapipe.api.notebook_page import framed
-
         return framed(self.to_html())

@@ -114,9 +114,10 @@ def _function_of(step: Any) -> Any:
 def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
     """Positions of arguments that are given by position or by parameter name."""
     donated = [donate] if isinstance(donate, (int, str)) else list(donate)
-    names = list(inspect.signature(step).parameters) if any(map(_is_name, donated)) else []
-    for argument in donated:
-        if _is_name(argument) and argument not in names:
+    named = [argument for argument in donated if isinstance(argument, str)]
+    names = list(inspect.signature(step).parameters) if named else []
+    for argument in named:
+        if argument not in names:
             raise WorkloadError(
                 f"donate={argument!r}: the function has no parameter of that name; it has "
                 f"{', '.join(names)}"
@@ -124,10 +125,6 @@ def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
     return tuple(
         names.index(argument) if isinstance(argument, str) else argument for argument in donated
     )
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def job_of(

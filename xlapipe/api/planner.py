@@ -14,6 +14,7 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
+from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
 from xlapipe.plans.program import Program
@@ -38,25 +39,24 @@ class Planned:
     untuned: Callable[[], CachedDump]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Planner(ABC, Generic[PlanT]):
-    """Compiles steps, unless a cache holds their plans."""
+    """Compiles steps, unless a cache holds their plans.
+
+    Attributes:
+      root: where the compiling process runs, and what source paths are relative to; None for the
+        current folder.
+      target: of plans that name none.
+      cache: None for that of this user.
+    """
+
+    root: Path | None = None
+    target: str = DEFAULT_TARGET
+    cache: DumpCache | None = None
 
     @abstractmethod
     def _default_name(self, step: Any) -> str:
         """The name of a step that is a function."""
-
-    @property
-    def _default_target(self) -> str:
-        return DEFAULT_TARGET
-
-    @property
-    @abstractmethod
-    def _cache(self) -> DumpCache: ...
-
-    @property
-    @abstractmethod
-    def _folder(self) -> Path:
-        """Where the compiling process runs, and what source paths are relative to."""
 
     @abstractmethod
     def _plan(self, planned: Planned) -> PlanT: ...
@@ -112,6 +112,10 @@ class Planner(ABC, Generic[PlanT]):
           XlapipeError: bad input or a failed compile. Exceptions of the step are not caught.
         """
         __tracebackhide__ = True
+        root = self.root or Path.cwd()
+        cache = self.cache or DumpCache(
+            cache_folder("plans"), "set XDG_CACHE_HOME to another folder"
+        )
         try:
             workload = workload_of(
                 step,
@@ -128,16 +132,16 @@ class Planner(ABC, Generic[PlanT]):
             make_job = partial(
                 job_of,
                 workload,
-                target=target or self._default_target,
+                target=target or self.target,
                 gemm=gemm,
                 topology=topology,
-                project=self._folder,
+                project=root,
                 without_xla_patch=without_xla_patch,
                 timeout=timeout,
             )
             job = make_job(tuning=tuning)
             program, same = lowered_here(workload, job)
-            cached = self._cache.dump_of(job, program, folder=self._folder)
+            cached = cache.dump_of(job, program, folder=root)
             planned = replace(cached.dump.program, same_buffer=same)
 
             def compile_untuned() -> CachedDump:
@@ -145,7 +149,7 @@ class Planner(ABC, Generic[PlanT]):
                     return cached
                 plain = make_job(tuning=Tuned.NONE)
                 module, _ = lowered_here(workload, plain)
-                return self._cache.dump_of(plain, module, folder=self._folder)
+                return cache.dump_of(plain, module, folder=root)
 
             return self._plan(Planned(cached, planned, workload.expectations, compile_untuned))
         except XlapipeError as error:

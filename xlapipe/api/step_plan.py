@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.api.answer import Answer, answer_of
-from xlapipe.api.rows import Rows
-from xlapipe.api.shown_plan import ShownPlan
+from xlapipe.api.shown_plan import Rows, ShownPlan, framed, html_table
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+    from xlapipe.api.graphs_plan import GraphsPlan
     from xlapipe.report.time_figures import StepTime
 
 # The same set as the GEMM policy `cublas`: one library with several entry points.
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
+
+_SOURCE_LINES = 10
+_GIB = 1 << 30
+_MIB = 1 << 20
 
 
 class StepPlan(ShownPlan):
@@ -151,7 +157,7 @@ class StepPlan(ShownPlan):
         return self.table(name).to_pandas()
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draws memory over the schedule with matplotlib.
+        """Draws the bytes in use at each position of the schedule, the peak, and what XLA reserves.
 
         Args:
           axes: matplotlib's axes to draw on; default: new ones.
@@ -159,9 +165,32 @@ class StepPlan(ShownPlan):
         Raises:
           XlapipeError: matplotlib is not installed, or the plan has no live ranges.
         """
-        from xlapipe.api.memory_plot import plot_memory
-
-        return plot_memory(self.peak, self.opened.title, axes)
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise XlapipeError("matplotlib is not installed; fix: pip install matplotlib") from None
+        peak, title = self.peak, self.opened.title
+        if peak.position is None:
+            raise XlapipeError(
+                f"{title}: no live ranges in its files, so that memory over time is unknown; fix: "
+                "dump it with xlapipe, or with all of XLA's files"
+            )
+        in_use = peak.occupancy.occupied_bytes
+        total = peak.occupancy.plan.totals.total_allocation_bytes
+        unit, name = (_GIB, "GiB") if total >= _GIB else (_MIB, "MiB")
+        if axes is None:
+            _, axes = pyplot.subplots(figsize=(9, 3.5), layout="constrained")
+        sizes = [size / unit for size in in_use]
+        axes.fill_between(range(len(sizes)), sizes, step="post", alpha=0.5, label="in use")
+        reserved = "reserved for the whole step"
+        axes.axhline(total / unit, linestyle="--", color="gray", label=reserved)
+        at = f" at {peak.instruction}" if peak.instruction is not None else ""
+        label = f"peak: {peak.occupied_bytes / unit:,.2f} {name}{at}"
+        axes.plot([peak.position], [peak.occupied_bytes / unit], "o", label=label)
+        axes.set(title=title, xlabel="position in the schedule", ylabel=name, ylim=(0, None))
+        axes.margins(x=0)
+        axes.legend()
+        return axes
 
     @property
     def donations(self) -> tuple[Donation, ...]:
@@ -258,6 +287,56 @@ class StepPlan(ShownPlan):
         return render_page([replace(self.opened, given_name=self.opened.title)])
 
     def _repr_html_(self) -> str:
-        from xlapipe.api.notebook_page import notebook_page
+        """All but the page is readable where frames and scripts are not allowed."""
+        from xlapipe.report.target_text import short_label
+        from xlapipe.report.units import rounded, seconds_text
 
-        return notebook_page(self.opened, self.peak, self.to_html())
+        totals = self.plan.totals
+        kinds = {
+            "total": totals.total_allocation_bytes,
+            "arguments": totals.parameter_bytes,
+            "outputs": totals.live_out_bytes,
+            "of these aliased": totals.aliased_bytes,
+            "temporary": totals.temp_bytes,
+        }
+        sizes = {name: rounded(size) for name, size in kinds.items()}
+        prediction = self.opened.prediction
+        if prediction is not None and prediction.seconds is not None:
+            over = f", network {prediction.network_name}" if prediction.network else ""
+            sizes["predicted time"] = seconds_text(prediction.seconds) + over
+        lines = [
+            {"bytes at the peak": row.total_bytes, "": rounded(row.total_bytes), "line": row.source}
+            for row in self.peak.by_source[:_SOURCE_LINES]
+        ]
+        tuning = escape(short_label(self.opened.autotuning))
+        return (
+            f"<p><b>{escape(self.opened.title)}</b>, {tuning}</p>{html_table([sizes])}"
+            f"{html_table(lines)}{framed(self.to_html())}"
+        )
+
+
+def read(path: str | Path) -> "StepPlan | GraphsPlan":
+    """The plan of a dump directory, an `.hlo.pb`, or a buffer assignment that XLA wrote.
+
+    Needs neither jax nor a GPU.
+
+    Returns:
+      For a dump of torch Inductor a GraphsPlan, which has `figures`, `table`, `check` and `to_html`
+      as a StepPlan, and a plan for each of its `graphs`.
+
+    Raises:
+      DumpError: a file is missing, damaged, or made by a newer xlapipe.
+      PlanMismatchError: the plan breaks an invariant, or totals differ from XLA's own.
+    """
+    from xlapipe.inductor.open_path import is_inductor_dump, open_path
+
+    path = Path(path)
+    if is_inductor_dump(path):
+        # 30 modules, which no other dump needs.
+        from xlapipe.api.graphs_plan import GraphsPlan
+        from xlapipe.inductor.reader import read_inductor
+
+        return GraphsPlan(read_inductor(path))
+    opened = open_path(path)
+    expectations = opened.dump.expectations if opened.dump is not None else ()
+    return StepPlan(opened, expectations)

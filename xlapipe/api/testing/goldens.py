@@ -1,15 +1,17 @@
 """Goldens next to a test file: compared with a plan, or written if requested."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlapipe.api.answer import Answer
-from xlapipe.api.testing.golden_changes import golden_changes
 from xlapipe.compile.pipeline import dump_folder
+from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
 from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
+from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
+from xlapipe.plans.donation import donations
 
 _MAX_LINES = 80
 
@@ -84,3 +86,25 @@ class Goldens:
         others = sorted(folder.name for folder in path.parent.glob("*") if is_dump(folder))
         existing = f"\nexisting goldens of this plan: {', '.join(others)}" if others else ""
         return f"there is no golden {shown}{existing}\nfix: write it with {self.command}"
+
+
+def golden_changes(golden: Dump, dump: Dump) -> Iterator[str]:
+    """Changes of donations, then the sentences of `xlapipe diff`, largest first.
+
+    Raises:
+      DumpError: a text in a dump is damaged.
+    """
+    donated = {donation.path: donation for donation in donations(dump.program)}
+    for before in donations(golden.program):
+        now = donated.get(before.path)
+        if now is None:
+            yield f"{before.path} is no longer donated"
+        elif (now.outcome, now.output) != (before.outcome, before.output):
+            yield (
+                f"{before.path} was {before.outcome}, is {now.outcome}: {now.reason or now.output}"
+            )
+    difference = compare_opened(Opened.of_dump(golden), Opened.of_dump(dump))
+    yield from difference.context_lines()
+    for sentence in difference.sentences():
+        cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""
+        yield f"{cost}{sentence.text}"

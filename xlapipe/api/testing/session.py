@@ -1,4 +1,4 @@
-"""The fixture `xlapipe_plan` of one test: lowers in this process, compiles or uses the cache."""
+"""The fixture `xlapipe_plan` of one test, and the plan that it returns."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,12 +8,49 @@ from typing import Any
 
 from xlapipe.api.answer import Answer
 from xlapipe.api.planner import Planned, Planner
+from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
-from xlapipe.api.testing.plan import PlanUnderTest
-from xlapipe.compile.dump_cache import DumpCache
-from xlapipe.dump.dump import Dump
+from xlapipe.dump.opened import Opened
+from xlapipe.expect import Expectation
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class PlanUnderTest(StepPlan):
+    """What `xlapipe_plan` returns: a `StepPlan` whose false answers pytest explains.
+
+    Attributes:
+      dump: all captured files.
+    """
+
+    def __init__(self, planned: Planned, test: "PlansOfTest") -> None:
+        self.dump = planned.cached.dump
+        opened = Opened(self.dump.path, planned.program, self.dump)
+        super().__init__(opened, planned.expectations)
+        self._planned = planned
+        self._test = test
+
+    def __repr__(self) -> str:
+        manifest = self.dump.manifest
+        about = ", ".join(filter(None, (manifest.target, self.opened.tuning_word)))
+        return f"<plan of {manifest.workload} for {about}>"
+
+    def _answer(self, *expectations: Expectation) -> Answer:
+        return self._test.recorded(super()._answer(*expectations))
+
+    def matches_golden(self) -> Answer:
+        """Whether the plan equals the golden in `hlo_dumps/` next to the test file.
+
+        Where a lock may have been predicted, the untuned plan is compiled and compared: predicted
+        locks change when more results are known.
+
+        Raises:
+          DumpError: the golden is damaged, or was made by a newer xlapipe.
+        """
+        cached, compiled = self._planned.cached, self._planned.untuned()
+        if compiled is not cached:
+            self._test.on_plan(compiled.compiled)
+        return self._test.recorded(self._test.goldens.matches(compiled.dump, cached.key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +59,6 @@ class PlansOfTest(Planner[PlanUnderTest]):
 
     Attributes:
       file, test: file and name of the test.
-      root: source paths are relative to it.
-      target: default for plans without one.
       on_plan: called for each plan, with True if it was compiled, False if it was in the cache.
       on_note: called for each note on the step of a plan, such as an argument that is not used.
       answers: all answers so far, to explain a failed assertion.
@@ -31,9 +66,6 @@ class PlansOfTest(Planner[PlanUnderTest]):
 
     file: Path
     test: str
-    root: Path
-    target: str
-    cache: DumpCache
     goldens: Goldens
     on_plan: Callable[[bool], None]
     on_note: Callable[[str], None]
@@ -44,41 +76,14 @@ class PlansOfTest(Planner[PlanUnderTest]):
     def _default_name(self, step: Any) -> str:
         return name_of_test(self.file, self.test)
 
-    @property
-    def _default_target(self) -> str:
-        return self.target
-
-    @property
-    def _cache(self) -> DumpCache:
-        return self.cache
-
-    @property
-    def _folder(self) -> Path:
-        return self.root
-
     def _plan(self, planned: Planned) -> PlanUnderTest:
-        cached = planned.cached
-        self.on_plan(cached.compiled)
-
-        def golden_dump() -> Dump:
-            compiled = planned.untuned()
-            if compiled is not cached:
-                self.on_plan(compiled.compiled)
-            return compiled.dump
-
-        for note in cached.dump.manifest.notes_on_step:
+        self.on_plan(planned.cached.compiled)
+        for note in planned.cached.dump.manifest.notes_on_step:
             self.on_note(note)
-        return PlanUnderTest(
-            cached.dump,
-            planned.program,
-            planned.expectations,
-            key=cached.key,
-            goldens=self.goldens,
-            golden_dump=golden_dump,
-            record=self._record,
-        )
+        return PlanUnderTest(planned, self)
 
-    def _record(self, answer: Answer) -> Answer:
+    def recorded(self, answer: Answer) -> Answer:
+        """The answer, which a failed assertion may be about."""
         self.answers.append(answer)
         return answer
 
