@@ -9,7 +9,7 @@ import pytest
 import xlapipe
 from xlapipe.cli import all_commands, main
 from xlapipe.cli.completion import SHELLS, options_by_command, script_lines
-from xlapipe.report.advice import Advice, Remedy, advice_lines
+from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_lines
 
 COMMANDS = sorted(options_by_command(all_commands()))
 
@@ -96,12 +96,14 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
         usable_bytes=60 * gib,
         error_bytes=gib,
         autotuning="predicted lock (results of tuned instructions: 1 known)",
-        remedies=(
-            Remedy("half batch", 45 * gib, 55 * gib, True),
-            Remedy("donate x", gib, 99 * gib, False),
+        tried=TriedChanges(
+            remedies=(
+                Remedy("half batch", 45 * gib, 55 * gib, True),
+                Remedy("donate x", gib, 99 * gib, False),
+            ),
+            useless=("an XLA option",),
+            failed=(("batch=3", "ValueError: odd"),),
         ),
-        useless=("an XLA option",),
-        failed=(("batch=3", "ValueError: odd"),),
         notes=("Not tried: blocks",),
     )
     lines = list(advice_lines(advice, width=80))

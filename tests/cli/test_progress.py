@@ -16,11 +16,11 @@ def test_the_time_left_is_known_after_the_first_of_a_few_items() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
     bar = Bar("compiling", 3, console=console, silent=False)
-    task = bar._progress.tasks[0]
+    task = bar.tasks[0]
     with bar:
-        task.start_time = bar._progress.get_time() - 60
-        bar._progress.refresh()
+        task.start_time = bar.get_time() - 60
+        bar.refresh()
         assert re.search(r"0/3 \S+ time left unknown", plain(screen))
-        bar.advance()
-        bar._progress.refresh()
+        bar.add_done()
+        bar.refresh()
     assert re.search(r"1/3 0:01:0\d about 0:02:0\d left", plain(screen))

@@ -58,24 +58,24 @@ def search(workload: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     from xlapipe.compile.tuning import Tuned
     from xlapipe.search.candidate import job_of
     from xlapipe.search.choosing.choose import Changes, choose
-    from xlapipe.search.choosing.rows import ChoiceRow
+    from xlapipe.search.choosing.rows import row_figures
     from xlapipe.search.memory_budget import MemoryBudget
     from xlapipe.search.planned_memory import planned_memory
-    from xlapipe.search.rows import SearchSettings
+    from xlapipe.search.rows import Row, SearchSettings
 
-    def with_predicted_lock(row: ChoiceRow) -> dict[str, Any]:
+    def with_predicted_lock(row: Row) -> dict[str, Any]:
         change = row.candidate.change
         policy = change.arguments.get("rematerialise") if change is not None else None
         job = job_of(row.candidate, CompileSettings(tuning=Tuned.AUTO))
         memory, _ = planned_memory(job, MemoryBudget())
-        locked = replace(row, memory=memory).to_json()
+        locked = row_figures(replace(row, outcome=memory))
         names = ("total_bytes", "temp_bytes", "basis", "error_bytes")
         times = ("predicted_seconds", "predicted_low_seconds", "predicted_high_seconds")
         return {
-            "change": row.to_json()["change"],
-            "untuned": {name: row.to_json()[name] for name in (*names, *times)},
+            "change": row_figures(row)["change"],
+            "untuned": {name: row_figures(row)[name] for name in (*names, *times)},
             "predicted_lock": {name: locked[name] for name in (*names, *times)},
-            "code": row.to_json()["code"],
+            "code": row_figures(row)["code"],
             "rematerialise": policy,
         }
 

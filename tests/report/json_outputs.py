@@ -17,10 +17,8 @@ from tests.shared.sample_records import at_least, predicted
 from xlapipe.cli import main
 from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.choose_table import choice_figures
-from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.dump import repeat_figures
-from xlapipe.cli.fit_table import fit_figures
-from xlapipe.cli.saved import saved_figures
+from xlapipe.cli.fit_table import cliff_figures, fit_figures
 from xlapipe.compile.job import Process
 from xlapipe.compile.pipeline import CompiledDump
 from xlapipe.diff import compare_opened
@@ -55,7 +53,7 @@ from xlapipe.plans.compile_times import (
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
-from xlapipe.report.advice import Advice, Remedy, advice_figures
+from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_figures
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
@@ -64,7 +62,6 @@ from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice
-from xlapipe.search.choosing.rows import ChoiceRow
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
 from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.recomputed import RecomputedKernel
@@ -224,23 +221,15 @@ _REMATERIALISED = replace(
 def _advice() -> dict[str, Any]:
     remedies = (Remedy("half batch", 8, 92, True), Remedy("donate x", 4, 96, None))
     failed = (("batch=3", "ValueError: odd"),)
-    return advice_figures(
-        Advice("w", "h200", 100, 75, 5, "untuned", remedies, ("offload",), failed)
-    )
+    tried = TriedChanges(remedies, ("offload",), failed)
+    return plain_data(advice_figures(Advice("w", "h200", 100, 75, 5, "untuned", tried)))
 
 
 def _cliff() -> dict[str, Any]:
     points = combinations("qwen3-decode", [Axis("batch", (8, 9))])
-    rows = [
-        Row(point, memory) for point, memory in zip(points, (_MEMORY, _REMATERIALISED), strict=True)
-    ]
-    cliff = Cliff(
-        vary="batch",
-        below=(8, _MEMORY),
-        above=(9, _REMATERIALISED),
-        as_written=_MEMORY,
-        compiled=((8, rows[0]), (9, rows[1])),
-    )
+    rows = tuple(map(Row, points, (_MEMORY, _REMATERIALISED)))
+    as_written = replace(rows[1], outcome=_MEMORY)
+    cliff = Cliff(vary="batch", below=rows[0], above=rows[1], as_written=as_written, compiled=rows)
     figures = {**fit_figures("qwen3-decode", "h200", rows, ()), "cliff": cliff_figures(cliff)}
     return plain_data(figures)
 
@@ -264,11 +253,14 @@ def _choose() -> dict[str, Any]:
         workload="step:train",
         maximise="batch",
         rows=(
-            ChoiceRow(replace(written, change=_CHANGE), timed, 8.0, chosen=True),
-            ChoiceRow(written, _MEMORY, None),
-            ChoiceRow(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), 8.0),
+            Row(replace(written, change=_CHANGE), timed, items=8.0, chosen=True),
+            Row(written, _MEMORY),
+            Row(written, replace(_MEMORY, predicted=at_least(1e-3, "a loop")), items=8.0),
         ),
-        failed=((written, XlapipeError("a")), (replace(written, change=_CHANGE), XlapipeError(""))),
+        failed=(
+            Row(written, XlapipeError("a")),
+            Row(replace(written, change=_CHANGE), XlapipeError("")),
+        ),
         left_out=1,
         notes=("a",),
     )
@@ -298,7 +290,7 @@ def _saved() -> dict[str, Any]:
         not_offloaded={"hidden": "it stays"},
     )
     freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
-    return plain_data(saved_figures(values, (freed, replace(freed, seconds=None))))
+    return plain_data(replace(values, freed=(freed, replace(freed, seconds=None))))
 
 
 def _bisect(*, bad: bool) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.tuning import Tuned
 from xlapipe.project_file import stated_by_command
 from xlapipe.search.choosing.choose import choose
-from xlapipe.search.choosing.rows import ChoiceRow, front
-from xlapipe.search.rows import SearchSettings
+from xlapipe.search.choosing.rows import front
+from xlapipe.search.rows import Row, SearchSettings
 
 pytestmark = pytest.mark.jax
 
@@ -22,7 +22,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "examples/meshes")
 
 
-def rows_of(workload: str, topology: str = "1x2", **vary: tuple[str, ...]) -> list[ChoiceRow]:
+def rows_of(workload: str, topology: str = "1x2", **vary: tuple[str, ...]) -> list[Row]:
     settings = CompileSettings(topology=topology, tuning=Tuned.NONE)
     choice = choose(workload, vary, search=SearchSettings(compile=settings, at_once=1))
     assert not choice.failed

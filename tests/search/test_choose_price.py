@@ -11,8 +11,8 @@ from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.page import choice_page
-from xlapipe.search.choosing.rows import ChoiceRow
 from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row
 
 MEMORY = PlannedMemory(
     workload="step",
@@ -27,7 +27,7 @@ MEMORY = PlannedMemory(
     seconds={},
     predicted=predicted(1e-3, 8e-4, 2e-3),
 )
-ROW = ChoiceRow(Candidate(find_workload("step:train"), {}, "h200"), MEMORY, 8.0)
+ROW = Row(Candidate(find_workload("step:train"), {}, "h200"), MEMORY, items=8.0)
 
 
 def test_a_row_costs_its_seconds_its_devices_and_its_price() -> None:
@@ -35,7 +35,7 @@ def test_a_row_costs_its_seconds_its_devices_and_its_price() -> None:
     seconds = row.seconds_per_item
     assert seconds is not None and row.devices == 1
     assert row.cost_per_million is None
-    priced = replace(row, price=3.6, memory=replace(row.memory, topology="2x8"))
+    priced = replace(row, price=3.6, outcome=replace(row.memory, topology="2x8"))
     assert priced.devices == 16
     assert priced.cost_per_million == pytest.approx(1e6 * seconds * 16 * 3.6 / 3600)
     assert replace(row, price=3.6, items=2 * (row.items or 1)).cost_per_million == pytest.approx(
@@ -49,7 +49,7 @@ def test_the_table_has_network_mfu_and_cost() -> None:
         network="hgx-400g: 8 GPUs (assumed; --network states another)",
         peak_seconds=0.5e-3,
     )
-    row = replace(ROW, price=2.9, memory=replace(MEMORY, predicted=time, topology="1x8"))
+    row = replace(ROW, price=2.9, outcome=replace(MEMORY, predicted=time, topology="1x8"))
     lines = [
         line.plain for line in choice_lines(Choice(workload="a", maximise="batch", rows=(row,)))
     ]
@@ -65,11 +65,11 @@ def test_the_chosen_forms_of_several_targets_are_compared() -> None:
     fast = replace(MEMORY, predicted=replace(predicted(1e-3, 8e-4, 2e-3), network="efa: 8 GPUs"))
     slow = replace(MEMORY, predicted=predicted(4e-3, 3e-3, 6e-3))
     rows = (
-        replace(ROW, memory=fast, price=2.0, chosen=True),
+        replace(ROW, outcome=fast, price=2.0, chosen=True),
         replace(
             ROW,
             candidate=replace(ROW.candidate, target="b200"),
-            memory=slow,
+            outcome=slow,
             price=1.0,
             chosen=True,
         ),

@@ -21,6 +21,7 @@ from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.choose import Changes, Choice, choose
+from xlapipe.search.choosing.rows import row_figures
 from xlapipe.search.memory_budget import MemoryBudget, memory_budget
 from xlapipe.search.planned_memory import planned_memory
 from xlapipe.search.rows import SearchSettings
@@ -110,7 +111,7 @@ def test_the_pasted_code_compiles_to_the_promised_plan(
     place: str, choice: Choice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [row.to_json() for row in choice.rows]
+    rows = list(map(row_figures, choice.rows))
     by_keys = [row for row in rows if "KEPT" in (row["code"] or "")]
     compile_pasted(tmp_path, f"choose_steps:workload({SIZES[place]})", by_keys[:1], place)
     assert by_keys

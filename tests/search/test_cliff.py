@@ -8,7 +8,7 @@ import pytest
 from tests.search.test_fit_report import planned
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli import main
-from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
+from xlapipe.cli.fit_table import cliff_figures, cliff_lines
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import find_workload
@@ -65,7 +65,7 @@ def test_both_sides_are_found_with_few_compiles(compiled: list[int]) -> None:
     cliff = found()
     assert cliff.below is not None
     assert cliff.above is not None
-    low, high = cliff.below[0], cliff.above[0]
+    low, high = cliff.size(cliff.below), cliff.size(cliff.above)
     assert low <= 300 < high <= low * 1.01 + 1
     assert compiled[-1] == high
     assert len(compiled) <= 13
@@ -73,8 +73,9 @@ def test_both_sides_are_found_with_few_compiles(compiled: list[int]) -> None:
 
 def test_the_larger_side_is_compiled_without_the_limit_too(compiled: list[int]) -> None:
     cliff = found(multiple_of=50)
-    assert (cliff.below and cliff.below[0], cliff.above and cliff.above[0]) == (300, 350)
-    assert cliff.as_written == memory_of(350, limited=False)
+    assert [row and cliff.size(row) for row in (cliff.below, cliff.above)] == [300, 350]
+    assert cliff.as_written is not None
+    assert cliff.as_written.memory == memory_of(350, limited=False)
     assert cliff.saved_bytes == 350 * 500
     assert cliff.added_seconds == 1e-6
 
@@ -88,7 +89,7 @@ def test_the_distance_is_to_the_largest_plan_before_it(compiled: list[int]) -> N
 def test_bounds_on_one_side_of_it(compiled: list[int]) -> None:
     assert found(upper=200).above is None
     cliff = found(lower=400, upper=500)
-    assert (cliff.below, cliff.above and cliff.above[0]) == (None, 400)
+    assert (cliff.below, cliff.above and cliff.size(cliff.above)) == (None, 400)
 
 
 def test_a_step_without_anything_to_rematerialise_ends_the_search(

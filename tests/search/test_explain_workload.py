@@ -28,7 +28,6 @@ from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
 from xlapipe.search.choosing.remedies import (
     Change,
-    Limit,
     changes_of,
     largest_argument,
     try_changes,
@@ -189,7 +188,7 @@ def test_sharding_and_policies_save_what_their_compile_says(
         return [change for change in changes if change.text.startswith("shard batch")]
 
     monkeypatch.setattr("xlapipe.search.choosing.remedies.changes_of", one_change)
-    tried = try_changes(job, dump, Limit(None), at_once=2)
+    tried = try_changes(job, dump, None, at_once=2)
     assert not tried.failed
     saved_bytes = {remedy.change: remedy.saved_bytes for remedy in tried.remedies}
     probabilities = 2 * 512 * 512 * 4

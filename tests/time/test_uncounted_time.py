@@ -17,8 +17,9 @@ from xlapipe.plans.program import Program
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice, choose
-from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
+from xlapipe.search.choosing.rows import lower_bound_notes, row_figures, with_chosen
 from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.search.rows import Row
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
@@ -108,7 +109,7 @@ def test_the_timeline_of_a_loop_has_its_first_trips_and_the_rest_as_one_event() 
     assert step.seconds == pytest.approx(events[-1].start_seconds + events[-1].seconds)
 
 
-def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> ChoiceRow:
+def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> Row:
     """A form that fits; without seconds, of which a lower bound of 1 µs is known."""
     time = at_least(1e-6, "a loop") if seconds is None else predicted(seconds, seconds, seconds)
     memory = PlannedMemory(
@@ -125,7 +126,7 @@ def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = Non
         predicted=time,
     )
     changed = Change(change, "") if change is not None else None
-    return ChoiceRow(Candidate(find_workload("step:train"), {}, "h200", changed), memory, None)
+    return Row(Candidate(find_workload("step:train"), {}, "h200", changed), memory)
 
 
 def test_choose_does_not_rank_a_lower_bound() -> None:
@@ -133,7 +134,7 @@ def test_choose_does_not_rank_a_lower_bound() -> None:
     texts = [str(item.candidate.change.text) if item.candidate.change else None for item in rows]
     assert texts == ["fast", "slow", None]
     assert [item.chosen for item in rows] == [True, False, False]
-    fast, slow, unknown = (item.to_json()["probability_faster"] for item in rows)
+    fast, slow, unknown = (item.probability_faster for item in rows)
     assert (fast, unknown) == (None, None)
     assert 0 <= slow < 0.01
     (note,) = lower_bound_notes(rows)
@@ -141,7 +142,7 @@ def test_choose_does_not_rank_a_lower_bound() -> None:
         "h200: of 1 of 3 forms only the least time is known, so they are not ranked by time: "
         "a loop."
     )
-    figures = rows[2].to_json()
+    figures = row_figures(rows[2])
     assert figures["predicted_seconds"] is None
     assert figures["predicted_at_least_seconds"] == 1e-6
 

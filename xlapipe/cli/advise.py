@@ -32,28 +32,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _advice(options: argparse.Namespace) -> "Advice":
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.devices.targets.target_config import target_attached
     from xlapipe.plans.phases import phases_of
     from xlapipe.plans.usable_memory import usable_memory
     from xlapipe.report.advice import Advice
-    from xlapipe.search.choosing.remedies import Limit, try_changes
+    from xlapipe.search.choosing.remedies import try_changes
     from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))
-    with Steps().shown() as steps:
-        steps.show(f"{job.reference.name}: unchanged")
+    with shown_steps() as show:
+        show(f"{job.reference.name}: unchanged")
         compiled = compile_dump(job, None, allow_refused=True)
         manifest, plan = compiled.dump.manifest, compiled.dump.plan
         config = compiled.files.get("target_config.txtpb", b"").decode()
         memory = usable_memory(
             job.target or target_attached(config), plan, libtpu=manifest.versions.get("libtpu")
         )
-        steps.show(f"{job.reference.name}: changes that may save memory")
-        limit = Limit(memory.usable_bytes)
-        tried = try_changes(job, compiled.dump, limit, at_once=options.jobs)
+        show(f"{job.reference.name}: changes that may save memory")
+        tried = try_changes(job, compiled.dump, memory.usable_bytes, at_once=options.jobs)
     totals = plan.totals
     return Advice(
         workload=manifest.workload,
@@ -64,9 +63,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
             plan, tuned=manifest.tuned_or_none, predicted_lock=manifest.predicted_lock
         ),
         autotuning=manifest.autotuning,
-        remedies=tried.remedies,
-        useless=tried.useless,
-        failed=tried.failed,
+        tried=tried,
         notes=(_other_commands(options.workload),) if phases_of(plan).trains else (),
     )
 

@@ -45,23 +45,23 @@ OPTIONS: Options = {
 def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.devices.environment.scratch import scratch_folder
     from xlapipe.diff.comparing.bisect import bisect
 
     if options.expect is not None and options.compile_time is not None:
         raise XlapipeError("bisect: --expect and --compile-time state two faults; fix: give one")
-    with Steps().shown() as steps, ExitStack() as stack:
-        candidates = _candidates(options, steps.show)
+    with shown_steps() as show, ExitStack() as stack:
+        candidates = _candidates(options, show)
         out = options.out or stack.enter_context(scratch_folder("bisect-"))
-        steps.show(f"compiling {options.workload}: {len(candidates)} candidates")
+        show(f"compiling {options.workload}: {len(candidates)} candidates")
         result = bisect(
             candidates,
             out,
             expect=options.expect,
             compile_time=options.compile_time,
             scheduler=options.scheduler,
-            on_done=lambda step: steps.show(_step_line(step)),
+            on_done=lambda step: show(_step_line(step)),
         )
         if options.json:
             print_json(bisection_figures(options.workload, result))

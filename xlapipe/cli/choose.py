@@ -18,11 +18,10 @@ from xlapipe.errors import EndedBySignalError, XlapipeError
 from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from xlapipe.search.candidate import Candidate
     from xlapipe.search.choosing.choose import Choice
-    from xlapipe.search.choosing.rows import ChoiceRow
+    from xlapipe.search.rows import Row
 
 OPTIONS: Options = {
     **WORKLOAD,
@@ -55,38 +54,37 @@ def run(options: argparse.Namespace) -> int:
         from xlapipe.search.choosing.page import choice_page
 
         write_files({options.html: choice_page(choice).encode(errors="replace")})
-    for candidate, error in choice.failed:
-        print_error(f"{candidate}: {error}")
+    for row in choice.failed:
+        print_error(f"{row.candidate}: {row.outcome}")
     for message in _nothing_fits(choice):
         print_error(message)
     if choice.interrupt is not None:
         raise choice.interrupt
-    if any(isinstance(error, EndedBySignalError) for _, error in choice.failed):
+    if any(isinstance(row.outcome, EndedBySignalError) for row in choice.failed):
         return 2  # one of them may be faster
     return 0 if choice.chosen else 1
 
 
-def _nothing_fits(choice: "Choice") -> list[str]:
+def _nothing_fits(choice: "Choice") -> "Iterator[str]":
     """A message for each target that no row fits, with what is missing."""
-    messages = []
-    for target in dict.fromkeys(row.candidate.target for row in choice.rows):
-        rows = [row for row in choice.rows if row.candidate.target == target]
-        if any(row.memory.fits for row in rows):
+    from xlapipe.search.rows import by_target
+
+    for target, rows in by_target(choice.rows).items():
+        if any(row.fits for row in rows):
             continue
         least = min(rows, key=lambda row: row.memory.total_bytes)
         memory = least.memory
         more = "" if any(row.candidate.change for row in rows) else "add --remat, or "
-        messages.append(
+        yield (
             f"{choice.workload}: of {counted(len(rows), 'form')} tried nothing fits {target}: the "
             f"smallest plan ({least.candidate}) needs {memory.total_bytes:,} B, "
             f"{-memory.headroom_bytes:,} B more than {memory.usable_bytes:,} B; fix: {more}give "
             "smaller values with --vary, a larger target, or more bytes with --memory"
         )
-    return messages
 
 
 def _choice(options: argparse.Namespace) -> "Choice":
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.search.choosing.choose import Changes, choose
     from xlapipe.search.sweep import Axis
 
@@ -101,15 +99,15 @@ def _choice(options: argparse.Namespace) -> "Choice":
     options.target = None
     search = search_settings(options)
     prices = _prices(options.price, targets or [DEFAULT_TARGET])
-    with Steps().shown() as steps:
+    with shown_steps() as show:
 
-        def on_done(candidate: "Candidate", row: "ChoiceRow | XlapipeError") -> None:
+        def on_done(row: "Row") -> None:
             text = "failed"
-            if not isinstance(row, XlapipeError):
-                predicted = row.memory.predicted
+            if not isinstance(row.outcome, XlapipeError):
+                predicted = row.outcome.predicted
                 seconds = predicted.text if predicted is not None else "-"
-                text = f"{row.memory.total_bytes:,} B, predicted {seconds}"
-            steps.show(f"{candidate.target}, {candidate}: {text}")
+                text = f"{row.outcome.total_bytes:,} B, predicted {seconds}"
+            show(f"{row.candidate.target}, {row.candidate}: {text}")
 
         return choose(
             options.workload,

@@ -5,30 +5,31 @@ from typing import Any
 
 from rich.text import Text
 
+from xlapipe.cli.fit_table import CELLS, Cell, table_of
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_row, column_widths, without_columns
-from xlapipe.report.units import rounded, with_error
+from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.units import rounded
 from xlapipe.search.choosing.choose import Choice
-from xlapipe.search.choosing.rows import ChoiceRow, front
-from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes, mfu_text, networks
+from xlapipe.search.choosing.rows import front, row_figures
+from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes, networks
+from xlapipe.search.rows import Row, by_target
 
-_HEADER = ("total", "headroom", "temp", "predicted", "MFU", "faster")
-_FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp",), 120
+_WHOLE_TABLE = 120
 
 
 def choice_figures(choice: Choice) -> dict[str, Any]:
     """The JSON of `xlapipe choose`."""
     return {
         **named(choice, "workload", "maximise", "left_out", "interrupted", "notes"),
-        "rows": [row.to_json() for row in choice.rows],
+        "rows": list(map(row_figures, choice.rows)),
         "failed": [
             {
-                "target": candidate.target,
-                "arguments": dict(candidate.values),
-                "change": candidate.change.text if candidate.change is not None else None,
-                "error": str(error),
+                "target": row.candidate.target,
+                "arguments": dict(row.candidate.values),
+                "change": row.candidate.change.text if row.candidate.change is not None else None,
+                "error": str(row.outcome),
             }
-            for candidate, error in choice.failed
+            for row in choice.failed
         ],
     }
 
@@ -40,8 +41,7 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
       width: width of a terminal that has no room for the temporary bytes; None for the whole
         table.
     """
-    for target in dict.fromkeys(row.candidate.target for row in choice.rows):
-        rows = [row for row in choice.rows if row.candidate.target == target]
+    for target, rows in by_target(choice.rows).items():
         yield from _target_lines(choice, target, rows, width)
     yield from _chosen_lines(choice)
     for note in choice.notes:
@@ -52,29 +52,20 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
 
 
 def _target_lines(
-    choice: Choice, target: str, rows: Sequence[ChoiceRow], width: int | None
+    choice: Choice, target: str, rows: Sequence[Row], width: int | None
 ) -> Iterator[Text]:
     yield Text(
         f"{choice.workload} on {target}: {rounded(rows[0].memory.usable_bytes)} may be used, "
         f"{len(rows)} forms compiled",
         style="bold",
     )
-    per = f"per {choice.maximise}" if choice.maximise is not None else None
-    names = list(rows[0].candidate.values)
-    priced = any(row.price is not None for row in rows)
-    cost = f"cost of 1M {choice.maximise or 'steps'}"
-    header = [*names, *_HEADER, *([per] if per else []), *([cost] if priced else [])]
-    header += ["fits", "", "change"]
-    best = front(rows)
-    table = [header, *(_cells(row, per is not None, priced, row in best) for row in rows)]
+    columns = _columns(rows, choice.maximise)
     if width is not None and width < _WHOLE_TABLE:
-        table = without_columns(table, {*map(header.index, _FOR_WIDE_TERMINALS)})
-    widths, right = column_widths(table), range(len(table[0]) - 3)
-    for cells, row in zip(table, (None, *rows), strict=True):
-        style = (
-            "bold" if row is None else "green" if row.chosen else "" if row.memory.fits else "red"
-        )
-        yield Text(aligned_row(cells, widths, right=right), style=style)
+        del columns["temp"]
+    table = table_of(rows, columns)
+    colors = ["green" if row.chosen else "" if row.memory.fits else "red" for row in rows]
+    lines = aligned_rows(table, right=range(len(table[0]) - 3))
+    yield from map(Text, lines, ("bold", *colors))
     predicted = rows[0].memory.predicted
     if predicted is None:
         yield Text("No time is predicted for this target: rows are ordered by items and bytes.")
@@ -100,68 +91,74 @@ def _target_lines(
             yield from map(Text, row.candidate.change.code.splitlines())
 
 
+def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, Cell]:
+    """What each column holds, by heading; the last three are not numbers."""
+    best = front(rows)
+    columns = {
+        **{name: CELLS[name] for name in ("total", "headroom", "temp")},
+        "predicted": _predicted,
+        "MFU": CELLS["MFU"],
+        "faster": lambda row: (
+            "-" if row.probability_faster is None else f"{row.probability_faster:.0%}"
+        ),
+    }
+    if maximise is not None:
+        columns[f"per {maximise}"] = lambda row: _seconds(row.seconds_per_item)
+    if any(row.price is not None for row in rows):
+        columns[f"cost of 1M {maximise or 'steps'}"] = _cost
+    return {
+        **columns,
+        "fits": CELLS["fits"],
+        "": lambda row: "chosen" if row.chosen else "front" if row in best else "",
+        "change": lambda row: row.candidate.change_text,
+    }
+
+
 def _chosen_lines(choice: Choice) -> Iterator[Text]:
     """One line for the chosen form of each of several targets."""
-    timed = [(row, row.memory.predicted) for row in choice.chosen]
-    if len(timed) < 2:
+    rows, per = choice.chosen, choice.maximise
+    if len(rows) < 2:
         return
-    per = choice.maximise
     yield Text("The chosen form of each target:", style="bold")
-    header = ["predicted", "9 of 10 within", f"per {per or 'step'}", "MFU"]
-    table = [[*header, f"cost of 1M {per or 'steps'}", "devices", "target", "network"]]
-    for row, predicted in timed:
-        low_high = (predicted.low_seconds, predicted.high_seconds) if predicted else (None, None)
-        times = [predicted.seconds if predicted else None, row.seconds_per_item]
-        seconds, item = ("-" if time is None else _seconds(time) for time in times)
-        within = " to ".join(_seconds(time) for time in low_high if time) or "-"
-        network = predicted.network_name if predicted is not None else ""
-        table.append(
-            [
-                *(seconds, within, item, mfu_text(predicted.mfu if predicted else None)),
-                *(_cost(row.cost_per_million), str(row.devices), row.candidate.target, network),
-            ]
-        )
-    empty = {2} if per is None else set()
-    if all(row.price is None for row, _ in timed):
-        empty.add(4)
-    if not any(line[-1] for line in table[1:]):
-        empty.add(7)
-    table = without_columns(table, empty)
-    widths = column_widths(table)
-    for cells in table:
-        yield Text(aligned_row(cells, widths, right=range(table[0].index("target"))))
+    columns: dict[str, Cell] = {"predicted": _predicted, "9 of 10 within": _interval}
+    if per is not None:
+        columns[f"per {per}"] = lambda row: _seconds(row.seconds_per_item)
+    columns["MFU"] = CELLS["MFU"]
+    if any(row.price is not None for row in rows):
+        columns[f"cost of 1M {per or 'steps'}"] = _cost
+    columns["devices"] = lambda row: str(row.devices)
+    right = range(len(columns))
+    columns["target"] = lambda row: row.candidate.target
+    if any(map(_network, rows)):
+        columns["network"] = _network
+    table = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
+    yield from map(Text, aligned_rows(table, right))
 
 
-def _cells(row: ChoiceRow, per_item: bool, priced: bool, on_front: bool) -> list[str]:
-    predicted, change = row.memory.predicted, row.candidate.change
-    seconds = "-"
-    faster = f"{row.probability_faster:.0%}" if row.probability_faster is not None else "-"
-    if predicted is not None and predicted.seconds is not None:
-        seconds = _seconds(predicted.seconds)
-    elif predicted is not None:
-        seconds = f"≥ {_seconds(predicted.at_least_seconds or 0.0)}"
-    item = row.seconds_per_item
-    return [
-        *map(repr, row.candidate.values.values()),
-        rounded(row.memory.total_bytes),
-        with_error(row.memory.headroom_bytes, row.memory.error_bytes),
-        rounded(row.memory.temp_bytes),
-        seconds,
-        mfu_text(predicted.mfu if predicted is not None else None),
-        faster,
-        *([_seconds(item) if item is not None else "-"] if per_item else []),
-        *([_cost(row.cost_per_million)] if priced else []),
-        row.memory.fits_text,
-        "chosen" if row.chosen else "front" if on_front else "",
-        change.text if change is not None else "as written",
-    ]
+def _network(row: Row) -> str:
+    return row.memory.predicted.network_name if row.memory.predicted is not None else ""
 
 
-def _cost(cost: float | None) -> str:
-    return "-" if cost is None else f"{cost:,.4g}"
+def _predicted(row: Row) -> str:
+    predicted = row.memory.predicted
+    if predicted is None or predicted.seconds is not None:
+        return _seconds(predicted.seconds if predicted is not None else None)
+    return f"≥ {_seconds(predicted.at_least_seconds or 0.0)}"
 
 
-def _seconds(seconds: float) -> str:
+def _interval(row: Row) -> str:
+    predicted = row.memory.predicted
+    times = (predicted.low_seconds, predicted.high_seconds) if predicted is not None else ()
+    return " to ".join(_seconds(time) for time in times if time) or "-"
+
+
+def _cost(row: Row) -> str:
+    return "-" if row.cost_per_million is None else f"{row.cost_per_million:,.4g}"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
     if seconds < 1e-3:
         return f"{seconds * 1e6:,.2f} µs"
     return f"{seconds * 1e3:,.3f} ms"

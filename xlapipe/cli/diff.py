@@ -35,6 +35,68 @@ if TYPE_CHECKING:
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
 
+
+def parse_policies(text: str) -> tuple[str, ...]:
+    """One or two GEMM policies in `X,Y`.
+
+    Raises:
+      XlapipeError: an unknown policy, or one given twice.
+    """
+    policies = tuple(text.split(","))
+    is_known = set(policies) <= set(GEMM_POLICIES)
+    if len(policies) > 2 or len(set(policies)) < len(policies) or not is_known:
+        raise XlapipeError(
+            f"--gemm {text}: expected one or two different ones of {', '.join(GEMM_POLICIES)}"
+        )
+    return policies
+
+
+def parse_versions(text: str) -> tuple[str, str]:
+    """Two versions of jax in `X,Y`.
+
+    Raises:
+      XlapipeError: not two different versions.
+    """
+    first, _, second = text.partition(",")
+    if not first or not second or "," in second or first == second:
+        raise XlapipeError(f"--versions {text}: expected two versions of jax, e.g. `0.10.2,0.11.2`")
+    return first, second
+
+
+def parse_xla_options(text: str) -> "dict[str, XlaOption]":
+    """XLA options in `K=V,K=V`; a value may contain commas.
+
+    >>> parse_xla_options("xla_a=true,xla_b=FUSION,CUBLAS,xla_c=3")
+    {'xla_a': True, 'xla_b': 'FUSION,CUBLAS', 'xla_c': 3}
+
+    Raises:
+      XlapipeError: text of another form, or an option that xlapipe sets itself.
+    """
+    options: dict[str, XlaOption] = {}
+    for part in _BETWEEN_OPTIONS.split(text):
+        match = _OPTION.fullmatch(part)
+        if match is None:
+            raise XlapipeError(
+                f"--options {text}: expected `xla_name=value`, separated by commas, found {part!r}"
+            )
+        name, value = match[1], match[2].strip()
+        if name.startswith("xla_dump_"):
+            raise XlapipeError(f"--options: {name} is set by xlapipe itself; fix: leave it out")
+        options[name] = _typed(value)
+    return options
+
+
+def _typed(value: str) -> "XlaOption":
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(value)
+        except ValueError:
+            continue
+    return value
+
+
 OPTIONS: Options = {
     "subjects PATH|WORKLOAD": {
         "nargs": "*",
@@ -42,9 +104,13 @@ OPTIONS: Options = {
     },
     "--all": "list every change",
     "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
-    "--versions X,Y": "with two versions of jax",
+    "--versions X,Y": {"type": parse_versions, "help": "with two versions of jax"},
     "--options K=V,…": "without and with these XLA options",
-    "--gemm X[,Y]": "with two GEMM policies; one applies to both",
+    "--gemm X[,Y]": {
+        "type": parse_policies,
+        "default": (),
+        "help": "with two GEMM policies; one applies to both",
+    },
     **TARGET,
     **NETWORK,
     "--out DIR": "keep the two dumps there",
@@ -107,7 +173,7 @@ def _compare_subjects(options: argparse.Namespace) -> "Difference":
     from xlapipe.inductor.open_path import open_path
 
     subjects: list[str] = options.subjects
-    policies = parse_policies(options.gemm) if options.gemm is not None else ()
+    policies: tuple[str, ...] = options.gemm
     if len(subjects) != 2 or options.versions or options.options or len(policies) > 1:
         raise XlapipeError(
             "diff takes two of dumps and workloads, or --workload with --versions, --options or "
@@ -142,14 +208,14 @@ def _compiled(
     jobs: "Mapping[str, Job]", options: argparse.Namespace, doing: str
 ) -> "Iterator[dict[str, Opened]]":
     """The plans of jobs by label, compiled at the same time; their files are there in the block."""
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.devices.environment.scratch import scratch_folder
     from xlapipe.diff.comparing.two_compiles import compile_each
 
-    with Steps().shown() as steps, scratch_folder("diff-") as scratch:
-        steps.show(doing)
+    with shown_steps() as show, scratch_folder("diff-") as scratch:
+        show(doing)
         yield compile_each(
-            jobs, options.out, scratch, on_done=lambda name: steps.show(f"compiled {name}")
+            jobs, options.out, scratch, on_done=lambda name: show(f"compiled {name}")
         )
 
 
@@ -159,11 +225,11 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
             "diff takes two subjects or --workload, not both; fix: leave one of them out"
         )
 
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.diff import compare_opened
 
-    with Steps().shown() as steps:
-        jobs = _two_jobs(options, steps.show)
+    with shown_steps() as show:
+        jobs = _two_jobs(options, show)
     doing = f"compiling {options.workload} with {' and with '.join(jobs)}"
     a, b = jobs
     with _compiled(jobs, options, doing) as opened:
@@ -180,7 +246,7 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
         jobs_of_versions,
     )
 
-    policies = parse_policies(options.gemm) if options.gemm is not None else ()
+    policies: tuple[str, ...] = options.gemm
     given = [options.versions is not None, options.options is not None, len(policies) == 2]
     if sum(given) != 1:
         raise XlapipeError(
@@ -189,72 +255,12 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
         )
     compile_options = compile_settings(options, policies)
     if options.versions is not None:
-        versions = parse_versions(options.versions)
-        return jobs_of_versions(options.workload, compile_options, versions, on_install=show)
+        return jobs_of_versions(
+            options.workload, compile_options, options.versions, on_install=show
+        )
     if options.options is not None:
         xla_options = parse_xla_options(options.options)
         return jobs_of_options(
             options.workload, compile_options, xla_options, label=options.options
         )
     return jobs_of_policies(options.workload, replace(compile_options, policies=()), policies)
-
-
-def parse_policies(text: str) -> tuple[str, ...]:
-    """One or two GEMM policies in `X,Y`.
-
-    Raises:
-      XlapipeError: an unknown policy, or one given twice.
-    """
-    policies = tuple(text.split(","))
-    is_known = set(policies) <= set(GEMM_POLICIES)
-    if len(policies) > 2 or len(set(policies)) < len(policies) or not is_known:
-        raise XlapipeError(
-            f"--gemm {text}: expected one or two different ones of {', '.join(GEMM_POLICIES)}"
-        )
-    return policies
-
-
-def parse_versions(text: str) -> tuple[str, str]:
-    """Two versions of jax in `X,Y`.
-
-    Raises:
-      XlapipeError: not two different versions.
-    """
-    first, _, second = text.partition(",")
-    if not first or not second or "," in second or first == second:
-        raise XlapipeError(f"--versions {text}: expected two versions of jax, e.g. `0.10.2,0.11.2`")
-    return first, second
-
-
-def parse_xla_options(text: str) -> "dict[str, XlaOption]":
-    """XLA options in `K=V,K=V`; a value may contain commas.
-
-    >>> parse_xla_options("xla_a=true,xla_b=FUSION,CUBLAS,xla_c=3")
-    {'xla_a': True, 'xla_b': 'FUSION,CUBLAS', 'xla_c': 3}
-
-    Raises:
-      XlapipeError: text of another form, or an option that xlapipe sets itself.
-    """
-    options: dict[str, XlaOption] = {}
-    for part in _BETWEEN_OPTIONS.split(text):
-        match = _OPTION.fullmatch(part)
-        if match is None:
-            raise XlapipeError(
-                f"--options {text}: expected `xla_name=value`, separated by commas, found {part!r}"
-            )
-        name, value = match[1], match[2].strip()
-        if name.startswith("xla_dump_"):
-            raise XlapipeError(f"--options: {name} is set by xlapipe itself; fix: leave it out")
-        options[name] = _typed(value)
-    return options
-
-
-def _typed(value: str) -> "XlaOption":
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(value)
-        except ValueError:
-            continue
-    return value

@@ -1,6 +1,7 @@
 """The table of `xlapipe dump` and `xlapipe build`, with a row for each compile that has ended."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from xlapipe.cli.output import NEXT
 from xlapipe.cli.progress import Bar
+from xlapipe.plans.wording import counted
 from xlapipe.report.target_text import device_text, tune_text
 from xlapipe.report.text_table import aligned_row
 from xlapipe.report.units import rounded
@@ -32,14 +34,18 @@ _HEADINGS = {
 }
 _RIGHT = {"total", "temp", "seconds"}
 _MAX_FOLDERS = 8
+_TO_TUNE = (
+    ("untuned", "is untuned", "are untuned"),
+    ("predicted", "has a predicted lock", "have a predicted lock"),
+)
 
 
-class DumpTable(Bar):
+class DumpTable:
     """Prints rows as compiles end, with a progress bar on a terminal."""
 
     def __init__(self, jobs: "Sequence[Job]", *, silent: bool) -> None:
         self._console = Console(quiet=silent, soft_wrap=True, highlight=False)
-        super().__init__("compiling", len(jobs), console=self._console, silent=silent)
+        self._bar = Bar("compiling", len(jobs), console=self._console, silent=silent)
         self._widths = {
             **_HEADINGS,
             "workload": _width("workload", (job.reference.name for job in jobs)),
@@ -54,12 +60,9 @@ class DumpTable(Bar):
                     del self._widths[heading]
             least = _HEADINGS["workload"]
             self._widths["workload"] = max(least, self._widths["workload"] - max(0, self._excess))
-        self._untuned = 0
-        self._predicted = 0
         names = {job.reference.name for job in jobs}
         self._only_name = names.pop() if len(names) == 1 else None
-        self._folders: list[str] = []
-        self._notes: list[str] = []
+        self._rows: list[Mapping[str, Any]] = []
 
     @property
     def _excess(self) -> int:
@@ -67,63 +70,57 @@ class DumpTable(Bar):
         return sum(self._widths.values()) + 2 * (len(self._widths) - 1) - self._console.width
 
     def __enter__(self) -> Self:
-        super().__enter__()
-        self._row(list(_HEADINGS), style="bold")
+        self._bar.start()
+        self._row({heading: heading for heading in _HEADINGS}, style="bold")
         return self
 
-    def _print_end(self) -> None:
-        if self._untuned:
-            plans = "1 plan is" if self._untuned == 1 else f"{self._untuned} plans are"
-            self._line(f"{plans} untuned; {tune_text(self._only_name)}")
-        if self._predicted:
-            plans = "1 plan has" if self._predicted == 1 else f"{self._predicted} plans have"
-            self._line(f"{plans} a predicted lock; {tune_text(self._only_name)}")
-        for note in self._notes:
-            self._line(note)
-        for folder in self._folders[:_MAX_FOLDERS]:
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        kinds = Counter(map(_tuned, self._rows))
+        for kind, one, several in _TO_TUNE:
+            if kinds[kind]:
+                plans = f"{counted(kinds[kind], 'plan')} {one if kinds[kind] == 1 else several}"
+                self._line(f"{plans}; {tune_text(self._only_name)}")
+        for row in self._rows:
+            for note in row["notes"]:
+                self._line(f"{row['path']} is the same; {note}")
+        folders = [row["path"] for row in self._rows]
+        for folder in folders[:_MAX_FOLDERS]:
             self._line(f"in {folder}")
-        if len(self._folders) > _MAX_FOLDERS:
-            self._line(f"and {len(self._folders) - _MAX_FOLDERS} other folders")
-        if self._folders:
-            self._line(f"Next: xlapipe show {shlex.quote(self._folders[0])}")
+        if len(folders) > _MAX_FOLDERS:
+            self._line(f"and {len(folders) - _MAX_FOLDERS} other folders")
+        if folders:
+            self._line(f"Next: xlapipe show {shlex.quote(folders[0])}")
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
-        self._untuned += row["tuned"] is False and row["predicted_lock"] is None
-        self._predicted += row["predicted_lock"] is not None
-        self._folders.append(row["path"])
-        self._notes += [f"{row['path']} is the same; {note}" for note in row["notes"]]
+        self._rows.append(row)
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
-            [
-                row["workload"],
-                device_text(row["target"], row["topology"]),
-                row["gemm_policy"],
-                _tuned(row),
-                rounded(row["total_allocation_bytes"]),
-                rounded(row["temp_bytes"]),
-                f"{row['seconds']:.1f}",
-                "written" if row["changed"] else "same",
-                gemms or "none",
-            ]
+            {
+                "workload": row["workload"],
+                "target": device_text(row["target"], row["topology"]),
+                "gemm": row["gemm_policy"],
+                "tuned": _tuned(row),
+                "total": rounded(row["total_allocation_bytes"]),
+                "temp": rounded(row["temp_bytes"]),
+                "seconds": f"{row['seconds']:.1f}",
+                "dump": "written" if row["changed"] else "same",
+                "gemms by backend": gemms or "none",
+            }
         )
-        self.advance()
+        self._bar.add_done()
 
     def add_failure(self, job: "Job") -> None:
         """Prints a row for a compile that failed; its error is printed after the table."""
-        row = [job.reference.name, _device(job), str(job.policy)]
-        self._row([*row, *[""] * 4, "FAILED", ""], style="red")
-        self.advance()
+        about = {"workload": job.reference.name, "target": _device(job), "gemm": str(job.policy)}
+        self._row({**about, "dump": "FAILED"}, style="red")
+        self._bar.add_done()
 
-    def _row(self, cells: Sequence[str], style: str = "") -> None:
-        shown = [
-            (heading, cell)
-            for heading, cell in zip(_HEADINGS, cells, strict=True)
-            if heading in self._widths
-        ]
-        widths = [self._widths[heading] for heading, _ in shown]
-        right = {column for column, (heading, _) in enumerate(shown) if heading in _RIGHT}
-        self._line(aligned_row([cell for _, cell in shown], widths, right), style)
+    def _row(self, cells: Mapping[str, str], style: str = "") -> None:
+        right = {column for column, heading in enumerate(self._widths) if heading in _RIGHT}
+        shown = [cells.get(heading, "") for heading in self._widths]
+        self._line(aligned_row(shown, [*self._widths.values()], right), style)
 
     def _line(self, text: str, style: str = "") -> None:
         if text.startswith(NEXT):  # to be pasted

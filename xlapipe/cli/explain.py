@@ -17,9 +17,9 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
+    from xlapipe.report.advice import TriedChanges
     from xlapipe.report.failed_allocation import PlannedFailure
     from xlapipe.report.failures import MemoryFailure
-    from xlapipe.search.choosing.remedies import TriedChanges
 
 _STDIN = "-"
 
@@ -60,10 +60,8 @@ def run(options: argparse.Namespace) -> int:
     for line in failure_lines(failure, others=others, planned=planned, remedies=remedies):
         print_text(line)
     if tried is not None:
-        for change in tried.useless:
-            print_text(f"  saves nothing: {change}")
-        for change, error in tried.failed:
-            print_text(f"  does not compile: {change}: {error}")
+        for line in tried.unhelpful():
+            print_text(f"  {line}")
     return 0
 
 
@@ -89,9 +87,9 @@ def _compiled(
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.dump.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.search.choosing.remedies import Limit, try_changes
+    from xlapipe.search.choosing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
     planned = planned_failure(failure, Opened.of_dump(dump))
-    return planned, try_changes(job, dump, Limit(failure.limit_bytes, failure.held_bytes or 0))
+    return planned, try_changes(job, dump, failure.limit_bytes, failure.held_bytes or 0)

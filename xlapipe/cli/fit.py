@@ -76,9 +76,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _cliff(options: argparse.Namespace) -> int:
     """Finds where XLA begins to rematerialise; exit code 1 if no size fits."""
-    from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
-    from xlapipe.cli.fit_table import fit_figures
-    from xlapipe.cli.progress import Steps
+    from xlapipe.cli.fit_table import cliff_figures, cliff_lines, fit_figures
+    from xlapipe.cli.progress import shown_steps
     from xlapipe.search.sizing.cliff import find_cliff
 
     if options.vary or options.out is not None or options.scheduler:
@@ -87,7 +86,7 @@ def _cliff(options: argparse.Namespace) -> int:
         )
     name, lower, upper = _bounds(options.cliff)
     target = target_name(options)
-    with Steps().shown() as steps:
+    with shown_steps() as show:
         cliff = find_cliff(
             options.workload,
             name,
@@ -95,18 +94,17 @@ def _cliff(options: argparse.Namespace) -> int:
             upper=upper,
             multiple_of=lower,
             search=search_settings(options),
-            on_done=lambda size, memory: steps.show(
-                f"{name}={size}: {memory.total_bytes:,} B, "
-                f"{memory.rematerialised} instructions rematerialised"
+            on_done=lambda row: show(
+                f"{row.candidate.values_text}: {row.memory.total_bytes:,} B, "
+                f"{row.memory.rematerialised} instructions rematerialised"
             ),
         )
     if options.json:
-        rows = [row for _, row in cliff.compiled]
-        figures = fit_figures(options.workload, target, rows, ())
+        figures = fit_figures(options.workload, target, cliff.compiled, ())
         print_json({**figures, "cliff": cliff_figures(cliff)})
     else:
         print_lines(cliff_lines(options.workload, target, cliff))
-    return 0 if any(row.fits for _, row in cliff.compiled) else 1
+    return 0 if any(row.fits for row in cliff.compiled) else 1
 
 
 def _bounds(text: str) -> tuple[str, int, int | None]:
@@ -139,6 +137,6 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
 
         def on_done(row: "Row") -> None:
             text = f"{row.candidate.values_text}: {fits_text(row)}".removeprefix(": ")
-            bar.advance(last=escape(text))
+            bar.add_done(last=escape(text))
 
         return compile_rows(candidates, search_settings(options, options.out), on_done)

@@ -1,24 +1,26 @@
-"""The result of `xlapipe fit`, as JSON and as a table."""
+"""The results of `xlapipe fit` and `fit --cliff`, as JSON and as tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
-from xlapipe.plans.usable_memory import OutsidePlan, outside_label
+from xlapipe.plans.usable_memory import outside_label
+from xlapipe.plans.wording import counted
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_row, column_widths, without_columns
+from xlapipe.report.text_table import Table, aligned_rows
 from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
 from xlapipe.search.planned_memory import (
     SMALL_MARGIN,
     PlannedMemory,
     error_notes,
-    mfu_text,
     networks,
 )
+from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.rows import Largest, Row
+from xlapipe.search.sizing.cliff import Cliff
 from xlapipe.search.sweep import Axis
 
 # What the JSON of a row has of `PlannedMemory` under the same names.
@@ -28,12 +30,49 @@ _IN_JSON = (
     *("error_bytes", "basis", "refused", "rematerialised", "recomputed", "floor_seconds"),
     *("order_bytes", "reserved_bytes", "seconds"),
 )
+_CLIFF = ("temp, B", "total, B", "headroom, B", "to the limit, B", "recomputed", "floor")
+_MAX_KERNELS = 12
 _STAGES = ("load", "lower", "compile", "read", "all")
-_BYTES = ("arguments", "outputs", "temp", "total", "headroom")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
 # Axes whose value is the number of items that a step processes.
 _NAMES_OF_ITEMS = ("examples", "sequences", "tokens")
 _ITEMS = ("batch", "batch_size", *_NAMES_OF_ITEMS)
+
+Cell = Callable[[Row], str]
+
+
+def fits_text(row: Row) -> str:
+    """Whether a row fits, or `FAILED`."""
+    return "FAILED" if isinstance(row.outcome, XlapipeError) else row.outcome.fits_text
+
+
+def mfu(row: Row) -> str:
+    """Model FLOPs utilisation, e.g. `41.5 %`."""
+    predicted = row.memory.predicted
+    return "-" if predicted is None or predicted.mfu is None else f"{100 * predicted.mfu:.1f} %"
+
+
+# What columns of rows hold, by heading.
+CELLS: Mapping[str, Cell] = {
+    "arguments": lambda row: rounded(row.memory.argument_bytes),
+    "outputs": lambda row: rounded(row.memory.output_bytes),
+    "temp": lambda row: rounded(row.memory.temp_bytes),
+    "total": lambda row: rounded(row.memory.total_bytes),
+    "headroom": lambda row: with_error(row.memory.headroom_bytes, row.memory.error_bytes),
+    "host": lambda row: rounded(row.memory.host_bytes),
+    "fits": fits_text,
+    "MFU": mfu,
+}
+
+
+def table_of(rows: Sequence[Row], columns: Mapping[str, Cell]) -> list[list[str]]:
+    """The headings, and the cells of each row, after its values; none of a failed compile."""
+    table = [[*rows[0].candidate.values, *columns]]
+    for row in rows:
+        known = ("fits",) if isinstance(row.outcome, XlapipeError) else columns
+        cells = (cell(row) if name in known else "-" for name, cell in columns.items())
+        table.append([*map(repr, row.candidate.values.values()), *cells])
+    return table
 
 
 def fit_figures(
@@ -68,25 +107,19 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "fits": memory.fits,
         "error": None,
         **named(memory, *_IN_JSON),
-        **{
-            f"predicted_{name}": value
-            for name, value in named(
-                memory.predicted, "seconds", "at_least_seconds", "mfu", "network"
-            ).items()
+        **named(
+            *(memory.predicted, "seconds", "at_least_seconds", "mfu", "network"),
+            prefix="predicted_",
+        ),
+        "outside": None
+        if memory.outside is None
+        else {
+            **named(memory.outside, "parts", "unmeasured", "visible_bytes"),
+            "measured_on": memory.outside.device,
         },
-        "outside": _outside_figures(memory.outside),
         "missing_memory": [
             named(item, "kind", "instruction", "about_bytes") for item in memory.missing
         ],
-    }
-
-
-def _outside_figures(outside: OutsidePlan | None) -> dict[str, Any] | None:
-    if outside is None:
-        return None
-    return {
-        **named(outside, "parts", "unmeasured", "visible_bytes"),
-        "measured_on": outside.device,
     }
 
 
@@ -109,27 +142,14 @@ def fit_lines(
     """
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")
-    host = any(plan.host_bytes for plan in compiled)
-    sizes = (*_BYTES, "host") if host else _BYTES
-    items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
-    per_second = f"{items}/s" if items in _NAMES_OF_ITEMS else "items/s"
-    timed = any(_seconds(plan)[0] for plan in compiled)
-    used = any(plan.predicted is not None and plan.predicted.mfu for plan in compiled)
-    step = ["step", *([per_second] if items else []), *(["MFU"] if used else [])] if timed else []
-    stages = [f"{name}, s" for name in _STAGES] if timings else []
-    header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
-    table = [header]
-    for row in rows:
-        cells = [*map(repr, row.candidate.values.values()), *_cells(row, host)]
-        cells += _step_cells(row, items)[: len(step) - used] + [_mfu_cell(row)] * used
-        table.append([*cells, *(_stage_cells(row) if timings else [])])
+    columns = _columns(compiled, axes, timings=timings)
+    table = table_of(rows, columns)
     for name in _FOR_WIDE_TERMINALS:
-        if width is not None and sum(column_widths(table)) + 2 * (len(table[0]) - 1) > width:
-            table = without_columns(table, {table[0].index(name)})
-    widths, columns = column_widths(table), range(len(table[0]))
+        if width is not None and max(map(len, aligned_rows(table))) > width:
+            del columns[name]
+            table = table_of(rows, columns)
     styles = ["bold", *("" if row.fits else "red" for row in rows)]
-    for cells, style in zip(table, styles, strict=True):
-        yield Text(aligned_row(cells, widths, right=columns), style=style)
+    yield from map(Text, aligned_rows(table, right=range(len(table[0]))), styles)
     yield from map(Text, _notes(compiled))
     for largest in best:
         yield Text(_largest_line(largest, rows, axes[0]))
@@ -149,20 +169,26 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
     )
 
 
-def _cells(row: Row, host: bool) -> list[str]:
-    """The cells after the axes' values; with host memory if `host`."""
-    memory = row.outcome
-    if isinstance(memory, XlapipeError):
-        return [*["-"] * (len(_BYTES) + host), fits_text(row)]
-    sizes = (
-        memory.argument_bytes,
-        memory.output_bytes,
-        memory.temp_bytes,
-        memory.total_bytes,
-    )
-    headroom = with_error(memory.headroom_bytes, memory.error_bytes)
-    on_host = [rounded(memory.host_bytes)] if host else []
-    return [*map(rounded, sizes), headroom, *on_host, fits_text(row)]
+def _columns(
+    compiled: Sequence[PlannedMemory], axes: Sequence[Axis], *, timings: bool
+) -> dict[str, Cell]:
+    names = ["arguments", "outputs", "temp", "total", "headroom"]
+    names += ["host"] if any(plan.host_bytes for plan in compiled) else []
+    columns = {name: CELLS[name] for name in (*names, "fits")}
+    items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
+    if any(_seconds(plan)[0] for plan in compiled):
+        columns["step"] = _step
+        if items is not None:
+            own = items if items in _NAMES_OF_ITEMS else "items"
+            columns[f"{own}/s"] = lambda row: _per_second(row, items)
+        if any(plan.predicted is not None and plan.predicted.mfu for plan in compiled):
+            columns["MFU"] = CELLS["MFU"]
+    stages = {f"{name}, s": _stage_cell(name) for name in _STAGES} if timings else {}
+    return {**columns, **stages}
+
+
+def _stage_cell(name: str) -> Cell:
+    return lambda row: f"{row.memory.seconds[name]:.1f}"
 
 
 def _seconds(memory: PlannedMemory) -> tuple[float | None, bool]:
@@ -173,33 +199,20 @@ def _seconds(memory: PlannedMemory) -> tuple[float | None, bool]:
     return predicted.at_least_seconds if predicted is not None else memory.floor_seconds, True
 
 
-def _step_cells(row: Row, items: str | None) -> list[str]:
-    """The time of a step, `≥` in front of a least time, and items per second."""
-    memory = row.outcome
-    seconds, is_least = (None, True) if isinstance(memory, XlapipeError) else _seconds(memory)
+def _step(row: Row) -> str:
+    """The time of a step, `≥` in front of a least time."""
+    seconds, is_least = _seconds(row.memory)
+    return "-" if seconds is None else f"{'≥' if is_least else ''}{seconds_text(seconds)}"
+
+
+def _per_second(row: Row, items: str) -> str:
+    """Items per second, `≤` where the time of a step is a least time."""
+    (seconds, is_least), count = _seconds(row.memory), row.candidate.values.get(items)
     if seconds is None:
-        return ["-", "-"]
-    least = "≥" if is_least else ""
-    count = row.candidate.values.get(items) if items is not None else None
+        return "-"
     rate = count / seconds if isinstance(count, int) else None
-    per_second = "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-    return [f"{least}{seconds_text(seconds)}", per_second if not least else f"≤{per_second}"]
-
-
-def _mfu_cell(row: Row) -> str:
-    predicted = None if isinstance(row.outcome, XlapipeError) else row.outcome.predicted
-    return mfu_text(predicted.mfu if predicted is not None else None)
-
-
-def _stage_cells(row: Row) -> list[str]:
-    if isinstance(row.outcome, XlapipeError):
-        return ["-"] * len(_STAGES)
-    return [f"{row.outcome.seconds[stage]:.1f}" for stage in _STAGES]
-
-
-def fits_text(row: Row) -> str:
-    """Whether a row fits, or `FAILED`."""
-    return "FAILED" if isinstance(row.outcome, XlapipeError) else row.outcome.fits_text
+    text = "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f"≤{text}" if is_least else text
 
 
 def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
@@ -288,3 +301,101 @@ def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:
     ]
     least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
     return f"{prefix}no {axis.name} fits{least}{unknown}"
+
+
+def cliff_figures(cliff: Cliff) -> dict[str, Any]:
+    """The value of the key `cliff` in the JSON of `xlapipe fit --cliff`."""
+    return {
+        **named(cliff, "vary", "saved_bytes", "added_seconds"),
+        "below": _cliff_row(cliff.below, cliff),
+        "above": _cliff_row(cliff.above, cliff),
+        "as_written": _cliff_row(cliff.as_written, cliff),
+        "recomputed": cliff.above.memory.recomputed if cliff.above is not None else (),
+    }
+
+
+def _cliff_row(row: Row | None, cliff: Cliff) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        "value": cliff.size(row),
+        **named(row.memory, "temp_bytes", "total_bytes", "headroom_bytes", "rematerialised"),
+        "floor_seconds": row.memory.floor_seconds,
+        "bytes_to_cliff": cliff.bytes_to_cliff(row.memory),
+    }
+
+
+def cliff_lines(workload: str, target: str, cliff: Cliff) -> Iterator[Text]:
+    """Where XLA begins to rematerialise, both sides, and what it computes a second time."""
+    yield Text(f"{workload} on {target}: {_cliff_summary(cliff)}", style="bold")
+    yield from map(
+        Text, aligned_rows([(cliff.vary, *_CLIFF), *_cliff_cells(cliff)], set(range(1, 7)))
+    )
+    yield from map(Text, _recomputed_lines(cliff))
+
+
+def _cliff_summary(cliff: Cliff) -> str:
+    if cliff.above is None:
+        return f"XLA rematerialises at no {cliff.vary} that was compiled"
+    above = cliff.above.candidate
+    if cliff.below is None:
+        return f"XLA rematerialises already at the smallest size, {above.values_text}"
+    below = cliff.below.candidate
+    return f"XLA begins to rematerialise between {below.values_text} and {above.values_text}"
+
+
+def _cliff_cells(cliff: Cliff) -> Iterator[tuple[str, ...]]:
+    for row in sorted(cliff.compiled, key=cliff.size):
+        mark = "  <" if row in (cliff.below, cliff.above) else ""
+        distance = cliff.bytes_to_cliff(row.memory)
+        cell = "-" if distance is None else f"{distance:,}"
+        yield _memory_cells(f"{cliff.size(row)}{mark}", row.memory, cell)
+        if row is cliff.above and cliff.as_written is not None:
+            yield _memory_cells(f"{cliff.size(row)} without a limit", cliff.as_written.memory, "-")
+
+
+def _memory_cells(size: str, memory: PlannedMemory, distance: str) -> tuple[str, ...]:
+    return (
+        size,
+        f"{memory.temp_bytes:,}",
+        f"{memory.total_bytes:,}",
+        f"{memory.headroom_bytes:,}",
+        distance,
+        f"{memory.rematerialised:,}",
+        microseconds(memory.floor_seconds),
+    )
+
+
+def _recomputed_lines(cliff: Cliff) -> Iterator[str]:
+    if cliff.above is None or cliff.as_written is None:
+        return
+    memory, total_bytes = cliff.above.memory, cliff.as_written.memory.total_bytes
+    fits = "fits" if cliff.as_written.fits else "does not fit"
+    yield (
+        f"As written, {cliff.above.candidate.values_text} needs {exact(total_bytes)} and {fits}; "
+        f"rematerialising saves {exact(cliff.saved_bytes or 0)}."
+    )
+    kernels = memory.recomputed
+    if not kernels:
+        yield "No kernel is computed a second time: what XLA repeats launches nothing."
+        return
+    share = ""
+    if cliff.added_seconds is not None and memory.floor_seconds:
+        share = f", {cliff.added_seconds / memory.floor_seconds:.1%} of the step's floor"
+    yield (
+        f"Computed a second time: {counted(len(kernels), 'kernel')}, at least "
+        f"{microseconds(cliff.added_seconds)}{share}:"
+    )
+    heading = ("floor", "launches", "value, B", "instruction", "source")
+    rows = list(map(_kernel_cells, kernels))
+    yield from Table.of_first("", heading, rows, {0, 1, 2}, _MAX_KERNELS).lines()
+
+
+def _kernel_cells(kernel: RecomputedKernel) -> tuple[str, ...]:
+    return (
+        microseconds(kernel.floor_seconds),
+        f"{kernel.launches:,}",
+        "-" if kernel.value_bytes is None else f"{kernel.value_bytes:,}",
+        kernel.instruction,
+        kernel.source or kernel.op_name or "-",
+    )

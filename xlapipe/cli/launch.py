@@ -34,15 +34,8 @@ OPTIONS: Options = {
 
 
 def run(options: argparse.Namespace) -> int:
+    from xlapipe.report.records import row_of
     from xlapipe.run.launch import LaunchSettings, launch
 
-    return launch(
-        LaunchSettings(
-            command=tuple(options.program),
-            processes=options.processes,
-            hosts=options.hosts,
-            host_index=options.host_index,
-            coordinator=options.coordinator,
-            wait_seconds=options.wait,
-        )
-    )
+    command = tuple(options.program)
+    return launch(row_of(LaunchSettings, options, command=command, wait_seconds=options.wait))

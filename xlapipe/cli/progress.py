@@ -1,10 +1,8 @@
 """Progress of long work: a bar, or a line per step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -33,29 +31,20 @@ class _Left(ProgressColumn):
         return Text(f"about {timedelta(seconds=round(left))} left")
 
 
-class Bar:
+class Bar(Progress):
     """A progress bar on a terminal, removed at the end; no output elsewhere."""
 
-    def __init__(
-        self,
-        what: str,
-        total: int,
-        *,
-        console: Console,
-        silent: bool,
-        amount: ProgressColumn | None = None,
-    ) -> None:
+    def __init__(self, what: str, total: int, *, console: Console, silent: bool) -> None:
         """Makes a bar that is shown while it is entered.
 
         Args:
           what: the work, e.g. `compiling`.
           silent: show nothing, also on a terminal.
-          amount: the column with the amount done; default: a count.
         """
-        self._progress = Progress(
+        super().__init__(
             TextColumn(what),
             BarColumn(),
-            amount or MofNCompleteColumn(),
+            MofNCompleteColumn(),
             TimeElapsedColumn(),
             _Left(),
             TextColumn("{task.description}"),
@@ -63,52 +52,23 @@ class Bar:
             transient=True,
             disable=silent or not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total)
+        self._task = self.add_task("", total=total)
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-        self._print_end()
-
-    def _print_end(self) -> None:
-        """Prints something after the bar is removed; for subclasses."""
-
-    def advance(self, by: int = 1, *, last: str | None = None) -> None:
+    def add_done(self, count: int = 1, *, last: str | None = None) -> None:
         """Adds to the amount done.
 
         Args:
           last: text after the bar, as rich's markup.
         """
-        self._progress.update(self._task, advance=by, description=last)
+        self.update(self._task, advance=count, description=last)
 
 
-class Steps:
-    """The current step, on stderr: with a spinner on a terminal, otherwise a line per step."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
-        self._status = self._console.status("")
-
-    @contextmanager
-    def shown(self) -> Iterator["Steps"]:
-        """Shows the spinner, if any, until the end of the block."""
-        if not self._console.is_terminal:
-            yield self
-            return
-        with self._status:
-            yield self
-
-    def show(self, text: str) -> None:
-        """Shows the step that begins now."""
-        if self._console.is_terminal:
-            self._status.update(Text(text))
-        else:
-            self._console.print(Text(f"xlapipe: {text}"))
+@contextmanager
+def shown_steps() -> Iterator[Callable[[str], None]]:
+    """Shows the step that begins now, on stderr: a spinner on a terminal, otherwise a line each."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda text: console.print(Text(f"xlapipe: {text}"))
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(text))

@@ -9,7 +9,7 @@ xlapipe saved step:workload --free 2000000000
 import argparse
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
@@ -28,7 +28,7 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from xlapipe.search.choosing.saved import Freed, SavedValues
+    from xlapipe.search.choosing.saved import SavedValues
 
 _NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
 _SHOWN, _SHOWN_FORMS = 30, 5
@@ -47,20 +47,19 @@ OPTIONS: Options = {
 
 
 def run(options: argparse.Namespace) -> int:
-    from xlapipe.search.choosing.saved import freeing, saved
+    from xlapipe.search.choosing.saved import saved
 
-    target = target_name(options)
-    compile_options = compile_settings(options, None)
-    values, graph = saved(
-        options.workload, target, compile_options, policy_names=_names(options.policy or "")
+    values = saved(
+        options.workload,
+        target_name(options),
+        compile_settings(options, None),
+        policy_names=_names(options.policy or ""),
+        free_bytes=options.free,
     )
-    freed: tuple[Freed, ...] = ()
-    if options.free is not None:
-        freed = freeing(options.workload, target, compile_options, graph, options.free)
     if options.json:
-        print_json(saved_figures(values, freed))
+        print_json(values)
     else:
-        print_lines(_lines(values, freed))
+        print_lines(_lines(values))
     for name in values.unmatched:
         given = ", ".join(values.names) or "no name"
         print_error(
@@ -69,11 +68,11 @@ def run(options: argparse.Namespace) -> int:
         )
     for name, reason in values.not_offloaded.items():
         print_error(f"{options.workload}: {name!r} stays on the device: {reason}")
-    too_few = bool(freed) and freed[0].freed_bytes < options.free
+    too_few = bool(values.freed) and values.freed[0].freed_bytes < options.free
     if too_few:
         print_error(
             f"{options.workload}: no policy frees {options.free:,} B: those compiled free up to "
-            f"{max(item.freed_bytes for item in freed):,} B; fix: give fewer bytes, or see "
+            f"{max(item.freed_bytes for item in values.freed):,} B; fix: give fewer bytes, or see "
             "`xlapipe advise` for other changes"
         )
     return 1 if values.unmatched or values.not_offloaded or too_few else 0
@@ -90,23 +89,11 @@ def _names(text: str) -> list[str]:
     return quoted or [name.strip() for name in text.split(",") if name.strip()]
 
 
-def saved_figures(values: "SavedValues", freed: "Sequence[Freed]") -> dict[str, object]:
-    """The JSON of `xlapipe saved`."""
-    return {**values.to_json(), "freed": [_freed_figures(item) for item in freed]}
-
-
-def _freed_figures(item: "Freed") -> dict[str, object]:
-    from xlapipe.report.records import named
-
-    change = {"change": item.change.text, "code": item.change.code}
-    return {**change, **named(item, "freed_bytes", "total_bytes"), "added_seconds": item.seconds}
-
-
 def _change(seconds: float | None) -> str:
     return "unknown" if seconds is None else f"{seconds * 1e6:+z,.1f} µs"
 
 
-def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]":
+def _lines(values: "SavedValues") -> "Iterator[Text]":
     from rich.text import Text
 
     from xlapipe.report.text_table import aligned_rows
@@ -159,7 +146,7 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
         f"The backward pass also reads {values.arguments} of the step's arguments, "
         f"{values.arguments_bytes:,} B on all devices, which are kept anyway."
     )
-    for item in freed:
+    for item in values.freed:
         yield Text(
             f"{item.change.text}: {item.freed_bytes:,} B less, {item.total_bytes:,} B in total, "
             f"predicted time {_change(item.seconds)}"

@@ -53,6 +53,7 @@ OPTIONS: Options = {
 def run(options: argparse.Namespace) -> int:
     from xlapipe.dump.readers.files import modules_in
     from xlapipe.inductor.open_path import is_inductor_dump
+    from xlapipe.report.records import row_of
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
 
     if options.json and options.names:
@@ -73,14 +74,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     # The threads that numpy starts take longer than the small systems that it solves here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    times = TimeOptions(
-        options.target,
-        options.calibration,
-        options.trips,
-        options.timed,
-        options.host,
-    )
-    subject = open_subject(path, times)
+    subject = open_subject(path, row_of(TimeOptions, options))
     if options.trace is not None:
         from xlapipe.files.writing import write_files
 
@@ -89,17 +83,12 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             print_text(f"{options.trace}: {len(trace):,} B")
             return 0
-    shown = ShowOptions(
-        allocations=options.allocations,
-        donation=options.donation,
-        gemms=options.gemms,
-        collectives=options.collectives,
-        time=options.time,
-        order=options.order,
+    shown = row_of(
+        ShowOptions,
+        options,
         everything=options.all,
         kernel=options.why,
         names=tuple(options.names),
-        module=options.module,
         width=screen_width(),
     )
     if options.json and options.why is None:

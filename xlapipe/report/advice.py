@@ -1,7 +1,7 @@
 """Changes that lower a program's memory, as JSON and as lines of text."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from xlapipe.report.records import named
@@ -28,6 +28,27 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class TriedChanges:
+    """The changes that were compiled.
+
+    Attributes:
+      remedies: those whose plan is smaller, most bytes saved first.
+      useless: those whose plan is not.
+      failed: those that do not compile, each with the first line of its error; not those of a size
+        that the workload does not have.
+    """
+
+    remedies: tuple[Remedy, ...]
+    useless: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+
+    def unhelpful(self) -> Iterator[str]:
+        """A line for each change that saves nothing."""
+        yield from (f"saves nothing: {change}" for change in self.useless)
+        yield from (f"does not compile: {change}: {error}" for change, error in self.failed)
+
+
+@dataclass(frozen=True)
 class Advice:
     """What was tried for one workload.
 
@@ -38,9 +59,7 @@ class Advice:
       usable_bytes: what a program may use of the device's memory.
       error_bytes: how far the total may be from the device's; see `plan_error_bytes`.
       autotuning: the label of the unchanged plan.
-      remedies: changes that save memory, most bytes saved first.
-      useless: changes that save none.
-      failed: changes that do not compile, each with the first line of its error.
+      tried: the changes.
       notes: what was not tried.
     """
 
@@ -50,19 +69,18 @@ class Advice:
     usable_bytes: int
     error_bytes: int
     autotuning: str
-    remedies: Sequence[Remedy]
-    useless: Sequence[str]
-    failed: Sequence[tuple[str, str]]
+    tried: TriedChanges
     notes: Sequence[str] = ()
 
 
 def advice_figures(advice: Advice) -> dict[str, Any]:
     """The JSON of `xlapipe advise`."""
     return {
-        **asdict(advice),
-        "notes": list(advice.notes),
-        "remedies": remedy_figures(advice.remedies),
-        "failed": [{"change": change, "error": error} for change, error in advice.failed],
+        **named(advice, "workload", "device", "total_bytes", "usable_bytes", "error_bytes"),
+        **named(advice, "autotuning", "notes"),
+        "remedies": remedy_figures(advice.tried.remedies),
+        "useless": advice.tried.useless,
+        "failed": [{"change": change, "error": error} for change, error in advice.tried.failed],
         "fits": advice.total_bytes <= advice.usable_bytes,
     }
 
@@ -90,20 +108,18 @@ def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
     yield f"  {short_label(advice.autotuning)}"
     yield (
         "Compiled changes, by what they save"
-        if advice.remedies
+        if advice.tried.remedies
         else ("No compiled change saves memory")
     )
-    saved = [rounded(remedy.saved_bytes) for remedy in advice.remedies]
+    saved = [rounded(remedy.saved_bytes) for remedy in advice.tried.remedies]
     digits = max(map(len, saved), default=0)
-    for remedy, text in zip(advice.remedies, saved, strict=True):
+    for remedy, text in zip(advice.tried.remedies, saved, strict=True):
         part = share(remedy.saved_bytes, advice.total_bytes)
         fits = "" if remedy.fits is None or room >= 0 else ", fits" if remedy.fits else ", too much"
         first = f"  {text:>{digits}} {part:>7}  "
         total = f"total {rounded(remedy.total_bytes)} ({exact(remedy.total_bytes)}){fits}"
         yield from wrapped(f"{remedy.change}; {total}", width, indent=len(first), first=first)
-    for change in advice.useless:
-        yield from wrapped(f"saves nothing: {change}", width, indent=6, first="  ")
-    for change, error in advice.failed:
-        yield from wrapped(f"does not compile: {change}: {error}", width, indent=6, first="  ")
+    for line in advice.tried.unhelpful():
+        yield from wrapped(line, width, indent=6, first="  ")
     for note in advice.notes:
         yield from wrapped(note, width, indent=2, first="")

@@ -23,9 +23,9 @@ def _names(row_type: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(row_type))
 
 
-def named(record: Any, *names: str) -> dict[str, Any]:
-    """Attributes of `record` by name; all are None if `record` is."""
-    return {name: None if record is None else getattr(record, name) for name in names}
+def named(record: Any, *names: str, prefix: str = "") -> dict[str, Any]:
+    """Attributes of `record` by name, which gets a prefix; all are None if `record` is."""
+    return {f"{prefix}{name}": None if record is None else getattr(record, name) for name in names}
 
 
 def json_form(record: Any) -> dict[str, Any] | str:

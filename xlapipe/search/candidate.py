@@ -55,9 +55,12 @@ class Candidate:
         """E.g. `batch=8, seq=2048`."""
         return ", ".join(f"{name}={value!r}" for name, value in self.values.items())
 
+    @property
+    def change_text(self) -> str:
+        return self.change.text if self.change is not None else "as written"
+
     def __str__(self) -> str:
-        change = self.change.text if self.change is not None else "as written"
-        return ", ".join(filter(None, (self.values_text, change)))
+        return ", ".join(filter(None, (self.values_text, self.change_text)))
 
 
 def job_of(

@@ -16,6 +16,7 @@ from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
 from xlapipe.plans import Plan
@@ -147,22 +148,21 @@ def planned_memory(
     compiled = _compile_plan(job) if dump is None else _of_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
-    usable = usable_memory(
-        target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=budget.share
-    )
+    facts, libtpu = compiled.facts, compiled.facts.versions.get("libtpu")
+    usable = usable_memory(target, compiled.plan, libtpu=libtpu, memory_fraction=budget.share)
     rematerialised = rematerialised_names(compiled.plan)
     study = Study(compiled.plan, device_of_config(compiled.config_text), network=job.network)
     cost, prediction = study.cost, study.prediction
     order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
-    lock = compiled.predicted_lock
+    lock = facts.predicted_lock
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
     seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
     memory = PlannedMemory(
-        workload=compiled.workload,
-        topology=compiled.topology,
+        workload=facts.workload,
+        topology=facts.topology,
         argument_bytes=totals.parameter_bytes,
         output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
         temp_bytes=totals.temp_bytes,
@@ -175,8 +175,8 @@ def planned_memory(
         missing=compiled.plan.missing_memory,
         rematerialised=len(rematerialised),
         seconds={name: round(value, 2) for name, value in seconds.items()},
-        code_bytes=compiled.memory_analysis.get("code_bytes", 0),
-        refused=compiled.refused,
+        code_bytes=facts.memory_analysis.get("code_bytes", 0),
+        refused=facts.refused is not None,
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
@@ -205,15 +205,6 @@ def networks(plans: Sequence[PlannedMemory]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, texts)))
 
 
-def mfu_text(mfu: float | None) -> str:
-    """A cell of model FLOPs utilisation.
-
-    >>> mfu_text(0.4149), mfu_text(None)
-    ('41.5 %', '-')
-    """
-    return "-" if mfu is None else f"{100 * mfu:.1f} %"
-
-
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
     """That plans have a predicted lock, and what an error beside their headroom means."""
     unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
@@ -229,14 +220,9 @@ def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
 
 class _CompiledPlan(NamedTuple):
     plan: Plan
-    workload: str
-    topology: str | None
+    facts: CompileFacts
     config_text: str
     stage_seconds: Mapping[str, float]
-    memory_analysis: Mapping[str, int]
-    refused: bool
-    libtpu: str | None
-    predicted_lock: Mapping[str, int] | None
 
 
 def _compile_plan(job: Job) -> _CompiledPlan:
@@ -244,30 +230,9 @@ def _compile_plan(job: Job) -> _CompiledPlan:
         record = compiled.record
         plan = record.in_plan(read_path(compiled.dump_folder))
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
-    return _CompiledPlan(
-        plan,
-        record.workload,
-        record.topology,
-        record.target_config,
-        record.seconds,
-        record.memory_analysis,
-        record.refused is not None,
-        record.versions.get("libtpu"),
-        record.predicted_lock,
-    )
+    return _CompiledPlan(plan, record, record.target_config, record.seconds)
 
 
 def _of_dump(dump: CompiledDump) -> _CompiledPlan:
-    manifest = dump.dump.manifest
     config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
-    return _CompiledPlan(
-        dump.dump.plan,
-        manifest.workload,
-        manifest.topology,
-        config.decode(),
-        dump.stage_seconds,
-        manifest.memory_analysis,
-        manifest.refused is not None,
-        manifest.versions.get("libtpu"),
-        manifest.predicted_lock,
-    )
+    return _CompiledPlan(dump.dump.plan, dump.dump.manifest, config.decode(), dump.stage_seconds)

@@ -1,9 +1,11 @@
 """The search of this package: each candidate is compiled, and its plan is a row."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,23 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate, and the memory that it needs or the error of its compile."""
+    """A candidate, and the memory that it needs or the error of its compile.
+
+    Attributes:
+      number: in the order in which candidates were given.
+      items: of a step: the value of the argument to maximise; None without one.
+      price: of one device for an hour; None if unknown.
+      chosen: whether it is the fastest row of its target that fits, by predicted time.
+      probability_faster: than the chosen row; None of that row, and if a time is unknown.
+    """
 
     candidate: Candidate
     outcome: PlannedMemory | XlapipeError
+    number: int = 0
+    items: float | None = None
+    price: float | None = None
+    chosen: bool = False
+    probability_faster: float | None = None
 
     @property
     def memory(self) -> PlannedMemory:
@@ -58,6 +73,46 @@ class Row:
     @property
     def fits(self) -> bool:
         return isinstance(self.outcome, PlannedMemory) and self.outcome.fits
+
+    @property
+    def devices(self) -> int:
+        """Devices that run the step: hosts and GPUs, or sides of a grid and slices, multiplied."""
+        return prod(map(int, re.findall(r"\d+", self.memory.topology or "1")))
+
+    @property
+    def cost_per_million(self) -> float | None:
+        """Price of a million items, or of a million steps; None if the time or price is unknown."""
+        seconds = self.seconds_per_item
+        if seconds is None or self.price is None:
+            return None
+        return 1e6 * seconds * self.devices * self.price / 3600
+
+    @property
+    def seconds_per_item(self) -> float | None:
+        """Predicted seconds of a step, per item if an argument is maximised.
+
+        None if unknown, also where a lower bound is known: it does not show which is faster.
+        """
+        predicted = self.memory.predicted
+        if predicted is None or predicted.seconds is None:
+            return None
+        return predicted.seconds / (self.items or 1.0)
+
+    @property
+    def rank(self) -> tuple[float, float, bool, int, int]:
+        """Sort key: the fastest row first; of equal rows, the step as written, then the smaller."""
+        seconds = self.seconds_per_item
+        unknown = float("inf") if seconds is None else seconds
+        changed = self.candidate.change is not None
+        return unknown, -(self.items or 0.0), changed, self.memory.total_bytes, self.number
+
+
+def by_target(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each target, both in their order."""
+    own: dict[str, list[Row]] = {}
+    for row in rows:
+        own.setdefault(row.candidate.target, []).append(row)
+    return own
 
 
 def compile_rows(
@@ -83,7 +138,7 @@ def compile_rows(
     """
     if jobs is None:
         jobs = [job_of(candidate, search.compile) for candidate in candidates]
-    candidate_of = dict(zip(map(id, jobs), candidates, strict=True))
+    number_of = {id(job): number for number, job in enumerate(jobs)}
     rows: dict[int, Row] = {}
 
     def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
@@ -96,13 +151,14 @@ def compile_rows(
         return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
-        row = rows[id(job)] = Row(candidate_of[id(job)], outcome)
+        number = number_of[id(job)]
+        row = rows[number] = Row(candidates[number], outcome, number)
         if isinstance(outcome, ParameterError) and row.candidate.values:
             raise outcome
         on_done(row)
 
     run_jobs(jobs, work, keep, at_once=search.at_once, on_done=done, scheduler=search.scheduler)
-    return tuple(rows[id(job)] for job in jobs)
+    return tuple(rows[number] for number in range(len(jobs)))
 
 
 @dataclass(frozen=True)

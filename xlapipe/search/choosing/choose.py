@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xlapipe.compile.defaults import DEFAULT_TARGET
+from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device, device_of_target
@@ -32,11 +33,10 @@ from xlapipe.search.choosing.policies import (
     places_of,
     presets,
 )
-from xlapipe.search.choosing.rows import ChoiceRow, lower_bound_notes, with_chosen
+from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
-from xlapipe.search.choosing.xla_options import option_changes, without_limit
-from xlapipe.search.rows import SearchSettings
-from xlapipe.search.sizing.cliff import EXPECTED_SHARE
+from xlapipe.search.rows import Row, SearchSettings
+from xlapipe.search.sizing.cliff import EXPECTED_SHARE, NO_LIMIT
 from xlapipe.search.sweep import Axis, combinations
 
 # Budgets of the first search, as shares of what is saved now.
@@ -48,12 +48,26 @@ _MOST_OFFLOADED = 3
 _REFERENCE = "h200"
 
 
+def _option(text: str, name: str, value: XlaOption) -> Change:
+    """A change by an XLA option."""
+    code = f"jax.jit(step, compiler_options={{{name!r}: {value!r}}})\n"
+    return Change(f"{text} ({name}={value})", code, options={name: value})
+
+
+# XLA options that decide between memory and time.
+_OPTIONS = (
+    _option("hide the latency of collectives", "xla_gpu_enable_latency_hiding_scheduler", True),
+    _option("leave all matrix products to cuBLAS", "xla_gpu_enable_triton_gemm", False),
+)
+_UNLIMITED = _option("let XLA rematerialise nothing", *next(iter(NO_LIMIT.items())))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """The compiled rows, the fastest of each target first.
 
     Attributes:
-      failed: candidates that do not compile, with the error.
+      failed: those that do not compile.
       left_out: candidates that the budget did not allow, or that an interrupt left.
       interrupt: what ended the search early, such as Ctrl-C; None if the search completed.
       notes: advice in words.
@@ -61,8 +75,8 @@ class Choice:
 
     workload: str
     maximise: str | None
-    rows: tuple[ChoiceRow, ...]
-    failed: tuple[tuple[Candidate, XlapipeError], ...] = ()
+    rows: tuple[Row, ...]
+    failed: tuple[Row, ...] = ()
     left_out: int = 0
     interrupt: KeyboardInterrupt | None = None
     notes: tuple[str, ...] = ()
@@ -73,7 +87,7 @@ class Choice:
         return self.interrupt is not None
 
     @property
-    def chosen(self) -> tuple[ChoiceRow, ...]:
+    def chosen(self) -> tuple[Row, ...]:
         """One row of each target that a row fits."""
         return tuple(row for row in self.rows if row.chosen)
 
@@ -104,7 +118,7 @@ def choose(
     budget_minutes: float | None = None,
     compiles: int | None = None,
     prices: Mapping[str, float] | None = None,
-    on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None,
+    on_done: Callable[[Row], None] = lambda row: None,
 ) -> Choice:
     """Compiles forms of a step, and chooses the fastest one that fits each target.
 
@@ -120,7 +134,7 @@ def choose(
       budget_minutes: no compile starts after so many minutes.
       compiles: the largest number of compiles.
       prices: of one device for an hour, by target, in any currency.
-      on_done: called with each row, or the error of its compile.
+      on_done: called with each row when its compile has ended.
 
     Raises:
       XlapipeError: an invalid argument, no candidate compiles, or rematerialisation is asked for
@@ -141,14 +155,14 @@ def choose(
         on_done,
         prices=prices or {},
     )
-    rounds = _Search(compiled, changes or Changes(), bases, len(bases) // len(targets))
+    rounds = _Search(compiled, changes or Changes(), bases)
     interrupt: KeyboardInterrupt | None = None
     try:
         rounds.run()
     except KeyboardInterrupt as error:
         interrupt = error
-    if not compiled.rows and compiled.failed:
-        raise compiled.failed[0][1]
+    if not compiled.rows:
+        compiled.raise_first()
     rows = with_chosen(compiled.rows)
     return Choice(
         workload=workload,
@@ -171,81 +185,94 @@ def _check(budget_minutes: float | None, compiles: int | None) -> None:
         raise XlapipeError(f"--compiles {compiles}: expected 1 or more")
 
 
+class _Solution(NamedTuple):
+    """A policy that was searched, and what it keeps of the values of a place."""
+
+    place: Place
+    change: Change
+    kept_bytes: int
+
+
 @dataclass
 class _Search:
     """Rounds of compiles: as written, presets and searched policies, then between the two sides.
 
     Attributes:
       bases: the step as written with each value of `--vary`, target by target.
-      count: number of values of `--vary`, and so of bases of one target.
       notes: advice, filled while it runs.
     """
 
     compiles: Compiles
     changes: Changes
     bases: Sequence[Candidate]
-    count: int
     notes: list[str] = field(default_factory=list)
-    _kept_bytes: dict[Change, int] = field(default_factory=dict)
-    _place_of: dict[Change, Place] = field(default_factory=dict)
+    _solutions: list[_Solution] = field(default_factory=list)
 
     def run(self) -> None:
         policies = self.changes.remat or self.changes.offload
         bases = self.bases
         if not policies and not self.changes.options:
-            self._run([bases])
+            self._run((base, [None]) for base in bases)
             self._compare_with_no_limit()
             return
         with scratch_folder("choose-") as folder:
             graphs = self._graphs(bases, folder)
         if not policies:
-            self._run([self._options(base) for base in bases])
+            self._run((base, _OPTIONS) for base in bases)
             self._compare_with_no_limit()
             return
-        places = {number: places_of(graph) for number, graph in graphs.items()}
-        self._refuse_nothing_saved(graphs, places)
-        places = {n: self._applicable(graphs[n], own) for n, own in places.items()}
+        places = {values: places_of(graph) for values, graph in graphs.items()}
+        workload = bases[0].reference.name
+        if graphs and not any(places.values()):
+            raise no_place_error(workload, list(graphs.values()))
+        for values, graph in graphs.items():
+            places[values], messages = applicable(workload, graph, places[values])
+            self.notes += messages
+            if graph.repeated:
+                found = blocks_text(graph.repeated, lines=True)
+                self.notes.append(f"Called repeatedly in the forward pass: {found}.")
         searched = [
-            (base, places[number % self.count])
-            for number, base in enumerate(bases)
-            if number % self.count in places
+            (base, places[base.values_text]) for base in bases if base.values_text in places
         ]
-        self._note_blocks(graphs)
         if self.changes.remat:  # without a solver: a first row within a minute
-            mostly_blocks = [item for item in searched if item[1][0].kind == BLOCK]
-            self._run(map(self._of_blocks, mostly_blocks))
-        self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
+            first = ((base, own) for base, own in searched if own[0].kind == BLOCK)
+            self._run((base, block_changes(own)) for base, own in first)
+        options = _OPTIONS if self.changes.options else ()
+        self._run((base, [*self._policies(own, base.target), *options]) for base, own in searched)
         if self.changes.remat:
-            self._run(map(self._of_blocks, searched))
-            self._run([self._between(*item) for item in searched])
+            self._run((base, block_changes(own)) for base, own in searched)
+            self._run((base, self._between(base, own)) for base, own in searched)
             self._advise(searched)
         self._compare_with_no_limit()
 
-    def _run(self, lists: Iterable[Iterable[Candidate]]) -> None:
-        """Compiles the first candidate of each list, then the second ones, and so on."""
-        tried = {_identity(candidate) for candidate in self.compiles.ended}
-        ordered = [c for c in chain.from_iterable(zip_longest(*lists)) if c is not None]
+    def _run(self, lists: Iterable[tuple[Candidate, Iterable[Change | None]]]) -> None:
+        """Compiles the first change of each candidate, then the second ones, and so on."""
+        changed = [[replace(base, change=change) for change in own] for base, own in lists]
+        ended = (*self.compiles.rows, *self.compiles.failed)
+        tried = {_identity(row.candidate) for row in ended}
         new: dict[str, Candidate] = {}
-        for candidate in ordered:
+        for candidate in filter(None, chain.from_iterable(zip_longest(*changed))):
             if _identity(candidate) not in tried:
                 new.setdefault(_identity(candidate), candidate)
         self.compiles.run(list(new.values()))
 
-    def _graphs(self, bases: Sequence[Candidate], folder: Path) -> dict[int, ForwardGraph]:
-        """Compiles the step as written; the forward pass of each point, by its number."""
-        note = {number: str(folder / f"{number}.json") for number in range(self.count)}
-        self.compiles.run(bases, recording=note)
-        graphs = {
-            n: forward_graph_at(Path(path)) for n, path in note.items() if Path(path).exists()
-        }
-        for number, graph in graphs.items():
-            if graph.program_sha256 is not None:
-                self.compiles.unchanged[repr(bases[number].values)] = graph.program_sha256
-            if not self.changes.remat and not self.changes.offload:
+    def _graphs(self, bases: Sequence[Candidate], folder: Path) -> dict[str, ForwardGraph]:
+        """Compiles the step as written; the forward pass of each point, by its values."""
+        of_one_target = [base for base in bases if base.target == bases[0].target]
+        note = {number: folder / f"{number}.json" for number in range(len(of_one_target))}
+        self.compiles.run(bases, recording={number: str(path) for number, path in note.items()})
+        graphs = {}
+        for number, base in enumerate(of_one_target):
+            if not note[number].exists():
                 continue
-            if any(site.kind == "checkpoint" for site in graph.sites):
+            graph = forward_graph_at(note[number])
+            if graph.program_sha256 is not None:
+                self.compiles.unchanged[base.values_text] = graph.program_sha256
+            policies = self.changes.remat or self.changes.offload
+            if policies and any(site.kind == "checkpoint" for site in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
-                graphs[number] = self._with_everything(bases[number], graph, folder) or graph
+                graph = self._with_everything(base, graph, folder) or graph
+            graphs[base.values_text] = graph
         return graphs
 
     def _with_everything(
@@ -258,51 +285,20 @@ class _Search:
         self.compiles.run([replace(base, change=change)], recording={0: str(path)})
         return forward_graph_at(path) if path.exists() else None
 
-    def _refuse_nothing_saved(
-        self, graphs: Mapping[int, ForwardGraph], places: Mapping[int, Sequence[Place]]
-    ) -> None:
-        if not graphs or any(places.values()):
-            return
-        raise no_place_error(self.bases[0].reference.name, list(graphs.values()))
-
-    def _applicable(self, graph: ForwardGraph, places: Sequence[Place]) -> tuple[Place, ...]:
-        """The places where a policy is possible, with a note on the others.
-
-        Raises:
-          XlapipeError: it is possible in none of them.
-        """
-        kept, messages = applicable(self.bases[0].reference.name, graph, places)
-        self.notes += messages
-        return kept
-
-    def _note_blocks(self, graphs: Mapping[int, ForwardGraph]) -> None:
-        for graph in graphs.values():
-            if graph.repeated:
-                found = blocks_text(graph.repeated, lines=True)
-                self.notes.append(f"Called repeatedly in the forward pass: {found}.")
-
-    def _of_blocks(self, searched: tuple[Candidate, Sequence[Place]]) -> list[Candidate]:
-        base, places = searched
-        return [replace(base, change=change) for change in block_changes(places)]
-
-    def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
+    def _policies(self, places: Sequence[Place], target: str) -> Iterator[Change]:
         for place in (place for place in places if place.searched):
             if self.changes.remat:
-                searched = self._searched(place, _SHARES, base.target)
+                searched = self._searched(place, _SHARES, target)
                 # Both kinds first: a budget may end the search early.
-                for change in chain.from_iterable(zip_longest(presets(place), searched)):
-                    if change is not None:
-                        yield replace(base, change=change)
+                yield from filter(None, chain.from_iterable(zip_longest(presets(place), searched)))
             if self.changes.remat and self.changes.offload:
-                for change in self._searched(place, _SHARES, base.target, offload=True):
-                    yield replace(base, change=change)
+                yield from self._searched(place, _SHARES, target, offload=True)
             if self.changes.offload:
                 inputs = offloaded_inputs(place) if place.kind == BLOCK else None
-                if inputs is not None:
-                    yield replace(base, change=inputs)
+                yield from filter(None, [inputs])
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
                 for number in range(1, len(groups) + 1):
-                    yield replace(base, change=offloaded(groups[:number], place))
+                    yield offloaded(groups[:number], place)
 
     def _searched(
         self, place: Place, shares: Sequence[float], target: str, *, offload: bool = False
@@ -311,39 +307,27 @@ class _Search:
         for kept in solutions(place.values, shares, device, offload=offload):
             change = chosen_values(kept, place)
             if not offload:
-                self._kept_bytes[change] = kept.kept_bytes
-                self._place_of[change] = place
+                self._solutions.append(_Solution(place, change, kept.kept_bytes))
             yield change
 
-    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
-        """Candidates between the largest searched plan that fits and the smallest that does not."""
+    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Change]:
+        """Policies between the largest searched plan that fits and the smallest that does not."""
+        fits = {row.candidate.change: row.fits for row in self.compiles.rows_of(base)}
         for place in (place for place in places if place.searched):
             whole = saved_bytes(place.values)
-            rows = [
-                (self._kept_bytes[row.candidate.change], row.memory.fits)
-                for row in self.compiles.rows
-                if row.candidate.values == base.values
-                and row.candidate.target == base.target
-                and row.candidate.change in self._kept_bytes
-                and self._place_of[row.candidate.change] is place
-            ]
-            low = max((kept for kept, fits in rows if fits), default=None)
-            high = min((kept for kept, fits in rows if not fits), default=whole)
+            own = [s for s in self._solutions if s.place is place and s.change in fits]
+            low = max((s.kept_bytes for s in own if fits[s.change]), default=None)
+            high = min((s.kept_bytes for s in own if not fits[s.change]), default=whole)
             if low is None or low >= high:
                 continue
             shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
-            for change in self._searched(place, shares, base.target):
-                yield replace(base, change=change)
+            yield from self._searched(place, shares, base.target)
 
     def _advise(self, searched: Sequence[tuple[Candidate, Sequence[Place]]]) -> None:
         """States what frees more than any policy, for steps that no row makes fit."""
         for base, places in searched:
-            own = [
-                row
-                for row in self.compiles.rows
-                if row.candidate.target == base.target and row.candidate.values == base.values
-            ]
-            if any(row.memory.fits for row in own):
+            own = self.compiles.rows_of(base)
+            if any(row.fits for row in own):
                 continue
             where = ", ".join(place.where for place in places)
             self.notes.append(
@@ -359,10 +343,9 @@ class _Search:
             for row in self.compiles.rows
             if row.candidate.change is None and row.memory.rematerialised
         ]
-        unlimited = without_limit()
-        self._run([[replace(row.candidate, change=unlimited) for row in own]])
+        self._run((row.candidate, [_UNLIMITED]) for row in own)
         for row in own:
-            wanted = replace(row.candidate, change=unlimited)
+            wanted = replace(row.candidate, change=_UNLIMITED)
             other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
             if other is None or other.memory.refused:
                 continue
@@ -377,11 +360,6 @@ class _Search:
             if before is not None and after is not None:
                 note += f": {after / before - 1:+z.1%} predicted time"
             self.notes.append(f"{note}.")
-
-    def _options(self, base: Candidate) -> Iterator[Candidate]:
-        if self.changes.options:
-            for change in option_changes():
-                yield replace(base, change=change)
 
 
 def _not_tried(places: Sequence[Place]) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from xlapipe.compile.job import Job
 from xlapipe.errors import DifferentTracesError, XlapipeError
 from xlapipe.search.candidate import Candidate, job_of
-from xlapipe.search.choosing.rows import ChoiceRow
 from xlapipe.search.rows import Row, SearchSettings, compile_rows
 
 
@@ -25,9 +24,9 @@ class Compiles:
       most: the largest number of compiles; None for no bound.
       deadline: on `time.monotonic`, from which on no compile starts; None for no bound.
       rows: in the order in which compiles ended.
-      failed: candidates whose compile failed.
+      failed: those whose compile failed.
       left_out: number of candidates that the budget did not allow.
-      unchanged: digest of the step as written, by arguments as text; compiles of changes refuse a
+      unchanged: digest of the step as written, by its values as text; compiles of changes refuse a
         step that is traced to another one.
       prices: of one device for an hour, by target.
     """
@@ -36,22 +35,22 @@ class Compiles:
     maximise: str | None = None
     most: int | None = None
     deadline: float | None = None
-    on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None
-    rows: list[ChoiceRow] = field(default_factory=list)
-    failed: list[tuple[Candidate, XlapipeError]] = field(default_factory=list)
+    on_done: Callable[[Row], None] = lambda row: None
+    rows: list[Row] = field(default_factory=list)
+    failed: list[Row] = field(default_factory=list)
     left_out: int = 0
     unchanged: dict[str, str] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def ended(self) -> tuple[Candidate, ...]:
-        """The candidates that were compiled, or failed."""
-        return *(row.candidate for row in self.rows), *(candidate for candidate, _ in self.failed)
-
-    @property
     def count(self) -> int:
         """Number of compiles so far."""
         return len(self.rows) + len(self.failed)
+
+    def rows_of(self, base: Candidate) -> list[Row]:
+        """The rows of a target and values."""
+        point = (base.target, base.values)
+        return [r for r in self.rows if (r.candidate.target, r.candidate.values) == point]
 
     @property
     def exhausted(self) -> bool:
@@ -78,10 +77,9 @@ class Compiles:
             allowed = []
         notes = recording or {}
         jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
-        number_of = {id(candidate): done_before + n for n, candidate in enumerate(allowed)}
 
         def done(row: Row) -> None:
-            self._keep(row, number_of[id(row.candidate)])
+            self._keep(replace(row, number=done_before + row.number))
             if self.exhausted and self.count - done_before < len(jobs):
                 raise _BudgetUsedError
 
@@ -94,22 +92,25 @@ class Compiles:
         finally:  # an interrupt leaves some as well
             self.left_out += len(candidates) - (self.count - done_before)
 
-    def _keep(self, row: Row, number: int) -> None:
-        candidate, outcome = row.candidate, row.outcome
-        if isinstance(outcome, DifferentTracesError):
-            raise outcome
-        if isinstance(outcome, XlapipeError):
-            self.failed.append((candidate, outcome))
-            self.on_done(candidate, outcome)
-            return
-        items = items_of(candidate, self.maximise) if self.maximise is not None else None
-        self.rows.append(
-            ChoiceRow(candidate, outcome, items, number, price=self.prices.get(candidate.target))
-        )
-        self.on_done(candidate, self.rows[-1])
+    def raise_first(self) -> None:
+        """Raises the error of the first candidate that failed, if any."""
+        for row in self.failed:
+            if isinstance(row.outcome, XlapipeError):
+                raise row.outcome
+
+    def _keep(self, row: Row) -> None:
+        if isinstance(row.outcome, DifferentTracesError):
+            raise row.outcome
+        if isinstance(row.outcome, XlapipeError):
+            self.failed.append(row)
+        else:
+            items = items_of(row.candidate, self.maximise) if self.maximise is not None else None
+            row = replace(row, items=items, price=self.prices.get(row.candidate.target))
+            self.rows.append(row)
+        self.on_done(row)
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
-        unchanged = self.unchanged.get(repr(candidate.values), "" if note is not None else None)
+        unchanged = self.unchanged.get(candidate.values_text, "" if note is not None else None)
         recorded = {"record": note, "unchanged": unchanged}
         given = {name: value for name, value in recorded.items() if value is not None}
         return job_of(candidate, self.search.compile, given)

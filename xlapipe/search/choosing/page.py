@@ -6,8 +6,9 @@ from html import escape
 from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.report.units import rounded
 from xlapipe.search.choosing.choose import Choice
-from xlapipe.search.choosing.rows import ChoiceRow, front
+from xlapipe.search.choosing.rows import front
 from xlapipe.search.planned_memory import networks
+from xlapipe.search.rows import Row, by_target
 
 _WIDTH, _HEIGHT, _MARGIN = 760, 420, 70
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}
@@ -20,8 +21,7 @@ svg text{font-size:12px}pre{background:#f4f4f4;padding:1em;overflow-x:auto}
 def choice_page(choice: Choice) -> str:
     """The page, which needs no other file."""
     parts = [f"<h1>{_text(choice.workload)}</h1>"]
-    for target in dict.fromkeys(row.candidate.target for row in choice.rows):
-        rows = [row for row in choice.rows if row.candidate.target == target]
+    for target, rows in by_target(choice.rows).items():
         parts.append(f"<h2>{_text(target)}</h2>")
         parts += _plot(rows, choice.maximise)
         plans = [row.memory for row in rows]
@@ -38,7 +38,7 @@ def choice_page(choice: Choice) -> str:
     return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 
-def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
+def _plot(rows: Sequence[Row], maximise: str | None) -> Iterator[str]:
     timed = [row for row in rows if row.seconds_per_item is not None]
     if not timed:
         yield "<p>No time is predicted for this target.</p>"
@@ -89,7 +89,7 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
     )
 
 
-def _about(row: ChoiceRow) -> str:
+def _about(row: Row) -> str:
     predicted = row.memory.predicted
     time = f", predicted {predicted.text}" if predicted is not None else ""
     if row.probability_faster is not None:

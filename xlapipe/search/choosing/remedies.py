@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -15,7 +14,7 @@ from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
-from xlapipe.report.advice import Remedy
+from xlapipe.report.advice import Remedy, TriedChanges
 from xlapipe.search.candidate import Candidate, Change, changed_job
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
@@ -40,42 +39,21 @@ _DISABLED = "xla_disable_hlo_passes"
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
 
-@dataclass(frozen=True)
-class TriedChanges:
-    """The changes that were compiled.
-
-    Attributes:
-      remedies: those whose plan is smaller, most bytes saved first.
-      useless: those whose plan is not.
-      failed: those that do not compile, each with the first line of its error; not those of a size
-        that the workload does not have.
-    """
-
-    remedies: tuple[Remedy, ...]
-    useless: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What a program has to fit.
-
-    Attributes:
-      limit_bytes: memory of the device that may be used; None if unknown.
-      held_bytes: part of `limit_bytes` that the program's arguments and other arrays use already.
-    """
-
-    limit_bytes: int | None
-    held_bytes: int = 0
-
-
-def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = None) -> TriedChanges:
+def try_changes(
+    job: Job,
+    dump: Dump,
+    limit_bytes: int | None,
+    held_bytes: int = 0,
+    *,
+    at_once: int | None = None,
+) -> TriedChanges:
     """Compiles the changes that can lower the program's memory.
 
     Args:
       job: the compile of the unchanged workload.
       dump: its plan and names.
-      limit: what the changed program has to fit.
+      limit_bytes: memory of the device that may be used; None if unknown.
+      held_bytes: part of it that the program's arguments and other arrays use already.
       at_once: number of compiles that run at the same time; None for the number of cores.
     """
     device_count = prod((dump.manifest.mesh or {}).values())
@@ -96,6 +74,8 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
     if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded
         (unchanged,) = compiled([None])
     base = unchanged.memory
+    # What was in use in addition to the program's own arguments stays in use.
+    others_bytes = max(0, held_bytes - base.argument_bytes)
     smaller, useless, failed = [], [], []
     if graph is not None:
         try:
@@ -109,7 +89,9 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
         if not isinstance(row.outcome, PlannedMemory):
             failed.append((change.text, _first_line(row.outcome, job)))
         elif row.outcome.total_bytes < base.total_bytes:
-            smaller.append(_remedy(change, row.outcome, base, limit))
+            total_bytes = row.outcome.total_bytes
+            fits = None if limit_bytes is None else total_bytes + others_bytes <= limit_bytes
+            smaller.append(Remedy(change.text, base.total_bytes - total_bytes, total_bytes, fits))
         else:
             useless.append(change.text)
     ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
@@ -138,20 +120,6 @@ def policies_for(job: Job, graph: ForwardGraph) -> Iterator[Change]:
         largest = [group for group in groups_of(place.values) if group.saved_bytes][:1]
         if largest:
             yield offloaded(largest, place)
-
-
-def _remedy(change: Change, memory: PlannedMemory, base: PlannedMemory, limit: Limit) -> Remedy:
-    fits = None
-    if limit.limit_bytes is not None:
-        # What was in use in addition to the program's own arguments stays in use.
-        others_bytes = max(0, limit.held_bytes - base.argument_bytes)
-        fits = memory.total_bytes + others_bytes <= limit.limit_bytes
-    return Remedy(
-        change=change.text,
-        saved_bytes=base.total_bytes - memory.total_bytes,
-        total_bytes=memory.total_bytes,
-        fits=fits,
-    )
 
 
 def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator[Change]:

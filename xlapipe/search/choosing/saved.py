@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
 from xlapipe.registry import find_workload
+from xlapipe.report.records import named
 from xlapipe.search.candidate import Candidate, Change, job_of
 from xlapipe.search.choosing.at_peak import held_at_peak
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
@@ -90,40 +91,6 @@ class OtherForm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedValues:
-    """What is kept.
-
-    Attributes:
-      rows: most bytes first.
-      other_forms: likewise.
-      total_bytes: total of the plan.
-      saved_bytes: what the plan keeps for the backward pass at its peak, on one device, as
-        `xlapipe show` prints it; arguments and outputs are kept anyway.
-      arguments: number of arguments that the backward pass reads, which are kept anyway.
-      arguments_bytes: bytes of these arguments, on all devices.
-      names: that the step gives.
-      unmatched: names of a policy that the step does not give.
-      not_offloaded: for each name whose values a policy offloads and the plan keeps on the device
-        all the same, what was found.
-    """
-
-    workload: str
-    target: str
-    rows: tuple[SavedRow, ...]
-    other_forms: tuple[OtherForm, ...]
-    total_bytes: int
-    saved_bytes: int
-    arguments: int
-    arguments_bytes: int
-    names: tuple[str, ...]
-    unmatched: tuple[str, ...] = ()
-    not_offloaded: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Freed:
     """The cheapest change that frees so many bytes, which was compiled.
 
@@ -139,26 +106,70 @@ class Freed:
     seconds: float | None
     network: str = ""
 
+    def json_fields(self) -> dict[str, Any]:
+        """The change by its text and code."""
+        change = {"change": self.change.text, "code": self.change.code}
+        return {
+            **change,
+            **named(self, "freed_bytes", "total_bytes"),
+            "added_seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedValues:
+    """What is kept.
+
+    Attributes:
+      rows: most bytes first.
+      other_forms: likewise.
+      total_bytes: total of the plan.
+      saved_bytes: what the plan keeps for the backward pass at its peak, on one device, as
+        `xlapipe show` prints it; arguments and outputs are kept anyway.
+      arguments: number of arguments that the backward pass reads, which are kept anyway.
+      arguments_bytes: bytes of these arguments, on all devices.
+      names: that the step gives.
+      unmatched: names of a policy that the step does not give.
+      not_offloaded: for each name whose values a policy offloads and the plan keeps on the device
+        all the same, what was found.
+      freed: changes that free as many bytes as asked for, as `freeing` has them.
+    """
+
+    workload: str
+    target: str
+    rows: tuple[SavedRow, ...]
+    other_forms: tuple[OtherForm, ...]
+    total_bytes: int
+    saved_bytes: int
+    arguments: int
+    arguments_bytes: int
+    names: tuple[str, ...]
+    unmatched: tuple[str, ...] = ()
+    not_offloaded: Mapping[str, str] = field(default_factory=dict)
+    freed: tuple[Freed, ...] = ()
+
 
 def saved(
     workload: str,
     target: str,
-    settings: CompileSettings | None = None,
+    settings: CompileSettings,
     *,
     policy_names: Sequence[str] = (),
-) -> tuple[SavedValues, ForwardGraph]:
+    free_bytes: int | None = None,
+) -> SavedValues:
     """Compiles the step as written, and lists what its forward pass keeps.
 
     Args:
       policy_names: names that a policy of the step has.
+      free_bytes: to be freed by a policy; None for none.
 
     Raises:
-      XlapipeError: the compile failed, or the step has no gradient.
+      XlapipeError: the compile failed, the step has no gradient, or as `freeing`.
     """
     with scratch_folder("saved-") as folder:
         note = folder / "graph.json"
         base = Candidate(find_workload(workload), target=target)
-        job = job_of(base, settings or CompileSettings(), {"record": str(note)})
+        job = job_of(base, settings, {"record": str(note)})
         with compile_workload(job) as compiled:  # live ranges are in XLA's texts
             record = compiled.record
             program = Program(
@@ -176,23 +187,20 @@ def saved(
     devices = prod((record.mesh or {}).values())
     held = held_at_peak(graph.values, program.plan, several_devices=devices > 1)
     rows = _rows(graph, held.holder, target_device(target), devices)
-    unmatched = tuple(name for name in policy_names if name not in graph.names)
     totals = program.plan.totals
-    return (
-        SavedValues(
-            workload=workload,
-            target=target,
-            rows=rows,
-            other_forms=tuple(_other_form(other, program.plan) for other in held.others),
-            total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
-            saved_bytes=held.counted_bytes,
-            arguments=len(graph.arguments_bytes),
-            arguments_bytes=sum(graph.arguments_bytes),
-            names=graph.names,
-            unmatched=unmatched,
-            not_offloaded=_not_offloaded(program),
-        ),
-        graph,
+    return SavedValues(
+        workload=workload,
+        target=target,
+        rows=rows,
+        other_forms=tuple(_other_form(other, program.plan) for other in held.others),
+        total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
+        saved_bytes=held.counted_bytes,
+        arguments=len(graph.arguments_bytes),
+        arguments_bytes=sum(graph.arguments_bytes),
+        names=graph.names,
+        unmatched=tuple(name for name in policy_names if name not in graph.names),
+        not_offloaded=_not_offloaded(program),
+        freed=freeing(workload, target, settings, graph, free_bytes) if free_bytes else (),
     )
 
 
@@ -229,8 +237,8 @@ def freeing(
     freed = [_freed_in(place, compiles, free_bytes) for place in places if compiles.rows]
     own = [item for item in freed if item is not None]
     own += _freed_by_blocks(whole, compiles, free_bytes) if compiles.rows else ()
-    if not own and compiles.failed:
-        raise compiles.failed[0][1]
+    if not own:
+        compiles.raise_first()
     return tuple(sorted(own, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
 
 

@@ -41,26 +41,28 @@ class Cliff:
     """
 
     vary: str
-    below: tuple[int, PlannedMemory] | None
-    above: tuple[int, PlannedMemory] | None
-    as_written: PlannedMemory | None
-    compiled: tuple[tuple[int, Row], ...]
+    below: Row | None
+    above: Row | None
+    as_written: Row | None
+    compiled: tuple[Row, ...]
+
+    def size(self, row: Row) -> int:
+        """The value of the argument."""
+        return int(row.candidate.values[self.vary])
 
     @property
     def saved_bytes(self) -> int | None:
         """What rematerialising saves at `above`; None without it."""
         if self.above is None or self.as_written is None:
             return None
-        return self.as_written.total_bytes - self.above[1].total_bytes
+        return self.as_written.memory.total_bytes - self.above.memory.total_bytes
 
     @property
     def added_seconds(self) -> float | None:
         """Floor of what is computed a second time at `above`; None if unknown."""
-        if self.above is None:
-            return None
-        floors = [kernel.floor_seconds for kernel in self.above[1].recomputed]
-        known = [seconds for seconds in floors if seconds is not None]
-        return sum(known) if known and len(known) == len(floors) else None
+        kernels = self.above.memory.recomputed if self.above is not None else ()
+        known = [kernel.floor_seconds for kernel in kernels if kernel.floor_seconds is not None]
+        return sum(known) if known and len(known) == len(kernels) else None
 
     def bytes_to_cliff(self, memory: PlannedMemory) -> int | None:
         """By how much a plan may grow before XLA rematerialises, at least.
@@ -71,7 +73,7 @@ class Cliff:
             return 0
         if self.above is None or self.below is None:
             return None
-        return self.below[1].total_bytes - memory.total_bytes
+        return self.below.memory.total_bytes - memory.total_bytes
 
 
 def find_cliff(
@@ -82,7 +84,7 @@ def find_cliff(
     upper: int | None = None,
     multiple_of: int = 1,
     search: SearchSettings,
-    on_done: Callable[[int, PlannedMemory], None] = lambda size, memory: None,
+    on_done: Callable[[Row], None] = lambda row: None,
 ) -> Cliff:
     """Finds two sizes close to each other between which XLA begins to rematerialise.
 
@@ -93,18 +95,17 @@ def find_cliff(
       upper: the largest size; without it sizes grow until XLA rematerialises.
       multiple_of: sizes are multiples of it.
       search: settings of the compiles.
-      on_done: called with each size when its compile has ended.
+      on_done: called with each row when its compile has ended.
 
     Raises:
       XlapipeError: an invalid argument, or a compile failed.
     """
     rows: dict[int, Row] = {}
-    plans: dict[int, PlannedMemory] = {}
 
     def probe(size: int) -> Probe:
         row = rows[size] = compile_size(workload, vary, size, search)
-        plan = plans[size] = row.memory
-        on_done(size, plan)
+        plan = row.memory
+        on_done(row)
         headroom_bytes = int(EXPECTED_SHARE * plan.process_bytes) - plan.total_bytes
         reached = plan.rematerialised or plan.total_bytes > _MOST_SHARE * plan.process_bytes
         return Probe(size, headroom_bytes, not reached)
@@ -118,16 +119,16 @@ def find_cliff(
         affine_above=False,
     )
     below = max((probe.size for probe in probes if probe.fits), default=None)
-    above = min((size for size, memory in plans.items() if memory.rematerialised), default=None)
+    above = min((size for size, row in rows.items() if row.memory.rematerialised), default=None)
     as_written = None
     if above is not None:
         options = {**search.compile.options, **NO_LIMIT}
         unlimited = replace(search, compile=replace(search.compile, options=options))
-        as_written = compile_size(workload, vary, above, unlimited).memory
+        as_written = compile_size(workload, vary, above, unlimited)
     return Cliff(
         vary=vary,
-        below=(below, plans[below]) if below is not None else None,
-        above=(above, plans[above]) if above is not None else None,
+        below=rows[below] if below is not None else None,
+        above=rows[above] if above is not None else None,
         as_written=as_written,
-        compiled=tuple(rows.items()),
+        compiled=tuple(rows.values()),
     )
