@@ -107,28 +107,6 @@ def test_columns_of_a_text_table() -> None:
     assert aligned_rows([]) == []
 
 
-def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    for name in (
-        "list",
-        "targets",
-        "doctor",
-        "dump",
-        "build",
-        "fit",
-        "choose",
-        "run",
-        "launch",
-        "target",
-    ):
-        assert f"\n    {name} " in text
-    for name in ("show", "report", "check", "diff"):
-        assert f"\n    {name} " in text
-
-
 def test_changes_of_xla_that_are_left_out_are_read_by_name() -> None:
     parser = argparse.ArgumentParser()
     add_options(parser, TARGET)

@@ -159,6 +159,8 @@ def _cost(row: Row) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "-"
+    if seconds < 1e-7:  # of an item
+        return f"{seconds * 1e6:.3g} µs"
     if seconds < 1e-3:
         return f"{seconds * 1e6:,.2f} µs"
     return f"{seconds * 1e3:,.3f} ms"
