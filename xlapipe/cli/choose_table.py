@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.cli.fit_table import CELLS, Cell, table_of
+from xlapipe.cli.fit_table import CELLS, RowCell, table_of
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import rounded
@@ -91,7 +91,7 @@ def _target_lines(
             yield from map(Text, row.candidate.change.code.splitlines())
 
 
-def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, Cell]:
+def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, RowCell]:
     """What each column holds, by heading; the last three are not numbers."""
     best = front(rows)
     columns = {
@@ -120,7 +120,7 @@ def _chosen_lines(choice: Choice) -> Iterator[Text]:
     if len(rows) < 2:
         return
     yield Text("The chosen form of each target:", style="bold")
-    columns: dict[str, Cell] = {"predicted": _predicted, "9 of 10 within": _interval}
+    columns: dict[str, RowCell] = {"predicted": _predicted, "9 of 10 within": _interval}
     if per is not None:
         columns[f"per {per}"] = lambda row: _seconds(row.seconds_per_item)
     columns["MFU"] = CELLS["MFU"]

@@ -9,6 +9,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import outside_label
 from xlapipe.plans.wording import counted
+from xlapipe.report.cells import Cell, Seconds
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table, aligned_rows
 from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
@@ -38,7 +39,7 @@ _FOR_WIDE_TERMINALS = ("outputs", "arguments")
 _NAMES_OF_ITEMS = ("examples", "sequences", "tokens")
 _ITEMS = ("batch", "batch_size", *_NAMES_OF_ITEMS)
 
-Cell = Callable[[Row], str]
+RowCell = Callable[[Row], str]
 
 
 def fits_text(row: Row) -> str:
@@ -53,7 +54,7 @@ def mfu(row: Row) -> str:
 
 
 # What columns of rows hold, by heading.
-CELLS: Mapping[str, Cell] = {
+CELLS: Mapping[str, RowCell] = {
     "arguments": lambda row: rounded(row.memory.argument_bytes),
     "outputs": lambda row: rounded(row.memory.output_bytes),
     "temp": lambda row: rounded(row.memory.temp_bytes),
@@ -65,7 +66,7 @@ CELLS: Mapping[str, Cell] = {
 }
 
 
-def table_of(rows: Sequence[Row], columns: Mapping[str, Cell]) -> list[list[str]]:
+def table_of(rows: Sequence[Row], columns: Mapping[str, RowCell]) -> list[list[str]]:
     """The headings, and the cells of each row, after its values; none of a failed compile."""
     table = [[*rows[0].candidate.values, *columns]]
     for row in rows:
@@ -171,7 +172,7 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
 
 def _columns(
     compiled: Sequence[PlannedMemory], axes: Sequence[Axis], *, timings: bool
-) -> dict[str, Cell]:
+) -> dict[str, RowCell]:
     names = ["arguments", "outputs", "temp", "total", "headroom"]
     names += ["host"] if any(plan.host_bytes for plan in compiled) else []
     columns = {name: CELLS[name] for name in (*names, "fits")}
@@ -187,7 +188,7 @@ def _columns(
     return {**columns, **stages}
 
 
-def _stage_cell(name: str) -> Cell:
+def _stage_cell(name: str) -> RowCell:
     return lambda row: f"{row.memory.seconds[name]:.1f}"
 
 
@@ -386,16 +387,11 @@ def _recomputed_lines(cliff: Cliff) -> Iterator[str]:
         f"Computed a second time: {counted(len(kernels), 'kernel')}, at least "
         f"{microseconds(cliff.added_seconds)}{share}:"
     )
-    heading = ("floor", "launches", "value, B", "instruction", "source")
-    rows = list(map(_kernel_cells, kernels))
-    yield from Table.of_first("", heading, rows, {0, 1, 2}, _MAX_KERNELS).lines()
-
-
-def _kernel_cells(kernel: RecomputedKernel) -> tuple[str, ...]:
-    return (
-        microseconds(kernel.floor_seconds),
-        f"{kernel.launches:,}",
-        "-" if kernel.value_bytes is None else f"{kernel.value_bytes:,}",
-        kernel.instruction,
-        kernel.source or kernel.op_name or "-",
-    )
+    columns: Mapping[str, Callable[[RecomputedKernel], Cell]] = {
+        "floor": lambda kernel: Seconds(kernel.floor_seconds),
+        "launches": lambda kernel: kernel.launches,
+        "value, B": lambda kernel: "-" if kernel.value_bytes is None else kernel.value_bytes,
+        "instruction": lambda kernel: kernel.instruction,
+        "source": lambda kernel: kernel.source or kernel.op_name or "-",
+    }
+    yield from Table.of("", kernels, columns).first(_MAX_KERNELS).lines()

@@ -123,12 +123,3 @@ def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
     """
     widths = column_widths(rows) if rows else []
     return [aligned_row(row, widths, right) for row in rows]
-
-
-def without_columns(rows: Sequence[Sequence[str]], columns: Collection[int]) -> list[list[str]]:
-    """The rows without the columns of these indices.
-
-    >>> without_columns([("name", "bytes", "line"), ("a", "1,024", "f.py:3")], {1})
-    [['name', 'line'], ['a', 'f.py:3']]
-    """
-    return [[cell for index, cell in enumerate(row) if index not in columns] for row in rows]
