@@ -311,7 +311,7 @@ def _bisect(*, bad: bool) -> dict[str, Any]:
 
 def _repeat(*, same: bool) -> dict[str, Any]:
     dump = open_dump(DUMPS[0])
-    first = CompiledDump(dump, read_normal_form(DUMPS[0]), {}, {})
+    first = CompiledDump(dump, read_normal_form(DUMPS[0]), {}, {}, 1.0)
     processes = (Process(hash_seed=0, threads=2), Process(hash_seed=7919, threads=1))
     parting = Parting(
         number=2,
