@@ -45,8 +45,7 @@ PREDICTED = (
 def step(*kernels: KernelCost) -> StepCost:
     floor = sum(kernel.floor_seconds or 0.0 for kernel in kernels)
     traffic = sum(kernel.touched_bytes for kernel in kernels)
-    floors = (Range(floor, floor), Range(0, 0))
-    return StepCost(tuple(kernels), Range(traffic, traffic), floors)
+    return StepCost(tuple(kernels), Range(traffic, traffic), (floor, 0.0))
 
 
 def test_lines_that_differ_follow_the_step() -> None:

@@ -17,9 +17,7 @@ from xlapipe.time.predict.gpu import HOPPER
 _LEAST = 2 / 32  # lines for each element: a warp reads two
 
 
-def _work(
-    *lines: str, tiled: bool = False, each: int = 1, before: str = "", of_row: float = 1.0
-) -> ThreadWork:
+def _work(*lines: str, tiled: bool = False, each: int = 1, before: str = "") -> ThreadWork:
     """The work of a fusion with such a body; of its parameters, `before` makes the second."""
     shapes = [line.split()[2] for line in lines if " parameter(" in line]
     result = next(line for line in lines if line.startswith("ROOT")).split()[3]
@@ -55,7 +53,6 @@ def _work(
         fusion,
         tiled=tiled,
         elements_of_a_thread=each,
-        elements_of_a_row=of_row,
     )
 
 
@@ -267,23 +264,6 @@ def test_windows_are_read_by_each_thread(size: int) -> None:
         "window={size=1x16 pad=0_0x15_0}, to_apply=add",
     )
     assert work.longest_reads == 16
-
-
-def test_what_is_the_same_for_a_row_is_computed_once_for_its_thread() -> None:
-    lines = (
-        "p = f32[64,4096]{1,0} parameter(0)",
-        "s = f32[64]{0} parameter(1)",
-        "e = f32[64]{0} exponential(s)",
-        "b = f32[64,4096]{1,0} broadcast(e), dimensions={0}",
-        "m = f32[64,4096]{1,0} multiply(p, b)",
-        "z = f32[] constant(0)",
-        "ROOT r = f32[64]{0} reduce(m, z), dimensions={1}, to_apply=add",
-    )
-    elements = 64 * 4096
-    once = _work(*lines, tiled=True).operations
-    rows = _work(*lines, tiled=True, of_row=16).operations
-    # The exponential, of 9 operations; neither the product nor the sum.
-    assert once - rows == pytest.approx(9 * elements * (1 - 1 / 16))
 
 
 def test_an_update_that_is_not_the_result_is_a_branch_for_each_element() -> None:

@@ -15,10 +15,10 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from xlapipe.errors import NetworkError
-from xlapipe.files.contents import parse_json
-from xlapipe.files.typed_data import Line, MisfitError, Typed, typed
-from xlapipe.files.visible_text import visible_line
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Line, typed_line
 
+_REFUSAL = Refusal(NetworkError, "install xlapipe again, or make the table again")
 _Microseconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
 _Bytes: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 40)]
 
@@ -81,17 +81,17 @@ def parse_curves(text: str, *, where: str) -> Curves:
       NetworkError: a line is damaged.
     """
     lines = text.splitlines() or [""]
-    header = _line(lines[0], _Header, f"{where}: line 1")
+    header = typed_line(_Header, lines[0], f"{where}: line 1", _REFUSAL)
     sizes = tuple(map(float, header.bytes))
     if not sizes or any(low >= high for low, high in pairwise(sizes)):
-        raise _damaged(f"{where}: line 1", "bytes: expected sizes that grow")
+        _REFUSAL.fail(f"{where}: line 1: bytes: expected sizes that grow")
     curves: dict[str, dict[str, dict[int, Curve]]] = {}
     for number, line in enumerate(lines[1:], 2):
-        row = _line(line, _Row, f"{where}: line {number}")
+        row = typed_line(_Row, line, f"{where}: line {number}", _REFUSAL)
         if len(row.us) != len(sizes):
-            raise _damaged(
-                f"{where}: line {number}",
-                f"us: expected {len(sizes)} numbers, one for each size, found {len(row.us)}",
+            _REFUSAL.fail(
+                f"{where}: line {number}: us: expected {len(sizes)} numbers, one for each size, "
+                f"found {len(row.us)}"
             )
         curve = Curve(sizes, tuple(us * 1e-6 for us in row.us))
         curves.setdefault(row.gpu, {}).setdefault(row.kind, {})[row.gpus] = curve
@@ -127,16 +127,3 @@ def _nearest(numbers: Iterable[int], gpus: int) -> list[int]:
 
 def _between(low: float, high: float, share: float) -> float:
     return math.exp((1 - share) * math.log(low) + share * math.log(high))
-
-
-def _line(line: str, kind: type[Typed], where: str) -> Typed:
-    try:
-        return typed(kind, parse_json(line))
-    except MisfitError as error:
-        raise _damaged(where, visible_line(str(error))) from None
-    except ValueError as error:
-        raise _damaged(where, f"expected JSON, found {visible_line(str(error))}") from None
-
-
-def _damaged(where: str, what: str) -> NetworkError:
-    return NetworkError(f"{where}: {what}; fix: install xlapipe again, or make the table again")

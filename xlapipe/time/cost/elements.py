@@ -5,7 +5,6 @@ what it updates. Fusion bodies are followed from the root to the parameters.
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import operand_index
@@ -23,16 +22,9 @@ _ONE_FOR_ONE = (
 )
 
 
-class Array(NamedTuple):
-    """Elements and bytes of an array."""
-
-    elements: int
-    size_bytes: int
-
-
-def array_of(shape: Shape) -> Array:
-    """Elements and bytes of all arrays of a shape; (0, 0) if they have no static size."""
-    return Array(shape.elements, shape.size_bytes or 0)
+def size_of(shape: Shape) -> int:
+    """Bytes of all arrays of a shape; 0 if they have no static size."""
+    return shape.size_bytes or 0
 
 
 class ElementCounts:
@@ -50,9 +42,8 @@ class ElementCounts:
           scope: the computation that contains it.
           in_place: names of the updates in its body (or its own name) that are done in place.
         """
-        needed = array_of(instruction.shape).elements
-        counts = self._reads(instruction, scope.by_name, needed, in_place)
-        return tuple(counts)
+        needed = instruction.shape.elements
+        return tuple(self._reads(instruction, scope.by_name, needed, in_place))
 
     def body_of(self, instruction: Instruction) -> Computation | None:
         """The computation that a fusion or call runs."""
@@ -79,10 +70,9 @@ class ElementCounts:
             count = elements.get(instruction.name)
             if count is None:
                 continue
-            own = array_of(instruction.shape)
-            count = min(count, own.elements)
+            count = min(count, instruction.shape.elements)
             if instruction.parameter_number is not None:
-                reads[instruction.parameter_number] = _bytes_of(count, own)
+                reads[instruction.parameter_number] = _bytes_of(count, instruction.shape)
                 continue
             # Most instructions: skipping the bytes of their operands saves a third of the time.
             if instruction.opcode in _ONE_FOR_ONE and not instruction.operand_indices:
@@ -92,8 +82,9 @@ class ElementCounts:
                 continue
             operand_bytes = self._reads(instruction, body.by_name, count, in_place)
             for name, size_bytes in zip(instruction.operands, operand_bytes, strict=True):
-                operand = array_of(body.by_name[name].shape)
-                elements[name] = elements.get(name, 0) + _elements_of(size_bytes, operand)
+                operand = body.by_name[name].shape
+                more = _part(operand.elements, size_bytes, size_of(operand))
+                elements[name] = elements.get(name, 0) + more
         return reads
 
     def _reads(
@@ -106,35 +97,36 @@ class ElementCounts:
         """Bytes that `instruction` reads of each operand if `needed` of its elements are needed."""
         opcode = instruction.opcode
         operands = [
-            _operand_array(by_name, instruction, k) for k in range(len(instruction.operands))
+            by_name[name].shape.at(operand_index(instruction, position))
+            for position, name in enumerate(instruction.operands)
         ]
         if opcode in _ONE_FOR_ONE:
-            return [_bytes_of(needed, array) for array in operands]
+            return [_bytes_of(needed, shape) for shape in operands]
         if opcode == "gather":
             table, *indices = operands
-            return [_bytes_of(needed, table), *(array.size_bytes for array in indices)]
+            return [_bytes_of(needed, table), *map(size_of, indices)]
         if opcode == "dynamic-update-slice":
             return self._update(instruction, operands, needed, in_place)
         if opcode == "scatter":
             return self._scatter(instruction, operands, in_place)
         if opcode == "reduce":
-            result = array_of(instruction.shape).elements
-            return [_bytes_of(needed, array._replace(elements=result)) for array in operands]
+            result = instruction.shape.elements
+            return [_part(size_of(shape), needed, result) for shape in operands]
         if opcode == "bitcast-convert":
-            own = array_of(instruction.shape)
-            return [min(_bytes_of(needed, own), array.size_bytes) for array in operands]
+            own = _bytes_of(needed, instruction.shape)
+            return [min(own, size_of(shape)) for shape in operands]
         body = self.body_of(instruction)
         if body is not None:
             reads = self._parameters(body, needed, in_place)
             return [
-                min(reads.get(number, 0), array.size_bytes) for number, array in enumerate(operands)
+                min(reads.get(number, 0), size_of(shape)) for number, shape in enumerate(operands)
             ]
-        return [array.size_bytes for array in operands]
+        return [size_of(shape) for shape in operands]
 
     def _update(
         self,
         instruction: Instruction,
-        operands: list[Array],
+        operands: list[Shape],
         needed: int,
         in_place: Collection[str],
     ) -> list[int]:
@@ -143,15 +135,15 @@ class ElementCounts:
         return [
             _bytes_of(kept, updated),
             _bytes_of(needed, update),
-            *(array.size_bytes for array in indices),
+            *map(size_of, indices),
         ]
 
     def _scatter(
-        self, instruction: Instruction, operands: list[Array], in_place: Collection[str]
+        self, instruction: Instruction, operands: list[Shape], in_place: Collection[str]
     ) -> list[int]:
         """Operands of a scatter: n arrays, the indices, n updates."""
         count = len(operands) // 2
-        sizes = [array.size_bytes for array in operands]
+        sizes = [size_of(shape) for shape in operands]
         if instruction.name in in_place:
             updates = sizes[count + 1 :]
             reads_old = self.combiner_reads(instruction)
@@ -162,22 +154,11 @@ class ElementCounts:
         return sizes
 
 
-def _operand_array(
-    by_name: Mapping[str, Instruction], instruction: Instruction, position: int
-) -> Array:
-    """The array that an operand is, or the element of a tuple that it names."""
-    operand = by_name[instruction.operands[position]]
-    return array_of(operand.shape.at(operand_index(instruction, position)))
-
-
-def _bytes_of(elements: int, array: Array) -> int:
+def _bytes_of(elements: int, shape: Shape) -> int:
     """Bytes of this number of elements of an array, at most all of them."""
-    if elements >= array.elements:
-        return array.size_bytes
-    return -(-array.size_bytes * elements // array.elements)
+    return _part(size_of(shape), elements, shape.elements)
 
 
-def _elements_of(size_bytes: int, array: Array) -> int:
-    if size_bytes >= array.size_bytes:
-        return array.elements
-    return -(-array.elements * size_bytes // array.size_bytes)
+def _part(whole: int, part: int, of: int) -> int:
+    """The part of a whole, rounded up, that a number is of another; at most all."""
+    return whole if part >= of else -(-whole * part // of)

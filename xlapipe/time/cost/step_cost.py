@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.device import Device
@@ -19,7 +20,7 @@ from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.layout import least_seconds, spans_hosts
-from xlapipe.time.cost.elements import array_of
+from xlapipe.time.cost.elements import size_of
 from xlapipe.time.cost.estimate import estimates_of
 from xlapipe.time.cost.flops import VECTOR, Flops
 from xlapipe.time.cost.kernel import Kernel, KernelCost
@@ -36,6 +37,11 @@ from xlapipe.time.cost.thunks import graphs_of, thunks_of
 from xlapipe.time.cost.touched import Access, Touched, TouchedBytes
 
 _TRITON = "__gpu$xla.gpu.triton"
+# Figures of a kernel that its launches add up.
+_FIGURES = (
+    *("launches", "read_bytes", "written_bytes", "cached_bytes", "unknown_bytes"),
+    *("memory_seconds", "compute_seconds", "link_seconds"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,8 @@ class StepCost:
       kernels: in the order of their first launch.
       traffic: bytes read and written; the least with the cheapest branches, the most with the
         most expensive ones and everything that kernels may touch in addition.
-      floors: seconds of kernels that run one after another, and of asynchronous, overlapped ones.
+      floors: least seconds of kernels that run one after another, and of asynchronous, overlapped
+        ones, with the cheapest branches.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       kernel_of: each kernel, by name.
       device: that runs the step; None if unknown.
@@ -75,7 +82,7 @@ class StepCost:
 
     kernels: tuple[KernelCost, ...]
     traffic: Range
-    floors: tuple[Range, Range] | None
+    floors: tuple[float, float] | None
     read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
     kernel_of: Mapping[str, Kernel] = field(default_factory=dict)
     device: Device | None = None
@@ -93,7 +100,7 @@ class StepCost:
     @property
     def floor_seconds(self) -> float | None:
         """The lower bound of a step's time; asynchronous kernels may overlap with the others."""
-        return None if self.floors is None else max(self.floors[0].low, self.floors[1].low)
+        return None if self.floors is None else max(self.floors)
 
     @cached_property
     def estimate_seconds(self) -> float | None:
@@ -147,28 +154,25 @@ def step_cost(
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
+    """Bytes of kernels, and the least seconds of those on the stream and of asynchronous ones."""
+
     traffic: Range = _ZERO
-    floor: Range = _ZERO
-    asynchronous: Range = _ZERO
+    floor: float = 0.0
+    asynchronous: float = 0.0
 
     def __add__(self, other: "_Totals") -> "_Totals":
-        return _Totals(
-            self.traffic + other.traffic,
-            self.floor + other.floor,
-            self.asynchronous + other.asynchronous,
-        )
+        floor, beside = self.floor + other.floor, self.asynchronous + other.asynchronous
+        return _Totals(self.traffic + other.traffic, floor, beside)
 
     def either(self, other: "_Totals") -> "_Totals":
-        return _Totals(
-            self.traffic.either(other.traffic),
-            self.floor.either(other.floor),
-            self.asynchronous.either(other.asynchronous),
-        )
+        floor = min(self.floor, other.floor)
+        beside = min(self.asynchronous, other.asynchronous)
+        return _Totals(self.traffic.either(other.traffic), floor, beside)
 
     def unbounded(self) -> "_Totals":
         """The same without an upper end, for a loop of unknown trip count."""
-        ranges = (self.traffic, self.floor, self.asynchronous)
-        return _Totals(*(replace(item, high=None) if item.high else item for item in ranges))
+        traffic = replace(self.traffic, high=None) if self.traffic.high else self.traffic
+        return replace(self, traffic=traffic)
 
 
 class _Walk:
@@ -252,15 +256,14 @@ class _Walk:
         for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes
         cached = self._cache.launch(touched) if self._device is not None else 0
-        launched = self._with_floor(replace(one, cached_bytes=cached))
-        launched = _multiplied(launched, times)
-        self._kernels[name] = _sum(self._kernels.get(name), launched)
-        low, most = launched.touched_bytes, launched.touched_bytes + launched.unknown_bytes
-        seconds = launched.floor_seconds or 0.0
-        floor = Range(seconds, seconds)
-        if launched.asynchronous:
-            return _Totals(Range(low, most), _ZERO, floor)
-        return _Totals(Range(low, most), floor, _ZERO)
+        one = self._with_floor(replace(one, cached_bytes=cached))
+        self._kernels[name] = _launched(self._kernels.get(name), one, times)
+        low = times * one.touched_bytes
+        traffic = Range(low, low + times * one.unknown_bytes)
+        floor = times * (one.floor_seconds or 0.0)
+        if one.asynchronous:
+            return _Totals(traffic, 0.0, floor)
+        return _Totals(traffic, floor, 0.0)
 
     def _kernel(self, site: Site) -> Kernel:
         cost, touched = self._measure(site)
@@ -319,12 +322,12 @@ class _Walk:
         if call.custom_call_target != _TRITON or not self._plan.kernel_codes:
             return None
         operands = tuple(
-            array_of(operand.shape.at(operand_index(call, position))).size_bytes
+            size_of(operand.shape.at(operand_index(call, position)))
             for position, name in enumerate(call.operands)
             if (operand := scope.by_name.get(name)) is not None
         )
         codes = self._plan.kernel_codes
-        size_bytes = sum(array_of(shape).size_bytes for shape in call.shape.arrays)
+        size_bytes = sum(size_of(shape) for shape in call.shape.arrays)
         return next((c for c in codes if c.is_of(call.kernel_name, operands, size_bytes)), None)
 
     def _as_stated(
@@ -394,52 +397,19 @@ def _link_bytes(collective: Collective) -> int:
     return wire // 2 if collective.kind == "all-reduce" else wire
 
 
-def _multiplied(kernel: KernelCost, times: int) -> KernelCost:
-    if times == 1:
-        return kernel
-    return replace(
-        kernel,
-        launches=kernel.launches * times,
-        read_bytes=kernel.read_bytes * times,
-        written_bytes=kernel.written_bytes * times,
-        cached_bytes=kernel.cached_bytes * times,
-        unknown_bytes=kernel.unknown_bytes * times,
-        flops=None
-        if kernel.flops is None
-        else {key: flops * times for key, flops in kernel.flops.items()},
-        memory_seconds=_times(kernel.memory_seconds, times),
-        compute_seconds=_times(kernel.compute_seconds, times),
-        link_seconds=_times(kernel.link_seconds, times),
-        estimates={model: seconds * times for model, seconds in kernel.estimates.items()},
-    )
+def _launched(earlier: KernelCost | None, one: KernelCost, times: int) -> KernelCost:
+    """The total of earlier launches of a kernel and further ones, of the same types and models."""
 
+    def total(before: float | None, each: float | None) -> float | None:
+        return None if before is None or each is None else before + times * each
 
-def _sum(first: KernelCost | None, second: KernelCost) -> KernelCost:
-    """Total of one kernel's launches, which have the same types and models."""
-    if first is None:
-        return second
-    return replace(
-        first,
-        launches=first.launches + second.launches,
-        read_bytes=first.read_bytes + second.read_bytes,
-        written_bytes=first.written_bytes + second.written_bytes,
-        cached_bytes=first.cached_bytes + second.cached_bytes,
-        unknown_bytes=first.unknown_bytes + second.unknown_bytes,
-        flops=None
-        if first.flops is None or second.flops is None
-        else {key: flops + second.flops[key] for key, flops in first.flops.items()},
-        memory_seconds=_plus(first.memory_seconds, second.memory_seconds),
-        compute_seconds=_plus(first.compute_seconds, second.compute_seconds),
-        link_seconds=_plus(first.link_seconds, second.link_seconds),
-        estimates={
-            model: seconds + second.estimates[model] for model, seconds in first.estimates.items()
-        },
-    )
-
-
-def _times(seconds: float | None, times: int) -> float | None:
-    return None if seconds is None else seconds * times
-
-
-def _plus(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first + second
+    figures: dict[str, Any] = {
+        name: total(getattr(earlier, name) if earlier is not None else 0, getattr(one, name))
+        for name in _FIGURES
+    }
+    for name in ("flops", "estimates"):
+        before, each = getattr(earlier, name) if earlier is not None else {}, getattr(one, name)
+        figures[name] = None
+        if before is not None and each is not None:
+            figures[name] = {key: before.get(key, 0) + times * each[key] for key in each}
+    return replace(earlier or one, **figures)

@@ -14,7 +14,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
-from xlapipe.time.cost.elements import ElementCounts, array_of
+from xlapipe.time.cost.elements import ElementCounts, size_of
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.memory_of import MemoryOf
 
@@ -95,7 +95,7 @@ class TouchedBytes:
         """The operands of a collective, which it reads whole."""
         for position, name in enumerate(instruction.operands):
             operand = scope.by_name.get(name)
-            size_bytes = array_of(operand.shape).size_bytes if operand is not None else 0
+            size_bytes = size_of(operand.shape) if operand is not None else 0
             yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
 
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
@@ -112,7 +112,7 @@ class TouchedBytes:
         reads = self._reads(instruction, scope, sizes)
         writes = []
         for path, shape in self._written(instruction, scope):
-            whole_bytes = array_of(shape).size_bytes
+            whole_bytes = size_of(shape)
             written = updates[path][1] if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
             writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
@@ -129,7 +129,7 @@ class TouchedBytes:
                 continue
             shape = operand.shape.at(operand_index(instruction, position))
             memory = self._memory.operand(scope, instruction, position)
-            whole_bytes = array_of(shape).size_bytes
+            whole_bytes = size_of(shape)
             earlier = reads.get(memory, Access(memory, 0, 0))
             whole_bytes = max(whole_bytes, earlier.whole_bytes)
             together = min(read_bytes + earlier.size_bytes, whole_bytes)
@@ -143,7 +143,7 @@ class TouchedBytes:
         writes = [
             Access(self._memory.result(instruction, path), size_bytes, size_bytes)
             for path, shape in self._written(instruction, scope)
-            if (size_bytes := array_of(shape).size_bytes)
+            if (size_bytes := size_of(shape))
         ]
         if library:
             return Touched(reads, tuple(writes))
@@ -239,7 +239,7 @@ def _update_bytes(update: Instruction, scope: Computation, position: int) -> int
     """Bytes that an update writes."""
     is_slice = update.opcode == "dynamic-update-slice"
     number = 1 if is_slice else len(update.operands) // 2 + 1 + position
-    return array_of(scope.by_name[update.operands[number]].shape).size_bytes
+    return size_of(scope.by_name[update.operands[number]].shape)
 
 
 def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], Shape]]:

@@ -7,7 +7,7 @@ computes from its data count as random.
 """
 
 from collections.abc import Sequence
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
@@ -55,8 +55,6 @@ _GOLDEN = (5**0.5 - 1) / 2
 _LEAST_SUM = 16
 # Limit of instructions that are followed: deeper nesting is undercounted.
 _MOST_INSTRUCTIONS = 15000
-# Most elements of a row that a thread of a scatter adds.
-_MOST_OF_A_ROW = 4
 # Operations of a pad with interior padding, and of a conversion from bfloat16 to float32.
 _INTERIOR, _SHIFTED = 16.0, 1.0
 _WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
@@ -69,26 +67,20 @@ def followed(
     *,
     tiled: bool,
     elements_of_a_thread: int,
-    elements_of_a_row: float = 1.0,
 ) -> ThreadWork:
     """The work of all threads of a fusion.
 
     Args:
       tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
         `kInput` fusions do.
-      elements_of_a_row: elements that a thread adds up one after another; LLVM moves what is the
-        same for all of them out of the loop.
     """
-    return _Threads(fusion, tiled, max(1, elements_of_a_thread), elements_of_a_row).run()
+    return _Threads(fusion, tiled, max(1, elements_of_a_thread)).run()
 
 
 class _Threads:
-    def __init__(
-        self, fusion: Fusion, tiled: bool, elements_of_a_thread: int, elements_of_a_row: float
-    ) -> None:
+    def __init__(self, fusion: Fusion, tiled: bool, elements_of_a_thread: int) -> None:
         self._fusion = fusion
         self._gpu = fusion.gpu
-        self._of_row = elements_of_a_row
         self._module = fusion.module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
@@ -100,8 +92,6 @@ class _Threads:
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
-        # Threads that each compute one index of a scatter, by the instruction of the index.
-        self._same: dict[str, float] = {}
         # State of the domain that is being followed.
         self._scale = 1.0
         self._operations = self._reads_of_sums = self._all_reads = np.zeros(0)
@@ -162,7 +152,7 @@ class _Threads:
         self._left_to_follow = [(self._at.body, name, at, 1.0, 0.0, at_root)]
         while self._left_to_follow:
             self._follow(*self._left_to_follow.pop())
-        scale = self._scale * THREADS_OF_A_WARP * self._same.get(name, 1.0)
+        scale = self._scale * THREADS_OF_A_WARP
         near, far = (0.0, 0.0) if self._beside is not None else self._moved(name, shape)
         return ThreadWork(
             total.operations + scale * float(self._operations.sum()),
@@ -232,7 +222,7 @@ class _Threads:
         for dim in minor_to_major(shape):
             size = shape.dims[dim]
             if size > 1 and step * of_element < _HELD_SHARE * self._gpu.l2_bytes:
-                probe = _Threads(self._fusion, self._tiled, self._unrolled, self._of_row)
+                probe = _Threads(self._fusion, self._tiled, self._unrolled)
                 probe._roots, probe._beside = self._roots, dim
                 probe._domain(root, ThreadWork())
                 for read, parts in self._reads.items():
@@ -270,10 +260,7 @@ class _Threads:
         if opcode == "constant":
             return
         if opcode not in FREE:
-            weight = self._weight(frame, instruction, at)
-            if self._of_row > 1 and _is_of_warps(at.index):
-                weight /= self._of_row
-            self._operations += at.warps * (weight * times)
+            self._operations += at.warps * (self._weight(frame, instruction, at) * times)
         needed = at.threads * times * self._scale
         if instruction.shape.arrays:
             needed = min(needed, float(instruction.shape.arrays[0].elements))
@@ -319,19 +306,8 @@ class _Threads:
         if len(operands) < 2 or instruction.opcode not in opcodes.UPDATES:
             return []
         if instruction.opcode == "scatter":
-            update, index = operands[-1], operands[len(operands) // 2]
-            self._same[index] = self._threads_of_an_index(update, index)
-            return [update, index]
+            return [operands[-1], operands[len(operands) // 2]]
         return [operands[1]] if instruction.name in self._in_place else []
-
-    def _threads_of_an_index(self, update: str, index: str) -> float:
-        """Threads that compute each index of a scatter: one per up to four elements of a row."""
-        by_name = self._at.body.computation.by_name
-        arrays = (by_name[update].shape.arrays, by_name[index].shape.arrays)
-        if not all(arrays):
-            return 1.0
-        row = arrays[0][0].elements // max((1, *arrays[1][0].dims[:1]))
-        return max(1.0, row / gcd(row, _MOST_OF_A_ROW))
 
     def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
         """Whether blocks process its operands in tiles, or threads have elements of an update."""
@@ -403,12 +379,6 @@ class _Threads:
         if (shape.size_bytes or 0) > _L1_BYTES:
             read = (name, times / max(1.0, in_sum))
             self._reads.setdefault(read, []).append((offset, at.active))
-
-
-def _is_of_warps(index: Index) -> bool:
-    """Whether all threads of each warp are at the same element: a broadcast."""
-    warps = (part.reshape(-1, THREADS_OF_A_WARP) for part in index)
-    return all(bool((part == part[:, :1]).all()) for part in warps)
 
 
 def _beside(index: Index, shape: Shape, dim: int) -> Index:

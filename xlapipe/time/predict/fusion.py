@@ -99,14 +99,6 @@ class Fusion:
             elements = first_array(self.body.by_name[self.hero.operands[1]].shape)[2]
         return max(1, min(_ELEMENTS_OF_A_THREAD, round(elements / self.threads)))
 
-    @property
-    def elements_of_a_row(self) -> float:
-        """Elements of a row that a thread of a row reduction adds up one after another."""
-        sums = self.sums
-        if self.emitter != "input" or sums is None or sums.along != "row" or not self.threads:
-            return 1.0
-        return sums.length * sums.sums / self.threads
-
     def assumed_threads(self, elements: float) -> int:
         """Threads of a launch whose number is unknown, by the elements that they compute."""
         return self.cost.written_bytes // 4 if self.in_place else int(elements) // 4

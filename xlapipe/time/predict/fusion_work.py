@@ -83,7 +83,6 @@ def _followed(fusion: Fusion) -> ThreadWork:
         fusion,
         tiled=fusion.emitter == "input" and fusion.opcode != "scatter",
         elements_of_a_thread=fusion.elements_of_a_thread,
-        elements_of_a_row=fusion.elements_of_a_row,
     )
 
 

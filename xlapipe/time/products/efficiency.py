@@ -18,12 +18,12 @@ from msgspec import Meta
 from xlapipe.devices.targets.catalogue import catalogue, row_named
 from xlapipe.devices.targets.device import Device
 from xlapipe.errors import TargetError
-from xlapipe.files.contents import parse_json
-from xlapipe.files.typed_data import Line, MisfitError, Typed, typed
-from xlapipe.files.visible_text import visible_line
+from xlapipe.files.contents import Refusal
+from xlapipe.files.typed_data import Line, typed_line
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.shapes import element_bits
 
+_REFUSAL = Refusal(TargetError, "install xlapipe again, or make the table again")
 # The least for any kernel of the tables.
 _START_SECONDS = 2e-6
 _ALIGNED_BYTES = 16
@@ -122,22 +122,21 @@ def parse_efficiencies(text: str, *, where: str) -> Efficiencies:
       TargetError: a line is damaged.
     """
     lines = text.splitlines() or [""]
-    header = _line(lines[0], _Header, f"{where}: line 1")
+    header = typed_line(_Header, lines[0], f"{where}: line 1", _REFUSAL)
     axes = (header.m, header.n)
     growing = all(low < high for axis in axes for low, high in pairwise(axis))
     if not growing or any(len(axis) < 2 or axis[0] <= 0 for axis in axes):
-        raise _damaged(f"{where}: line 1", "m and n: expected sizes above 0 that grow")
+        _REFUSAL.fail(f"{where}: line 1: m and n: expected sizes above 0 that grow")
     grid = [tuple(map(math.log2, axis)) for axis in axes]
     ratios: dict[tuple[str, str], tuple[int, ...]] = {}
     spreads: dict[tuple[str, str], float] = {}
     expected = len(header.m) * len(header.n) ** 2
     for number, line in enumerate(lines[1:], 2):
-        row = _line(line, _Row, f"{where}: line {number}")
+        row = typed_line(_Row, line, f"{where}: line {number}", _REFUSAL)
         if len(row.ratios) != expected:
-            raise _damaged(
-                f"{where}: line {number}",
-                f"ratios: expected {expected} numbers, one for each point of the grid, found "
-                f"{len(row.ratios)}",
+            _REFUSAL.fail(
+                f"{where}: line {number}: ratios: expected {expected} numbers, one for each point "
+                f"of the grid, found {len(row.ratios)}"
             )
         ratios[row.gpu, row.type] = row.ratios
         spreads[row.gpu, row.type] = row.spread
@@ -227,16 +226,3 @@ def _capability(gpu: str | None) -> float:
     """The major version, and one tenth of the minor one; 0 if unknown."""
     row = row_named(gpu)
     return float(row.compute_capability) if row is not None else 0.0
-
-
-def _line(line: str, kind: type[Typed], where: str) -> Typed:
-    try:
-        return typed(kind, parse_json(line))
-    except MisfitError as error:
-        raise _damaged(where, visible_line(str(error))) from None
-    except ValueError as error:
-        raise _damaged(where, f"expected JSON, found {visible_line(str(error))}") from None
-
-
-def _damaged(where: str, what: str) -> TargetError:
-    return TargetError(f"{where}: {what}; fix: install xlapipe again, or make the table again")

@@ -17,13 +17,8 @@ from xlapipe.files.typed_data import Count, Seconds, Text
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.schedule import LoopNode, Node, Site, schedule_of
+from xlapipe.time.cost.thunks import thunks_of
 
-# Thunks that hold others, or launch nothing on the device.
-_NO_LAUNCH = frozenset(
-    {"kAsyncDone", "kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
-    | {"kGemmWorkspace", "kHostRecvDone", "kHostSendDone", "kSequential", "kWaitForStreams"}
-    | {"kWhile"}
-)
 # XLA numbers the calls of one Pallas kernel in the thunk sequence, not on the device.
 _CALL_NUMBER = re.compile(r"__\d+$")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -180,19 +175,13 @@ def expected_launches(plan: Plan) -> tuple[ExpectedLaunch, ...]:
     if plan.module is None or not plan.module.complete:
         return ()
     nodes = schedule_of(plan.module)
-    sites = [site.instruction.name for site in _sites(nodes, expand=False)]
-    launching = [thunk for thunk in plan.thunks or () if thunk.kind not in _NO_LAUNCH]
-    kernel_of = {name: _NOT_IN_A_NAME.sub("_", name) for name in sites}
-    if len(launching) == len(sites):
-        for name, thunk in zip(sites, launching, strict=True):
-            kernel_of[name] = thunk.detail.partition(" ")[0] or kernel_of[name]
+    kernel_of = {
+        name: thunk.detail.partition(" ")[0] for name, thunk in thunks_of(plan, nodes).items()
+    }
     launches: list[ExpectedLaunch] = []
-    for site in _sites(nodes, expand=True):
-        if len(launches) == _MOST_LAUNCHES:
-            break
-        name = site.instruction.name
-        kernel = _without_number(kernel_of[name])
-        launches.append(ExpectedLaunch(name, kernel, site.inner.name))
+    for site in itertools.islice(_launches(nodes), _MOST_LAUNCHES):
+        kernel = kernel_of.get(site.name) or _NOT_IN_A_NAME.sub("_", site.name)
+        launches.append(ExpectedLaunch(site.name, _without_number(kernel), site.inner.name))
     return tuple(launches)
 
 
@@ -200,23 +189,19 @@ def _without_number(kernel: str) -> str:
     return _CALL_NUMBER.sub("", kernel)
 
 
-def _sites(nodes: Sequence[Node], *, expand: bool) -> Iterator[Site]:
-    """The kernels of a schedule: each once, or as often as loops repeat it."""
+def _launches(nodes: Sequence[Node]) -> Iterator[Site]:
+    """The kernels of a schedule, as often as loops repeat them."""
     for node in nodes:
         if isinstance(node, Site):
             yield node
         elif isinstance(node, LoopNode):
-            if not expand:
-                yield from _sites(node.condition, expand=expand)
-                yield from _sites(node.body, expand=expand)
-                continue
-            if node.trips is None:
-                yield from _sites(node.condition, expand=expand)
+            once = node.condition if node.trips is None else ()
+            yield from _launches(once)
             for _ in range(1 if node.trips is None else node.trips):
-                yield from _sites(node.body, expand=expand)
+                yield from _launches(node.body)
         else:
             for branch in node.branches:
-                yield from _sites(branch, expand=expand)
+                yield from _launches(branch)
 
 
 @dataclass(frozen=True)
