@@ -30,7 +30,7 @@ from xlapipe.compile import dump_cache as cache
 from xlapipe.compile.compiler_identity import digest_of
 from xlapipe.compile.dump_cache import DumpCache, cache_key
 from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import CompiledDump, make_dump
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.targets.catalogue import target_named

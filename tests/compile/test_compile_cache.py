@@ -15,9 +15,8 @@ from xlapipe.compile import child_process, compile_cache, compiler_identity
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.messages import CompileRequest
+from xlapipe.compile.messages import CompileRequest, LoweredProgram
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.compile.reused_compiles import ENDED_COMPILES
 from xlapipe.dump.dump import EXECUTABLE

@@ -21,8 +21,8 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 import xlapipe
 from tests.compile.triton_commit import triton_commit
 from xlapipe import jax_private
+from xlapipe.compile.lowering.names import user_frame
 from xlapipe.compile.lowering.target_devices import TargetClient, target_in_place_of_cpu
-from xlapipe.compile.lowering.user_frame import user_frame
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import target_named

@@ -9,7 +9,7 @@ import pytest
 import xlapipe
 from tests.folders import STEPS
 from tests.zoo.batch import compile_batch, programs_in
-from xlapipe.compile.lowering.user_frame import is_user_code, user_frame
+from xlapipe.compile.lowering.names import is_user_code, user_frame
 from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of

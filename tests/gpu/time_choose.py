@@ -32,8 +32,8 @@ from jax._src.lib import xla_client
 from jax._src.lib.mlir import ir
 from provenance import provenance
 
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.xla_input import apply_settings
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.run.calibration.record import KEPT_FILES
 from xlapipe.run.calibration.time_programs import TimedCalls, write_calls

@@ -29,8 +29,8 @@ from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.plans.thunks import Thunk
 from xlapipe.run import executable
+from xlapipe.run import executable as selecting
 from xlapipe.run import run as running
-from xlapipe.run import select_devices as selecting
 from xlapipe.run.executable import LoadedExecutable
 from xlapipe.run.rendezvous import Member
 

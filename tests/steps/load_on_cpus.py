@@ -14,7 +14,7 @@ from run_on_cpus import compile_for_cpus, select_cpus
 from small_sharded import FEATURES, ROWS
 
 import xlapipe
-from xlapipe.run import executable, select_devices
+from xlapipe.run import executable
 from xlapipe.run.built_executable import BuiltExecutable
 from xlapipe.run.executable import LoadedExecutable
 
@@ -23,7 +23,7 @@ def compile_built(built: BuiltExecutable, devices: Sequence[Any]) -> LoadedExecu
     return compile_for_cpus(built.path, devices)
 
 
-select_devices.select_devices = select_cpus
+executable.select_devices = select_cpus
 executable.load_executable = compile_built
 random = np.random.default_rng(0)
 weight, x = (random.normal(size=(n, FEATURES)).astype(np.float32) for n in (FEATURES, ROWS))

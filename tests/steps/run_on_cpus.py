@@ -23,8 +23,8 @@ from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import TargetError
 from xlapipe.run import run
 from xlapipe.run.built_executable import built_manifest
+from xlapipe.run.check_devices import first_of
 from xlapipe.run.executable import LoadedExecutable
-from xlapipe.run.select_devices import first_devices
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -34,7 +34,7 @@ def select_cpus(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ..
     mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
     if mode == "raises":
         raise TargetError(f"process {jax.process_index()} found no GPU")
-    return first_devices(path, manifest, jax.devices())
+    return first_of(path, manifest, jax.devices(), jax.process_count())
 
 
 def compile_for_cpus(path: Path, devices: Sequence[Any]) -> LoadedExecutable:

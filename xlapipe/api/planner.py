@@ -11,7 +11,7 @@ from xlapipe.api.plan_arguments import Donate, LoweredStep, job_of, workload_of
 from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.dump_cache import CachedDump, DumpCache
 from xlapipe.compile.job import Job
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
 from xlapipe.devices.environment.scratch import cache_folder

@@ -38,19 +38,20 @@ from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
 from xlapipe.compile.lowering.leaves import leaves_as_compiled
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.compile.lowering.lower import lower
-from xlapipe.compile.lowering.lowered_program import PYTHON_PARTITIONED, LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of
 from xlapipe.compile.lowering.module_kernels import listed_kernels, refused_kernels
+from xlapipe.compile.lowering.names import user_frame
 from xlapipe.compile.lowering.target_devices import let_cpu_meshes_stand_for
-from xlapipe.compile.lowering.user_frame import user_frame
 from xlapipe.compile.messages import (
     KERNEL_STAGE,
     KERNELS_IN_LOG,
     LOCK_STAGE,
+    PYTHON_PARTITIONED,
     TRACES_STAGE,
     ChildError,
     CompileRecord,
     CompileRequest,
+    LoweredProgram,
 )
 from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_patches import XlaPatch, cub_table

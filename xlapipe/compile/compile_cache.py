@@ -21,8 +21,7 @@ from pathlib import Path
 import msgspec
 
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
-from xlapipe.compile.messages import CompileRecord, CompileRequest
+from xlapipe.compile.messages import CompileRecord, CompileRequest, LoweredProgram
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain

@@ -15,9 +15,8 @@ from jax.interpreters import mlir, pxla
 
 from xlapipe import jax_private
 from xlapipe.compile.compile_timeline import Timeline, timed_compile
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
-from xlapipe.compile.messages import CompileRequest
+from xlapipe.compile.messages import CompileRequest, LoweredProgram
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.compile.xla_patches.client_order import (

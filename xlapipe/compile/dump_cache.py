@@ -17,7 +17,7 @@ from pathlib import Path
 from xlapipe.compile.capture import cells_in
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
 from xlapipe.compile.job import Job
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.compile.user_environment import kept_variables, left_out
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump

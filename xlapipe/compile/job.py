@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import NVIDIA, Platform, platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION

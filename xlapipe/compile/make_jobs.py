@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
@@ -27,6 +28,7 @@ from xlapipe.project_file import is_untuned
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.time.predicted_locks.predict import decides_tuning
 
+_CHANGED = "xlapipe.compile.lowering.changed_workload:changed_workload"
 ATTACHED = "attached"
 
 
@@ -225,3 +227,12 @@ def _locked_job(reference: WorkloadReference, settings: CompileSettings, path: P
 def _cache_folder(settings: CompileSettings) -> Path | None:
     is_used = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
     return cache_folder("compiles") if is_used else None
+
+
+def changed_reference(reference: WorkloadReference, **change: Any) -> WorkloadReference:
+    """The workload of a reference with a change: arguments of `changed_workload`."""
+    return WorkloadReference(
+        name=reference.name,
+        target=_CHANGED,
+        arguments={"reference": reference.to_json(), **change},
+    )

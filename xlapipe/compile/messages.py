@@ -1,17 +1,23 @@
 """The messages between the parent and the compiling child, as JSON files.
 
-Both sides run the code of one checkout at one moment, so nothing is validated.
+A lowered program crosses from the process that traced it to the one that compiles: StableHLO
+travels as MLIR bytecode, with the names of scopes and the source lines in it. Both sides run the
+code of one checkout at one moment.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dump.compile_facts import CompileFacts
-from xlapipe.dump.dump import EXECUTABLE
-from xlapipe.plans.compile_times import CompileTimes
+import msgspec
 
+from xlapipe.dump.compile_facts import CompileFacts, StepFacts
+from xlapipe.dump.dump import EXECUTABLE
+from xlapipe.plans.compile_times import CompileTimes, Copies, StageSeconds
+
+# What a module calls that Python code partitions, which XLA calls back in the same process.
+PYTHON_PARTITIONED = b"CustomSPMDPartitioning"
 LOCK_STAGE = "compile with a predicted lock"
 TRACES_STAGE = "compare traces"
 KERNEL_STAGE = "compile a Pallas kernel"
@@ -118,3 +124,40 @@ class ChildError:
     type: str
     message: str
     frame: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoweredProgram(StepFacts):
+    """A workload after lowering, with all that compiling and recording it takes.
+
+    Attributes:
+      stablehlo: MLIR bytecode of the module.
+      settings: the parts of jax's configuration that decide about compile options.
+      compile_options: the fields of jax's own compile options, which the compile must have too.
+      options: XLA options of the function's `jax.jit` and of the workload, which override them.
+      seconds: of tracing and of lowering, by `trace` and `lower`; not part of what is compiled.
+      copies: operations that were traced repeatedly.
+    """
+
+    stablehlo: bytes
+    expectations: tuple[Mapping[str, Any] | None, ...] = ()
+    device_count: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    compile_options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seconds: Mapping[str, StageSeconds] = field(default_factory=dict, compare=False)
+    copies: Copies | None = None
+
+    @property
+    def compiled(self) -> "LoweredProgram":
+        """What the result of a compile depends on."""
+        return replace(self, expectations=(), seconds={})
+
+    def to_bytes(self) -> bytes:
+        """JSON, with the module as base64."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "LoweredProgram":
+        """What `to_bytes` wrote, a moment ago and with this code."""
+        return msgspec.json.decode(content, type=cls)

@@ -1,18 +1,20 @@
-"""Loads a built executable onto the attached GPUs, through jax."""
+"""Selects the attached GPUs of a built executable, and loads it onto them, through jax."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
+from xlapipe.compile.doctor import missing_to_communicate
 from xlapipe.compile.lowering.leaves import mesh_over, named
 from xlapipe.dump.manifest import Manifest
-from xlapipe.errors import DumpError
+from xlapipe.errors import DumpError, TargetError
 from xlapipe.jax_private import DeviceList
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.run.built_executable import (
@@ -20,8 +22,8 @@ from xlapipe.run.built_executable import (
     locate_mosaic_runtime,
     read_executable,
 )
+from xlapipe.run.check_devices import check_build, check_hosts, check_kind, first_of, no_gpu
 from xlapipe.run.inputs import stored_array
-from xlapipe.run.select_devices import select_devices
 
 
 @dataclass(frozen=True)
@@ -135,3 +137,41 @@ def load_executable(
     except RuntimeError as error:
         raise built.not_loaded(error) from None
     return LoadedExecutable(path, manifest, devices, executable)
+
+
+def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
+    """The GPUs to run on, in the order of the mesh.
+
+    If more GPUs are attached than the mesh has, a single process uses the first ones.
+
+    Args:
+      path: folder of the executable, for messages.
+      hosts: number of hosts that the processes run on.
+
+    Raises:
+      DumpError: the executable was built with other versions of jaxlib or the plugin.
+      TargetError: it was built for a TPU; the attached GPUs differ from those that it was built
+        for in number, kind or hosts; or NCCL is missing.
+    """
+    check_build(path, manifest)
+    attached = _attached_gpus()
+    check_hosts(path, manifest, hosts)
+    devices = first_of(path, manifest, attached, jax.process_count())
+    _check_nccl(path, prod((manifest.mesh or {}).values()))
+    check_kind(path, manifest, devices)
+    return devices
+
+
+def _attached_gpus() -> list[Any]:
+    try:
+        return jax.devices("gpu")
+    except RuntimeError as error:
+        raise no_gpu(error) from None
+
+
+def _check_nccl(path: Path, count: int) -> None:
+    missing = missing_to_communicate() if count > 1 else None
+    if missing is not None:
+        raise TargetError(
+            f"{path}: built for {count} GPUs, which communicate through NCCL: {missing.problem}"
+        )

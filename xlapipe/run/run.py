@@ -24,7 +24,7 @@ from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
 from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
-from xlapipe.run.executable import LoadedExecutable, load_executable
+from xlapipe.run.executable import LoadedExecutable, load_executable, select_devices
 from xlapipe.run.inputs import read_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
 from xlapipe.run.memory_account import outside_allocator_bytes, reconcile
@@ -35,7 +35,6 @@ from xlapipe.run.run_result import (
     ProfiledRun,
     RunResult,
 )
-from xlapipe.run.select_devices import select_devices
 from xlapipe.time.profiles.measured import join_profile
 
 _CALL = "xlapipe call"

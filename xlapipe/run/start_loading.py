@@ -63,8 +63,7 @@ def _alone(built: BuiltExecutable, loader: ThreadPoolExecutor) -> LoadingExecuta
 
 
 def _through_jax(built: BuiltExecutable, loader: ThreadPoolExecutor) -> LoadingExecutable:
-    from xlapipe.run.executable import load_executable
-    from xlapipe.run.select_devices import select_devices
+    from xlapipe.run.executable import load_executable, select_devices
 
     devices = select_devices(built.path, built.manifest)
     loading = loader.submit(load_executable, built, devices)

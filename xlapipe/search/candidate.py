@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xlapipe.compile.changed_reference import changed_reference
 from xlapipe.compile.job import Job, XlaOption
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.make_jobs import CompileSettings, changed_reference, jobs_of
 from xlapipe.registry import WorkloadReference
 
 

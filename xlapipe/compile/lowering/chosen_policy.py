@@ -38,13 +38,13 @@ from jax.extend.core.primitives import name_p
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
+from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.recorded_calls import (
     Calls,
     LoopPosition,
     calling_frame,
     recorded_calls,
 )
-from xlapipe.compile.lowering.user_frame import is_user_code
 from xlapipe.errors import DifferentTracesError, WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import is_vmapped, lower_traced, replaced

@@ -22,11 +22,11 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lower import lower
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels, stripped_bytecode
 from xlapipe.compile.lowering.names import named_leaves
 from xlapipe.compile.lowering.xla_input import current_settings, xla_input
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.devices.platforms import NVIDIA, Platform
 from xlapipe.devices.targets.topology import DeviceTopology, topology_of_devices
 from xlapipe.errors import WorkloadError

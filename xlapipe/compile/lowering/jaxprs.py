@@ -12,7 +12,7 @@ from typing import Any
 
 from jax.extend.core import Literal, jaxprs_in_params
 
-from xlapipe.compile.lowering.user_frame import is_user_code
+from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.jax_private import user_frames
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import is_own_code

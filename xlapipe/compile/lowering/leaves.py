@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from xlapipe.compile.lowering.arguments import shard_bytes
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.jax_private import is_reference, lowering_of, parse_flatten_op_sharding, tiled_sharding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Spec, matches
 

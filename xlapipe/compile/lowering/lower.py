@@ -50,7 +50,6 @@ from xlapipe.compile.lowering.lost_updates import (
     refuse_empty_program,
     stored_values,
 )
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.module_kernels import stripped_bytecode
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
@@ -69,6 +68,7 @@ from xlapipe.compile.lowering.wrapped_steps import (
     wrapped_step,
 )
 from xlapipe.compile.lowering.xla_input import current_settings, refuse_changed_settings, xla_input
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.devices.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.errors import WorkloadError

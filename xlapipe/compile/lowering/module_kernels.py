@@ -22,7 +22,7 @@ from jax.extend.mlir import ir, passmanager
 from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
-from xlapipe.compile.lowering.lowered_program import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
 from xlapipe.jax_private import DeviceList, backend_compile_and_load, register_triton_dialect

@@ -22,7 +22,7 @@ import jax
 from jax.extend.core import valid_jaxtype
 
 from xlapipe.compile.lowering.forward_graph import LoopCall
-from xlapipe.compile.lowering.user_frame import is_user_code
+from xlapipe.compile.lowering.names import is_user_code
 
 JAX, NNX, LINEN, EQUINOX = "jax.checkpoint", "nnx.remat", "nn.remat", "eqx.filter_checkpoint"
 # The form of jax.checkpoint for the modules of a library, by the class that all of them inherit.

@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any
 
 from xlapipe.compile.lowering.forward_graph import RepeatedCall
+from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.recorded_calls import Calls
-from xlapipe.compile.lowering.user_frame import is_user_code
 
 # Code objects and positions in them, the outermost first.
 _Frames = tuple[tuple[CodeType, int], ...]

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xlapipe.compile.changed_reference import changed_reference
 from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import changed_reference
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.opened import Opened
