@@ -9,9 +9,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
+from unittest.mock import patch
 
 import jax
 
@@ -108,11 +109,10 @@ def noting_questions() -> Iterator[EarlyQuestions]:
 
         return ask
 
-    for name in originals:
-        setattr(jax, name, asking(name))
     try:
-        yield questions
+        with ExitStack() as stack:
+            for name in originals:
+                stack.enter_context(patch.object(jax, name, asking(name)))
+            yield questions
     finally:
         is_over = True
-        for name, original in originals.items():
-            setattr(jax, name, original)

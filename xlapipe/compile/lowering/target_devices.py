@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh
@@ -275,23 +276,13 @@ def with_devices(devices: Sequence[Any], mesh: AbstractMesh) -> Iterator[None]:
         yield
         return
     numbers = count(1)
-    names = {
-        jax_private.requires_devices: lambda jaxpr: False,
-        jax_private.partition_callbacks: _CALLBACKS,
-        jax_private.partition_key: lambda _: next(numbers),
-        jax_private.sharding_context_made: _filled(tuple(devices), mesh),
-    }
-    before = {key: vars(key[0]).get(key[1]) for key in names}
-    for (owner, name), value in names.items():
-        setattr(owner, name, value)
-    try:
+    setattr(*jax_private.partition_callbacks, _CALLBACKS)  # XLA asks for the code later
+    with (
+        patch.object(*jax_private.requires_devices, lambda jaxpr: False),
+        patch.object(*jax_private.partition_key, lambda _: next(numbers), create=True),
+        patch.object(*jax_private.sharding_context_made, _filled(tuple(devices), mesh)),
+    ):
         yield
-    finally:
-        for (owner, name), value in before.items():
-            if value is None:
-                delattr(owner, name)
-            elif (owner, name) != jax_private.partition_callbacks:  # XLA asks for the code later
-                setattr(owner, name, value)
 
 
 def _filled(devices: tuple[Any, ...], mesh: AbstractMesh) -> Any:
