@@ -1,15 +1,31 @@
-"""Lowering alone, without a compile: what a step can read of the device, and what it may do."""
+"""Lowering alone, without a compile: what a step can read of the device, and what it may do.
 
+Updates that jax drops, unused arguments, and outputs that depend on no argument are listed, nnx's
+variables have the names that the user knows, and programs of several processes are compared.
+"""
+
+import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
+from tests.steps import several_processes
+from tests.steps.several_processes import workload
+from tests.zoo.refused import train, trained
 from xlapipe import Workload, XlapipeError
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.devices.targets.topology import Topology
+from xlapipe.dump.manifest import Manifest
 
+ROWS = jax.ShapeDtypeStruct((2, 4), jnp.float32)
+FIRST = ["a.layers.0.bias", "a.layers.0.kernel", "a.layers.1.bias", "a.layers.1.kernel"]
+SECOND = ["b.more.0.bias", "b.more.0.kernel"]
+SQUARE = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 pytestmark = pytest.mark.jax
 
 CONFIG = target_named("h200").config_text
@@ -93,3 +109,173 @@ def test_a_trace_for_one_target_is_not_used_for_another() -> None:
         assert seen == [("NVIDIA H200 141GB HBM3e", 1), ("NVIDIA A100-SXM4-80GB", 1)]
         step(jnp.ones(8))
     assert len(seen) == 3  # the CPU has its own trace
+
+
+def test_updates_that_a_plain_function_drops_are_refused_and_the_fix_carries_them() -> None:
+    with pytest.raises(XlapipeError, match=r"in place \(model\.bias.* fix: give nnx\.jit\(fn\)"):
+        lowered(train, *trained(), SQUARE)
+    program = lowered(nnx.jit(train), *trained(), SQUARE)
+    assert program.dropped_updates == ()
+    assert "updated.model.kernel" in [leaf.path for leaf in program.outputs]
+
+
+def test_updates_that_the_users_own_jit_drops_are_listed() -> None:
+    fn = jax.jit(train)
+    original = fn._fun
+    program = lowered(fn, *trained(), SQUARE)
+    assert {"model.bias.value", "model.kernel.value"} <= set(program.dropped_updates)
+    assert fn._fun is original
+
+
+def test_modules_that_are_returned_are_not_dropped() -> None:
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        return train(model, optimizer, x), model, optimizer
+
+    assert lowered(step, *trained(), SQUARE).dropped_updates == ()
+
+
+def test_a_value_that_is_stored_in_a_closed_over_object_is_listed() -> None:
+    state = SimpleNamespace(inner={"weight": jnp.ones((64, 64))})
+
+    def step(x: Any) -> Any:
+        state.inner["weight"] = state.inner["weight"] @ x
+        return x
+
+    assert lowered(step, SQUARE).dropped_updates == ("state.inner['weight']",)
+
+
+def test_unused_arguments_and_constant_outputs_are_listed() -> None:
+    @jax.jit
+    def inner(x: Any, y: Any) -> Any:
+        return x + 1, jnp.arange(4)
+
+    def step(x: Any, unused: Any) -> Any:
+        kept, constant = inner(x, x)
+        return {"kept": kept, "constant": constant, "three": 3.0}
+
+    program = lowered(step, SQUARE, SQUARE)
+    notes = Manifest(
+        **dict.fromkeys(("workload", "target", "target_description", "target_source"), "x"),
+        gemm_policy="auto",
+        tuned=False,
+        versions={},
+        options={},
+        arguments=program.arguments,
+        outputs=program.outputs,
+        requested_dots=(),
+        expectations=(),
+        memory_analysis={},
+        left_out=("XLA_FLAGS=--xla_gpu_x=1",),
+    ).notes
+    assert notes[0] == "1 argument not used by the program: unused"
+    assert notes[1] == "2 outputs independent of all arguments: out['constant'], out['three']"
+    assert notes[2].startswith("XLA_FLAGS=--xla_gpu_x=1 of the environment is left out")
+
+
+def test_an_output_of_a_callback_or_a_reference_is_not_constant() -> None:
+    reference = jax.new_ref(jnp.zeros(4))
+
+    def step(x: Any) -> Any:
+        reference[...] += x
+        return reference[...]
+
+    (out, updated) = lowered(step, jax.ShapeDtypeStruct((4,), jnp.float32)).outputs
+    assert (out.constant, updated.path, updated.constant) == (False, "updated.ref[0]", False)
+
+
+class _Second(nnx.Module):
+    """A layer of another module, and one of its own."""
+
+    def __init__(self, layer: nnx.Linear) -> None:
+        self.layer = layer
+        self.more = nnx.List([nnx.Linear(4, 4, rngs=nnx.Rngs(0)), layer])
+
+
+@pytest.fixture
+def modules() -> tuple[nnx.Module, nnx.Module]:
+    rngs = nnx.Rngs(0)
+    first = nnx.Sequential(nnx.Linear(4, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs))
+    layer: Any = first.layers[0]
+    return first, _Second(layer)
+
+
+def _names(fn: Any, *args: Any, **kwargs: Any) -> tuple[list[str], list[str]]:
+    workload = Workload(name="step", fn=nnx.jit(fn), args=args, kwargs=kwargs)
+    program = lower(workload, CONFIG)
+    return [leaf.path for leaf in program.arguments], [leaf.path for leaf in program.outputs]
+
+
+def test_variables_of_two_modules(modules: tuple[nnx.Module, nnx.Module]) -> None:
+    arguments, outputs = _names(lambda a, b, x: b.layer(a(x)), *modules, ROWS)
+    assert arguments == [*FIRST, *SECOND, "x"]
+    assert outputs == [f"updated.{name}" for name in (*FIRST, *SECOND)] + ["out"]
+
+
+def test_modules_by_keyword(modules: tuple[nnx.Module, nnx.Module]) -> None:
+    first, second = modules
+    arguments, outputs = _names(lambda x, *, a, b: b.layer(a(x)), ROWS, b=second, a=first)
+    assert arguments == ["x", *FIRST, *SECOND]
+    assert outputs == [f"updated.{name}" for name in (*FIRST, *SECOND)] + ["out"]
+
+
+def test_modules_in_a_tree(modules: tuple[nnx.Module, nnx.Module]) -> None:
+    first, second = modules
+    arguments, _ = _names(lambda x, tree: tree["a"](x), ROWS, {"a": first, "b": [second]})
+    assert arguments == [
+        "x",
+        *(f"tree['a']{name[1:]}" for name in FIRST),
+        *(f"tree['b'][0]{name[1:]}" for name in SECOND),
+    ]
+
+
+def test_a_step_that_returns_a_module(modules: tuple[nnx.Module, nnx.Module]) -> None:
+    _, outputs = _names(lambda a, x: (a(x), nnx.Linear(4, 4, rngs=nnx.Rngs(0))), modules[0], ROWS)
+    assert outputs[-3:] == ["out[0]", "out[1].states[0][0]", "out[1].states[0][1]"]
+
+
+def test_one_module_given_twice(modules: tuple[nnx.Module, nnx.Module]) -> None:
+    arguments, _ = _names(lambda a, b, x: a(b(x)), modules[0], modules[0], ROWS)
+    assert arguments == [*FIRST, "x"]
+
+
+def processes(form: str, topology: str = "2x8", devices: int = 16) -> str:
+    made = lower(workload(form, devices), CONFIG, topology=Topology.parse(topology))
+    assert made.call is not None
+    return made.call.processes
+
+
+def line_of(text: str) -> str:
+    lines = inspect.getsource(several_processes).splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if text in line]
+    return f"several_processes.py:{number}"
+
+
+@pytest.mark.parametrize("form", ["same", "size", "callback"])
+def test_processes_that_trace_the_same_program(form: str) -> None:
+    assert processes(form) == ""
+
+
+def test_a_process_that_asks_for_its_number_is_named_with_the_line() -> None:
+    text = processes("process")
+    assert "process 1: `" in text
+    assert line_of("y = y + 1") in text
+    assert "the step asks jax.process_index() at" in text
+    assert line_of("jax.process_index() == 1") in text
+    assert "processes 1" not in processes("process", "4x4")
+
+
+def test_constants_that_depend_on_local_devices_differ_in_each_process() -> None:
+    text = processes("local", "4x4")
+    assert "process 1: `" in text
+    assert "process 3: `" in text
+    assert "jax.local_devices() at" in text
+    assert line_of("jax.local_devices()") in text
+
+
+def test_a_step_that_is_another_program_at_each_trace_is_told_apart() -> None:
+    assert processes("constant").startswith("each trace of the step is another program")
+
+
+def test_many_processes_are_sampled_and_the_number_is_stated() -> None:
+    text = processes("same", "64x1", devices=64)
+    assert text == "4 processes of 64 were traced, and lower to the same program: 0, 1, 32, 63"
