@@ -1,15 +1,30 @@
-"""Programs unlike the models: one sharded over two GPUs, one with a Pallas kernel."""
+"""Programs unlike the models, and what changes no dump.
+
+One program is sharded over two GPUs, one has a Pallas kernel. Other processes, folders and hash
+seeds, a lowering that jobs share, and XLA's estimates change nothing.
+"""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.folders import STEPS
 from xlapipe.cli import main
-from xlapipe.dump.dump import open_dump
+from xlapipe.compile.gemm_policy import GemmPolicy
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.pipeline import WrittenDump, make_dump, make_dumps
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import open_dump, read_file
+from xlapipe.dump.normal_form.plan import differences
+from xlapipe.registry import WorkloadReference
 
+UNCHANGED = ("thunk_sequence.txt", "live-range.txt", "buffer-assignment.txt")
+REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)
 pytestmark = pytest.mark.jax
 
 
@@ -45,3 +60,76 @@ def test_a_pallas_kernel(dump: Any) -> None:
     (target,) = (call.custom_call_target for call in calls)
     assert target in ("__gpu$xla.gpu.triton", "mosaic_gpu_v2")
     assert any("pallas" in (call.op_name or "") for call in calls)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param("0", marks=pytest.mark.exhaustive),
+        pytest.param("1234567", marks=pytest.mark.slow),
+    ],
+)
+def test_process_folder_and_hash_seed(
+    seed: str, compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = compiled("qwen3-decode", "triton")
+    monkeypatch.setenv("PYTHONHASHSEED", seed)
+    monkeypatch.chdir(tmp_path)
+    job = Job(reference=REFERENCE, target=target_named("h200"), policy=GemmPolicy.TRITON)
+    found = make_dump(job, tmp_path / "out")
+    assert differences(expected.normal, found.normal, name=seed) == []
+    raw = {name for name in expected.files if expected.files[name] != found.files[name]}
+    assert raw == set(), "XLA's own files differ too"
+
+
+def test_jobs_of_one_program_are_lowered_once_and_give_the_same_dumps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(STEPS)
+    traces = tmp_path / "traces"
+    options = CompileSettings(target="h200", policies=("cublas", "triton"))
+    jobs = jobs_of([f"traced:counted(path={str(traces)!r})"], options)
+    outcomes: list[WrittenDump] = []
+
+    def on_done(_: object, outcome: object) -> None:
+        assert isinstance(outcome, WrittenDump), outcome
+        outcomes.append(outcome)
+
+    make_dumps(jobs, tmp_path / "shared", at_once=1, on_done=on_done)
+    once = traces.read_text(encoding="utf-8")
+    alone = [make_dump(job, tmp_path / "alone") for job in jobs]
+
+    assert traces.read_text(encoding="utf-8") == once * 3
+    assert [made.dump.manifest.gemm_policy for made in outcomes] == ["cublas", "triton"]
+    for shared, single in zip(outcomes, alone, strict=True):
+        assert single.files == shared.files
+        for name in shared.dump.manifest.files:
+            assert read_file(shared.dump.path, name) == read_file(single.dump.path, name), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["spectral-diffusion-train", "qwen3-step-donated"])
+def test_estimates_change_neither_buffers_nor_thunks(
+    workload: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    golden = ROOT / "hlo_dumps" / workload / f"h200-triton-jax{version('jaxlib')}"
+    if not golden.is_dir():
+        pytest.skip(f"{golden} is missing: goldens are kept for another jaxlib")
+    monkeypatch.chdir(ROOT)
+    arguments = ["--gemm", "triton", "--estimate", "--out", str(tmp_path)]
+    assert main(["dump", workload, *arguments]) == 0
+    (folder,) = (tmp_path / workload).iterdir()
+    # A separate folder: a dump without estimates is never overwritten.
+    assert folder.name.startswith(f"{golden.name}-options-")
+    for name in UNCHANGED:
+        assert read_file(folder, name) == read_file(golden, name), name
+    capsys.readouterr()
+    assert main(["show", str(folder), "--json"]) == 0
+    time = json.loads(capsys.readouterr().out)["time"]
+    assert time["estimate_seconds"] > 0
+    assert time["estimated_share"] == 1
+    assert main(["show", str(golden), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["time"]["estimate_seconds"] is None
