@@ -229,19 +229,14 @@ def _arguments_on_one_device(
     arguments: tuple[ArgumentLeaf, ...], plan: Plan
 ) -> tuple[ArgumentLeaf, ...]:
     """Arguments with their bytes on one device, which XLA decides where no spec does."""
-    shapes = {
-        leaf.parameter_number: parameter.shape
-        for leaf in arguments
-        if (parameter := plan.parameter(leaf.parameter_number)) is not None
-    }
-    return tuple(
-        replace(leaf, size_bytes=shape.size_bytes)
-        if (shape := shapes.get(leaf.parameter_number)) is not None
-        and not shape.is_tuple
-        and shape.size_bytes is not None
-        else leaf
-        for leaf in arguments
-    )
+
+    def on_one_device(leaf: ArgumentLeaf) -> ArgumentLeaf:
+        parameter = plan.parameter(leaf.parameter_number)
+        if parameter is None or parameter.shape.is_tuple or parameter.shape.size_bytes is None:
+            return leaf
+        return replace(leaf, size_bytes=parameter.shape.size_bytes)
+
+    return tuple(map(on_one_device, arguments))
 
 
 def _outputs_on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
