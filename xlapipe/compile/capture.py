@@ -198,6 +198,7 @@ def _manifest(
     extra = {name: str(value) for name, value in job.options.items()}
     policy = {name: str(value) for name, value in job.policy_options.items()}
     collectives = record.requested_collectives or ()
+    facts["asked_early"] = tuple(map(relative.in_lines, record.asked_early))
     if record.call is not None:
         text = relative.in_lines(record.call.processes)
         facts["call"] = replace(record.call, processes=text)

@@ -6,7 +6,6 @@ and code that branches on the answer takes another branch than beside the target
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,6 @@ import jax
 from xlapipe.devices.platforms.platform import DeviceFigures
 
 _JAX = os.path.dirname(jax.__file__)
-_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _COUNTS = ("device_count", "local_device_count")
 _LISTS = ("devices", "local_devices")
 
@@ -54,19 +52,7 @@ class EarlyQuestions:
             frame = frame.f_back
         if frame is None or frame.f_code.co_filename.startswith((_JAX, "<")):
             return
-        self.answers[f"{question} at {_place(frame.f_code.co_filename)}:{frame.f_lineno}"] = answer
-
-
-def _place(file: str) -> str:
-    """A file without the folders of this machine."""
-    here = f"{os.getcwd()}{os.sep}"
-    if file.startswith(here):
-        return file.removeprefix(here)
-    return (
-        _PACKAGES.sub("<site-packages>/", file)
-        if _PACKAGES.match(file)
-        else (os.path.basename(file))
-    )
+        self.answers[f"{question} at {frame.f_code.co_filename}:{frame.f_lineno}"] = answer
 
 
 class _Devices(list[Any]):
