@@ -133,7 +133,8 @@ class FamilyArrays:
         keys = {}
         for leaf in program.arguments:
             if leaf.parameter_number is not None:
-                shape, dtype = stored_array(leaf.shape, leaf.dtype)
+                stored = stored_array(leaf.shape, leaf.dtype)
+                shape, dtype = stored.shape, stored.dtype
                 keys[leaf.parameter_number] = key = (leaf.path, shape, str(dtype))
                 if key not in self._arrays:
                     self._arrays[key] = self._random(leaf.path, shape, dtype)

@@ -71,8 +71,8 @@ def test_keys_and_host_memory_are_placed_as_the_program_takes_them(
     ("dtype", "words"), [("key<fry>", 2), ("key<rbg>", 4), ("key<urbg>", 4)], ids=str
 )
 def test_a_key_is_stored_as_its_words(dtype: str, words: int) -> None:
-    assert stored_array((3,), dtype) == ((3, words), np.dtype("uint32"))
-    assert stored_array((3,), "bfloat16") == ((3,), jnp.dtype("bfloat16"))
+    assert stored_array((3,), dtype) == jax.ShapeDtypeStruct((3, words), "uint32")
+    assert stored_array((3,), "bfloat16") == jax.ShapeDtypeStruct((3,), "bfloat16")
 
 
 def test_keys_from_a_file_are_their_words(tmp_path: Path) -> None:

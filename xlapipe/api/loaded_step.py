@@ -181,8 +181,8 @@ def _stored(shape: tuple[int, ...], dtype: str) -> ArrayType:
         return shape, dtype
     from xlapipe.run.inputs import stored_array  # imports jax
 
-    words, word_type = stored_array(shape, dtype)
-    return words, str(word_type)
+    words = stored_array(shape, dtype)
+    return words.shape, str(words.dtype)
 
 
 def _check_positions(folder: Path, positions: Sequence[int], *, ordered: bool = False) -> None:

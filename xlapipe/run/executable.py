@@ -85,7 +85,7 @@ class LoadedExecutable:
             return [shard[0] for shard in shards]
         return [
             jax.make_array_from_single_device_arrays(
-                stored_array(leaf.shape, leaf.dtype)[0], self._sharding(leaf), pieces
+                stored_array(leaf.shape, leaf.dtype).shape, self._sharding(leaf), pieces
             )
             for leaf, pieces in zip(self.manifest.outputs, shards, strict=True)
         ]

@@ -60,7 +60,8 @@ def _random_value(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
     Equal indices would make a scatter's result depend on the order of its threads.
     """
     generator = np.random.default_rng(seed)
-    shape, dtype = stored_array(leaf.shape, leaf.dtype)
+    stored = stored_array(leaf.shape, leaf.dtype)
+    shape, dtype = stored.shape, stored.dtype
     if jax.numpy.issubdtype(dtype, np.integer):
         count = int(np.prod(shape))
         values = generator.permutation(count) if count > 1 else generator.integers(0, 16, count)
@@ -94,7 +95,8 @@ def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.
     Raises:
       WorkloadError: its shape or dtype is not the leaf's.
     """
-    shape, dtype = stored_array(leaf.shape, leaf.dtype)
+    stored = stored_array(leaf.shape, leaf.dtype)
+    shape, dtype = stored.shape, stored.dtype
     if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
         value = value.view(dtype)  # .npz holds bfloat16 and float8 as raw bytes
     if value.shape != shape or value.dtype != dtype:
@@ -106,8 +108,8 @@ def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.
     return value
 
 
-def stored_array(shape: tuple[int, ...], dtype: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of the array that holds a leaf.
+def stored_array(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
+    """The array that holds a leaf.
 
     Args:
       dtype: jax's name; that of a typed PRNG key is e.g. `key<fry>`.
@@ -116,15 +118,15 @@ def stored_array(shape: tuple[int, ...], dtype: str) -> tuple[tuple[int, ...], n
       WorkloadError: a key of an implementation that is not jax's own.
 
     >>> stored_array((4,), "key<fry>")
-    ((4, 2), dtype('uint32'))
+    ShapeDtypeStruct(shape=(4, 2), dtype=uint32)
     """
     if not dtype.startswith("key<"):
-        return shape, jax.numpy.dtype(dtype)
+        return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype))
     for implementation in _KEYS:
         key = jax.eval_shape(lambda name=implementation: jax.random.key(0, impl=name))
         if str(key.dtype) == dtype:
             words = jax.eval_shape(jax.random.key_data, key)
-            return (*shape, *words.shape), words.dtype
+            return jax.ShapeDtypeStruct((*shape, *words.shape), words.dtype)
     raise WorkloadError(
         f"a PRNG key of type {dtype}, expected one of {', '.join(_KEYS)}; fix: pass the key's "
         "words (jax.random.key_data), and make the key in the step"

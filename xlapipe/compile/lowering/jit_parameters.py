@@ -30,7 +30,7 @@ def jit_parameters(fn: Any) -> Any:
     Args:
       fn: a step, also with `functools.partial`, bound to an object, or under Flax's `nnx.jit`.
     """
-    jitted = unbound(fn)[0]
+    jitted = unbound(fn).fn
     return getattr(getattr(jitted, "jitted_fn", jitted), "_jit_info", None)
 
 

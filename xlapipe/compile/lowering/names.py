@@ -7,9 +7,9 @@ import functools
 import inspect
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.tree_util import keystr, tree_flatten_with_path
@@ -58,7 +58,7 @@ def refuse_other_signature(workload: Workload) -> None:
     Raises:
       WorkloadError: with Python's own reason.
     """
-    inner = unbound(workload.fn)[0]
+    inner = unbound(workload.fn).fn
     if hasattr(inner, "lower") and not isinstance(inner, type(jax.jit(len))):
         return  # a wrapper may bind arguments itself
     try:
@@ -77,7 +77,7 @@ def refuse_other_signature(workload: Workload) -> None:
 
 def fn_text(workload: Workload) -> str:
     """`workload NAME: fn (FILE:LINE)`; without the line for a function of a library."""
-    fn = unbound(workload.fn)[0]
+    fn = unbound(workload.fn).fn
     fn = inspect.unwrap(getattr(fn, "fun", fn))
     code = getattr(fn, "__code__", None)
     where = f"workload {workload.name}: fn"
@@ -86,7 +86,15 @@ def fn_text(workload: Workload) -> str:
     return f"{where} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+class Unbound(NamedTuple):
+    """A function, and the arguments that were bound to it."""
+
+    fn: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+
+
+def unbound(fn: Any) -> Unbound:
     """A function without `functools.partial` and method binding, and what these bound.
 
     Flax's `nnx.cached_partial` is one of them: what it caches is not part of the program.
@@ -103,17 +111,19 @@ def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
             fn, args = fn.__func__, (fn.__self__, *args)
         elif cached is not None:
-            fn, args = cached[0], (*cached[1], *args)
+            fn, args = cached.fn, (*cached.args, *args)
         else:
-            return fn, args, kwargs
+            return Unbound(fn, args, kwargs)
 
 
-def _cached_partial(fn: Any) -> tuple[Any, tuple[Any, ...]] | None:
+def _cached_partial(fn: Any) -> Unbound | None:
     """The function and the modules of a result of Flax's `nnx.cached_partial`."""
     if not inspect.isfunction(fn) or fn.__code__.co_name != "cache_args_wrapper":
         return None
     variables = inspect.getclosurevars(fn).nonlocals
-    return (variables["f"], tuple(variables["cached_args"])) if "cached_args" in variables else None
+    if "cached_args" not in variables:
+        return None
+    return Unbound(variables["f"], tuple(variables["cached_args"]))
 
 
 def _is_partial(fn: Any) -> bool:
