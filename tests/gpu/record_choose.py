@@ -57,7 +57,7 @@ def search(workload: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     from xlapipe.compile.make_jobs import CompileSettings
     from xlapipe.compile.tuning import Tuned
     from xlapipe.search.candidate import job_of
-    from xlapipe.search.choosing.choose import Changes, choose
+    from xlapipe.search.choosing.choose import choose
     from xlapipe.search.choosing.rows import row_figures
     from xlapipe.search.memory_budget import MemoryBudget
     from xlapipe.search.planned_memory import planned_memory
@@ -81,7 +81,7 @@ def search(workload: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
     rows = choose(
         workload,
-        changes=Changes(remat=True),
+        remat=True,
         targets=(options.target,),
         search=SearchSettings(at_once=options.jobs),
         compiles=options.compiles,

@@ -11,7 +11,7 @@ from tests.folders import STEPS
 from xlapipe import XlapipeError
 from xlapipe.cli import main
 from xlapipe.search.choosing import compiles as compiles_module
-from xlapipe.search.choosing.choose import Changes, choose
+from xlapipe.search.choosing.choose import choose
 from xlapipe.search.memory_budget import memory_budget
 from xlapipe.search.rows import SearchSettings, compile_rows
 
@@ -112,9 +112,7 @@ def test_what_xlas_own_rematerialisation_costs_is_stated() -> None:
 
 @pytest.mark.slow
 def test_a_side_effect_outside_of_the_scan_leaves_policies_for_its_body() -> None:
-    choice = choose(
-        "choose_refused_steps:side_effect(scan=True)", changes=Changes(remat=True), compiles=2
-    )
+    choice = choose("choose_refused_steps:side_effect(scan=True)", remat=True, compiles=2)
     (change,) = [row.candidate.change for row in choice.rows if row.candidate.change is not None]
     assert "(scan bodies)" in change.text
     # After the note that a call of a library, the side effect, has no time.

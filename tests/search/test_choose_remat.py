@@ -20,7 +20,7 @@ from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change, job_of
-from xlapipe.search.choosing.choose import Changes, Choice, choose
+from xlapipe.search.choosing.choose import Choice, choose
 from xlapipe.search.choosing.rows import row_figures
 from xlapipe.search.memory_budget import MemoryBudget, memory_budget
 from xlapipe.search.planned_memory import planned_memory
@@ -101,9 +101,8 @@ def choice(place: str) -> Choice:
     """What is found for scanned layers, or for layers in a Python loop."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(STEPS)
-        changes = Changes(remat=True)
         return choose(
-            f"choose_steps:workload({SIZES[place]})", changes=changes, compiles=COMPILES[place]
+            f"choose_steps:workload({SIZES[place]})", remat=True, compiles=COMPILES[place]
         )
 
 
@@ -237,7 +236,7 @@ def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(STEPS)
     choice = choose(
         "choose_steps:workload(scan=False, layers=2)",
-        changes=Changes(remat=True),
+        remat=True,
         search=SearchSettings(memory=memory_budget(1000)),
         compiles=2,
     )

@@ -72,7 +72,7 @@ def test_both_sides_are_found_with_few_compiles(compiled: list[int]) -> None:
 
 
 def test_the_larger_side_is_compiled_without_the_limit_too(compiled: list[int]) -> None:
-    cliff = found(multiple_of=50)
+    cliff = found(lower=50)
     assert [row and cliff.size(row) for row in (cliff.below, cliff.above)] == [300, 350]
     assert cliff.as_written is not None
     assert cliff.as_written.memory == memory_of(350, limited=False)
@@ -81,7 +81,7 @@ def test_the_larger_side_is_compiled_without_the_limit_too(compiled: list[int]) 
 
 
 def test_the_distance_is_to_the_largest_plan_before_it(compiled: list[int]) -> None:
-    cliff = found(multiple_of=50)
+    cliff = found(lower=50)
     assert cliff.bytes_to_cliff(memory_of(100, limited=True)) == 200_000
     assert cliff.bytes_to_cliff(memory_of(350, limited=True)) == 0
 
@@ -106,7 +106,7 @@ def test_a_step_without_anything_to_rematerialise_ends_the_search(
 
 
 def test_text_and_json_have_the_same_figures(compiled: list[int]) -> None:
-    cliff = found(multiple_of=50)
+    cliff = found(lower=50)
     lines = [line.plain for line in cliff_lines("m:step", "h200", cliff)]
     assert lines[0] == "m:step on h200: XLA begins to rematerialise between batch=300 and batch=350"
     text = "\n".join(lines)

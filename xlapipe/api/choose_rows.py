@@ -1,12 +1,10 @@
 """`xlapipe.choose`: the rows of `xlapipe choose`, for programs and notebooks."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlapipe.api.shown_plan import Rows
 from xlapipe.compile.make_jobs import CompileSettings
-from xlapipe.search.choosing.choose import Changes
 from xlapipe.search.choosing.choose import choose as choose_form
 from xlapipe.search.choosing.rows import row_figures
 from xlapipe.search.memory_budget import memory_budget
@@ -53,13 +51,15 @@ def choose(
     choice = choose_form(
         workload,
         vary,
-        changes=Changes(remat, offload, options),
+        remat=remat,
+        offload=offload,
+        options=options,
         targets=(target,) if isinstance(target, str) else target,
         maximise=maximise,
         search=SearchSettings(
             compile=CompileSettings(topology=topology),
             memory=memory_budget(memory),
-            at_once=jobs or os.cpu_count() or 1,
+            at_once=jobs,
             scheduler=scheduler,
         ),
         budget_minutes=budget,

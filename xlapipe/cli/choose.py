@@ -85,7 +85,7 @@ def _nothing_fits(choice: "Choice") -> "Iterator[str]":
 
 def _choice(options: argparse.Namespace) -> "Choice":
     from xlapipe.cli.progress import shown_steps
-    from xlapipe.search.choosing.choose import Changes, choose
+    from xlapipe.search.choosing.choose import choose
     from xlapipe.search.sweep import Axis
 
     axes = [Axis.parse(text) for text in options.vary]
@@ -112,7 +112,9 @@ def _choice(options: argparse.Namespace) -> "Choice":
         return choose(
             options.workload,
             {axis.name: axis.values for axis in axes},
-            changes=Changes(options.remat, options.offload, options.options),
+            remat=options.remat,
+            offload=options.offload,
+            options=options.options,
             targets=targets,
             maximise=options.maximise,
             search=search,

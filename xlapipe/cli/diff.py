@@ -8,7 +8,6 @@ XLA are shown side by side.
 
 import argparse
 import re
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +24,11 @@ from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Sequence
 
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.diff import Difference
     from xlapipe.diff.compilers import CompilerComparison
-    from xlapipe.dump.opened import Opened
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -121,8 +119,7 @@ def run(options: argparse.Namespace) -> int:
     compilers = _compare_compilers(options)
     if compilers is not None:
         return _print_compilers(compilers, json_output=options.json)
-    compare = _compare_subjects if options.workload is None else _compare_jobs
-    difference = compare(options)
+    difference = _difference(options)
     if options.json:
         from xlapipe.report.difference_figures import difference_figures
 
@@ -166,36 +163,52 @@ def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> 
     return 0 if comparison.same_interface else 1
 
 
-def _compare_subjects(options: argparse.Namespace) -> "Difference":
-    """The difference of two dumps, of two workloads, or of one of each."""
-    from xlapipe.compile.make_jobs import jobs_of
+def _difference(options: argparse.Namespace) -> "Difference":
+    """The difference of two dumps, of two workloads, of one of each, or of two compiles of one."""
     from xlapipe.diff import compare_opened
-    from xlapipe.inductor.open_path import open_path
 
-    subjects: list[str] = options.subjects
-    policies: tuple[str, ...] = options.gemm
-    if len(subjects) != 2 or options.versions or options.options or len(policies) > 1:
+    if options.workload is None:
+        from xlapipe.inductor.open_path import open_path
+
+        a, b = names = _two_subjects(options)
+        workloads = [name for name in names if _is_workload(name)]
+        opened = {name: open_path(Path(name)) for name in names if name not in workloads}
+        if not workloads:
+            return compare_opened(opened[a], opened[b], names=(a, b))
+
+    from xlapipe.cli.progress import shown_steps
+    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.diff.comparing.two_compiles import compile_each
+
+    with shown_steps() as show, scratch_folder("diff-") as scratch:
+        if options.workload is None:
+            jobs = _jobs_of(workloads, options)
+            show(f"compiling {' and '.join(jobs)}")
+        else:
+            opened, jobs = {}, _two_jobs(options, show)
+            a, b = jobs
+            show(f"compiling {options.workload} with {' and with '.join(jobs)}")
+        opened |= compile_each(
+            jobs, options.out, scratch, on_done=lambda name: show(f"compiled {name}")
+        )
+        return compare_opened(opened[a], opened[b], names=(a, b))
+
+
+def _two_subjects(options: argparse.Namespace) -> "tuple[str, str]":
+    names, several = options.subjects, len(options.gemm) > 1
+    if len(names) != 2 or options.versions or options.options or several:
         raise XlapipeError(
             "diff takes two of dumps and workloads, or --workload with --versions, --options or "
-            f"--gemm X,Y; found {len(subjects)} without --workload; fix: name two, or add "
+            f"--gemm X,Y; found {len(names)} without --workload; fix: name two, or add "
             "--workload"
         )
-    workloads = [subject for subject in subjects if _is_workload(subject)]
-    if not workloads and (policies or options.out is not None):
+    if not any(map(_is_workload, names)) and (options.gemm or options.out is not None):
         raise XlapipeError(
             "diff: --gemm and --out are for compiles, and both subjects are dumps; fix: leave "
             "them out"
         )
-    a, b = subjects
-    opened = {name: open_path(Path(name)) for name in subjects if name not in workloads}
-    if not workloads:
-        return compare_opened(opened[a], opened[b], names=(a, b))
-    settings = compile_settings(options, policies)
-    # All names are looked up before the first compile.
-    jobs = {name: jobs_of([name], settings)[0] for name in workloads}
-    with _compiled(jobs, options, f"compiling {' and '.join(jobs)}") as compiled:
-        opened |= compiled
-        return compare_opened(opened[a], opened[b], names=(a, b))
+    a, b = names
+    return a, b
 
 
 def _is_workload(subject: str) -> bool:
@@ -203,49 +216,25 @@ def _is_workload(subject: str) -> bool:
     return not Path(subject).exists() and "/" not in subject.partition("(")[0]
 
 
-@contextmanager
-def _compiled(
-    jobs: "Mapping[str, Job]", options: argparse.Namespace, doing: str
-) -> "Iterator[dict[str, Opened]]":
-    """The plans of jobs by label, compiled at the same time; their files are there in the block."""
-    from xlapipe.cli.progress import shown_steps
-    from xlapipe.devices.environment.scratch import scratch_folder
-    from xlapipe.diff.comparing.two_compiles import compile_each
+def _jobs_of(workloads: "Sequence[str]", options: argparse.Namespace) -> "dict[str, Job]":
+    """A compile of each; all names are looked up before the first one."""
+    from xlapipe.compile.make_jobs import jobs_of
 
-    with shown_steps() as show, scratch_folder("diff-") as scratch:
-        show(doing)
-        yield compile_each(
-            jobs, options.out, scratch, on_done=lambda name: show(f"compiled {name}")
-        )
+    settings = compile_settings(options, options.gemm)
+    return {name: jobs_of([name], settings)[0] for name in workloads}
 
 
-def _compare_jobs(options: argparse.Namespace) -> "Difference":
+def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "dict[str, Job]":
+    """Two compiles of one workload, by the label of what differs between them; A first."""
+    from dataclasses import replace
+
+    from xlapipe.compile.make_jobs import jobs_to_compare
+    from xlapipe.diff.comparing.two_compiles import jobs_of_versions
+
     if options.subjects:
         raise XlapipeError(
             "diff takes two subjects or --workload, not both; fix: leave one of them out"
         )
-
-    from xlapipe.cli.progress import shown_steps
-    from xlapipe.diff import compare_opened
-
-    with shown_steps() as show:
-        jobs = _two_jobs(options, show)
-    doing = f"compiling {options.workload} with {' and with '.join(jobs)}"
-    a, b = jobs
-    with _compiled(jobs, options, doing) as opened:
-        return compare_opened(opened[a], opened[b], names=(a, b))
-
-
-def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "dict[str, Job]":
-    """The two compiles by the label of what differs between them; A first."""
-    from dataclasses import replace
-
-    from xlapipe.diff.comparing.two_compiles import (
-        jobs_of_options,
-        jobs_of_policies,
-        jobs_of_versions,
-    )
-
     policies: tuple[str, ...] = options.gemm
     given = [options.versions is not None, options.options is not None, len(policies) == 2]
     if sum(given) != 1:
@@ -253,14 +242,12 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
             "--workload: give one thing in which the two compiles differ: --versions X,Y, "
             f"--options K=V, or --gemm X,Y; found {sum(given) or 'none'} of them"
         )
-    compile_options = compile_settings(options, policies)
+    common = compile_settings(options, policies)
     if options.versions is not None:
-        return jobs_of_versions(
-            options.workload, compile_options, options.versions, on_install=show
-        )
+        return jobs_of_versions(options.workload, common, options.versions, on_install=show)
+    settings = {policy: replace(common, policies=(policy,)) for policy in policies}
     if options.options is not None:
-        xla_options = parse_xla_options(options.options)
-        return jobs_of_options(
-            options.workload, compile_options, xla_options, label=options.options
-        )
-    return jobs_of_policies(options.workload, replace(compile_options, policies=()), policies)
+        changed = replace(common, options=parse_xla_options(options.options))
+        settings = {"XLA's default options": common, options.options: changed}
+    jobs = jobs_to_compare(options.workload, [*settings.values()])
+    return dict(zip(settings, jobs, strict=True))

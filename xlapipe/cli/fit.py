@@ -92,7 +92,6 @@ def _cliff(options: argparse.Namespace) -> int:
             name,
             lower=lower,
             upper=upper,
-            multiple_of=lower,
             search=search_settings(options),
             on_done=lambda row: show(
                 f"{row.candidate.values_text}: {row.memory.total_bytes:,} B, "

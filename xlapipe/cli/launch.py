@@ -11,11 +11,6 @@ import argparse
 from xlapipe.cli.options import Options
 from xlapipe.run.rendezvous import DEFAULT_WAIT_SECONDS
 
-_HELP = (
-    "Run a command in one process per GPU of this host. With several hosts, run the same command "
-    "on each of them, with its own --host-index."
-)
-
 OPTIONS: Options = {
     "--processes N": {
         "required": True,

@@ -1,7 +1,6 @@
 """What the options of commands are made of, and those that several commands share."""
 
 import argparse
-import os
 import re
 import sys
 import textwrap
@@ -154,7 +153,7 @@ def search_settings(options: argparse.Namespace, out: Path | None = None) -> "Se
     return SearchSettings(
         compile=compile_settings(options, [options.gemm]),
         memory=memory_budget(options.memory),
-        at_once=options.jobs or os.cpu_count() or 1,
+        at_once=options.jobs,
         scheduler=options.scheduler,
         out=out,
     )

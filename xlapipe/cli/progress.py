@@ -54,13 +54,13 @@ class Bar(Progress):
         )
         self._task = self.add_task("", total=total)
 
-    def add_done(self, count: int = 1, *, last: str | None = None) -> None:
-        """Adds to the amount done.
+    def add_done(self, *, last: str | None = None) -> None:
+        """Counts one more as done.
 
         Args:
           last: text after the bar, as rich's markup.
         """
-        self.update(self._task, advance=count, description=last)
+        self.update(self._task, advance=1, description=last)
 
 
 @contextmanager

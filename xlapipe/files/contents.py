@@ -100,12 +100,13 @@ def read_plain(
     return data
 
 
-def read_head(path: Path, count: int, refusal: Refusal = Refusal()) -> bytes:  # noqa: B008
+def read_head(path: Path, count: int) -> bytes:
     """The first `count` bytes of a file at most, unpacked if they are gzip data.
 
     Raises:
       XlapipeError: as `read_packed`.
     """
+    refusal = Refusal()
     with _opened(path, refusal, follow_links=True) as stream:
         head = stream.read(count)
     if head.startswith(_GZIP):

@@ -26,7 +26,7 @@ class SearchSettings:
     Attributes:
       compile: settings of every compile.
       memory: what a plan may take.
-      at_once: number of compiles that run at the same time.
+      at_once: number of compiles that run at the same time; None for the number of cores.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
         optimise kernels, which changes no allocation.
@@ -34,7 +34,7 @@ class SearchSettings:
 
     compile: CompileSettings = field(default_factory=CompileSettings)
     memory: MemoryBudget = field(default_factory=MemoryBudget)
-    at_once: int = os.cpu_count() or 1
+    at_once: int | None = None
     scheduler: str | None = None
     out: Path | None = None
 
@@ -157,7 +157,8 @@ def compile_rows(
             raise outcome
         on_done(row)
 
-    run_jobs(jobs, work, keep, at_once=search.at_once, on_done=done, scheduler=search.scheduler)
+    at_once = search.at_once or os.cpu_count() or 1
+    run_jobs(jobs, work, keep, at_once=at_once, on_done=done, scheduler=search.scheduler)
     return tuple(rows[number] for number in range(len(jobs)))
 
 

@@ -1,12 +1,12 @@
-"""Two compiles of one workload to compare: by version of jax, XLA options or GEMM policy."""
+"""Compiles that are compared: of versions of jax, and of two jobs at the same time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compile.job import Job, XlaOption
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of, jobs_to_compare
+from xlapipe.compile.job import Job
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
@@ -62,28 +62,6 @@ def job_of_any_jax(workload: str, common: CompileSettings) -> Job:
         )
     (job,) = jobs_of([workload], replace(common, tuning=Tuned.NONE))
     return job
-
-
-def jobs_of_options(
-    workload: str, common: CompileSettings, options: Mapping[str, XlaOption], *, label: str
-) -> dict[str, Job]:
-    """A compile without and one with extra XLA options.
-
-    Args:
-      common: options of both compiles.
-      options: XLA options of the second one.
-      label: label of the second one.
-    """
-    default, other = jobs_to_compare(workload, [common, replace(common, options=options)])
-    return {"XLA's default options": default, label: other}
-
-
-def jobs_of_policies(
-    workload: str, common: CompileSettings, policies: tuple[str, ...]
-) -> dict[str, Job]:
-    """A compile with each of the GEMM policies."""
-    each = [replace(common, policies=(policy,)) for policy in policies]
-    return dict(zip(policies, jobs_to_compare(workload, each), strict=True))
 
 
 def compile_each(

@@ -92,26 +92,13 @@ class Choice:
         return tuple(row for row in self.rows if row.chosen)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Which kinds of changes are tried.
-
-    Attributes:
-      remat: policies of `jax.checkpoint`.
-      offload: policies that move values to the host's memory.
-      options: XLA options.
-    """
-
-    remat: bool = False
-    offload: bool = False
-    options: bool = False
-
-
 def choose(
     workload: str,
     vary: Mapping[str, Sequence[Any]] | None = None,
     *,
-    changes: Changes | None = None,
+    remat: bool = False,
+    offload: bool = False,
+    options: bool = False,
     targets: Sequence[str] = (),
     maximise: str | None = None,
     search: SearchSettings | None = None,
@@ -125,7 +112,9 @@ def choose(
     Args:
       workload: a registered name, or `module:function`; arguments may follow.
       vary: values of arguments of the workload's function.
-      changes: kinds of changes to try; none by default.
+      remat: try policies of `jax.checkpoint`.
+      offload: try policies that move values to the host's memory.
+      options: try XLA options.
       targets: names of `xlapipe targets`; the default target if empty.
       maximise: an argument whose value is the number of items of a step, e.g. `batch`: rows are
         ranked by predicted time per item.
@@ -155,7 +144,7 @@ def choose(
         on_done,
         prices=prices or {},
     )
-    rounds = _Search(compiled, changes or Changes(), bases)
+    rounds = _Search(compiled, bases, remat, offload, _OPTIONS if options else ())
     interrupt: KeyboardInterrupt | None = None
     try:
         rounds.run()
@@ -199,26 +188,30 @@ class _Search:
 
     Attributes:
       bases: the step as written with each value of `--vary`, target by target.
+      remat, offload: as of `choose`.
+      options: changes by XLA options.
       notes: advice, filled while it runs.
     """
 
     compiles: Compiles
-    changes: Changes
     bases: Sequence[Candidate]
+    remat: bool
+    offload: bool
+    options: Sequence[Change]
     notes: list[str] = field(default_factory=list)
     _solutions: list[_Solution] = field(default_factory=list)
 
     def run(self) -> None:
-        policies = self.changes.remat or self.changes.offload
+        policies = self.remat or self.offload
         bases = self.bases
-        if not policies and not self.changes.options:
+        if not policies and not self.options:
             self._run((base, [None]) for base in bases)
             self._compare_with_no_limit()
             return
         with scratch_folder("choose-") as folder:
             graphs = self._graphs(bases, folder)
         if not policies:
-            self._run((base, _OPTIONS) for base in bases)
+            self._run((base, self.options) for base in bases)
             self._compare_with_no_limit()
             return
         places = {values: places_of(graph) for values, graph in graphs.items()}
@@ -234,12 +227,13 @@ class _Search:
         searched = [
             (base, places[base.values_text]) for base in bases if base.values_text in places
         ]
-        if self.changes.remat:  # without a solver: a first row within a minute
+        if self.remat:  # without a solver: a first row within a minute
             first = ((base, own) for base, own in searched if own[0].kind == BLOCK)
             self._run((base, block_changes(own)) for base, own in first)
-        options = _OPTIONS if self.changes.options else ()
-        self._run((base, [*self._policies(own, base.target), *options]) for base, own in searched)
-        if self.changes.remat:
+        self._run(
+            (base, [*self._policies(own, base.target), *self.options]) for base, own in searched
+        )
+        if self.remat:
             self._run((base, block_changes(own)) for base, own in searched)
             self._run((base, self._between(base, own)) for base, own in searched)
             self._advise(searched)
@@ -268,7 +262,7 @@ class _Search:
             graph = forward_graph_at(note[number])
             if graph.program_sha256 is not None:
                 self.compiles.unchanged[base.values_text] = graph.program_sha256
-            policies = self.changes.remat or self.changes.offload
+            policies = self.remat or self.offload
             if policies and any(site.kind == "checkpoint" for site in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
                 graph = self._with_everything(base, graph, folder) or graph
@@ -287,13 +281,13 @@ class _Search:
 
     def _policies(self, places: Sequence[Place], target: str) -> Iterator[Change]:
         for place in (place for place in places if place.searched):
-            if self.changes.remat:
+            if self.remat:
                 searched = self._searched(place, _SHARES, target)
                 # Both kinds first: a budget may end the search early.
                 yield from filter(None, chain.from_iterable(zip_longest(presets(place), searched)))
-            if self.changes.remat and self.changes.offload:
+            if self.remat and self.offload:
                 yield from self._searched(place, _SHARES, target, offload=True)
-            if self.changes.offload:
+            if self.offload:
                 inputs = offloaded_inputs(place) if place.kind == BLOCK else None
                 yield from filter(None, [inputs])
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]

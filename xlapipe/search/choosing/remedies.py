@@ -1,6 +1,5 @@
 """Changes that can lower a program's memory: compiles each, and keeps those that do."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
@@ -57,7 +56,7 @@ def try_changes(
       at_once: number of compiles that run at the same time; None for the number of cores.
     """
     device_count = prod((dump.manifest.mesh or {}).values())
-    search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once or os.cpu_count() or 1)
+    search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
 
     def compiled(
         changes: Sequence[Change | None], recorded: Mapping[str, Any] | None = None

@@ -82,7 +82,6 @@ def find_cliff(
     *,
     lower: int = 1,
     upper: int | None = None,
-    multiple_of: int = 1,
     search: SearchSettings,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> Cliff:
@@ -91,9 +90,8 @@ def find_cliff(
     Args:
       workload: a registered name, or `module:function`; arguments may follow.
       vary: name of the argument.
-      lower: the least size.
+      lower: the least size; the others are multiples of it.
       upper: the largest size; without it sizes grow until XLA rematerialises.
-      multiple_of: sizes are multiples of it.
       search: settings of the compiles.
       on_done: called with each row when its compile has ended.
 
@@ -114,7 +112,7 @@ def find_cliff(
         probe,
         lower=lower,
         upper=upper,
-        multiple_of=multiple_of,
+        multiple_of=lower,
         tolerance=_TOLERANCE,
         affine_above=False,
     )

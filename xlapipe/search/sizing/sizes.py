@@ -4,7 +4,6 @@ A training script can choose its batch with them when it starts. Compiles run in
 neither the GPU nor the memory of the caller is used.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +69,7 @@ def fit(
     search = SearchSettings(
         compile=CompileSettings(target=target, topology=topology),
         memory=memory_budget(memory),
-        at_once=jobs or os.cpu_count() or 1,
+        at_once=jobs,
         scheduler=scheduler,
     )
     return compile_rows(combinations(workload, axes), search, on_done)
