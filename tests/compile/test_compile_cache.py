@@ -157,21 +157,6 @@ def test_commands_say_what_came_from_the_cache(
     assert "from the cache" not in capsys.readouterr().err
 
 
-def test_a_damaged_result_is_compiled_again(
-    project: Path, compiled_now: Callable[[], list[bool]]
-) -> None:
-    first = compile_dump(job(), None)
-    (kept,) = (project / "cache/xlapipe/compiles").glob("*.zip")
-    whole = kept.read_bytes()
-    middle = len(whole) // 2
-    kept.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-    assert compile_dump(job(), None).files == first.files
-    kept.write_bytes(whole[:100])
-    assert compile_dump(job(), None).files == first.files
-    assert compile_dump(job(), None).files == first.files
-    assert compiled_now() == [True, True, True, False]
-
-
 def test_a_cache_that_cannot_be_written_is_left_out(
     project: Path, compiled_now: Callable[[], list[bool]]
 ) -> None:
