@@ -81,7 +81,7 @@ def is_vmapped() -> bool:
 def jitted_function(fn: Any) -> Place | None:
     """The function in a `jax.jit`, as a place; None for other callables.
 
-    Silent without it: updates of modules that a `jax.jit` of the user's drops are not listed.
+    Silent without it: updates of modules that `jax.jit` drops are neither listed nor refused.
     """
     is_jit = isinstance(fn, type(jax.jit(len)))
     return Place(fn, "_fun") if is_jit and getattr(fn, "_fun", None) is not None else None
