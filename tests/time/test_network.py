@@ -10,6 +10,8 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli import main
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.devices.targets.network import (
     Network,
@@ -18,6 +20,7 @@ from xlapipe.devices.targets.network import (
     networks,
     usual_network,
 )
+from xlapipe.dump.autotune_lock import LOCK
 from xlapipe.errors import NetworkError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.inductor.open_path import open_path
@@ -174,6 +177,10 @@ def test_a_project_states_its_network(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_text('[tool.xlapipe]\nnetwork = "dgx-a100"\n')
     assert network_stated(tmp_path) == networks()["dgx-a100"]
+    lock = ROOT / f"hlo_dumps/qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}" / LOCK
+    for tuning in (Tuned.NONE, lock):
+        (job,) = jobs_of(["qwen3-decode"], CompileSettings(tuning=tuning, project=tmp_path))
+        assert job.network == networks()["dgx-a100"]
     with stated_by_command("network", "efa"):
         assert network_stated(tmp_path) == networks()["efa"]
     file.write_text(

@@ -45,7 +45,6 @@ class CompileSettings:
         workload's mesh.
       options: extra XLA options.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
-      python: the interpreter of another environment; see `Job`.
       project: the folder whose project file, or one above it, states whether plans are `untuned`;
         None for the current one.
       use_cache: take results of earlier compiles from this user's cache, and keep new ones there.
@@ -62,7 +61,6 @@ class CompileSettings:
     topology: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
-    python: Path | None = None
     project: Path | None = None
     use_cache: bool = True
 
@@ -105,20 +103,14 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
         target = target_named(settings.target or DEFAULT_TARGET)
     _refuse_options_of_gpus(target, settings)
     topology = _topology(target, settings)
-    network = network_stated(settings.project or Path.cwd())
     jobs = [
-        Job(
+        _job(
+            settings,
             reference=reference,
             target=target,
             policy=GemmPolicy(policy),
-            timeout_seconds=settings.timeout_seconds,
             tune=settings.tuning is Tuned.TUNE,
             topology=topology,
-            network=network,
-            options=settings.options,
-            without_xla_patches=settings.without_xla_patches,
-            python=settings.python,
-            cache_folder=_cache_folder(settings),
         )
         for reference in references
         for policy in dict.fromkeys(settings.policies or (GemmPolicy.AUTO.value,))
@@ -211,22 +203,27 @@ def _locked_job(reference: WorkloadReference, settings: CompileSettings, path: P
         target=None if attached else settings.target,
         jaxlib=version("jaxlib"),
     )
-    return Job(
+    return _job(
+        settings,
         reference=reference,
         target=None if attached else lock.as_target(),
         policy=GemmPolicy(lock.gemm_policy),
-        timeout_seconds=settings.timeout_seconds,
         lock=lock,
         topology=topology,
-        options=settings.options,
-        without_xla_patches=settings.without_xla_patches,
-        cache_folder=_cache_folder(settings),
     )
 
 
-def _cache_folder(settings: CompileSettings) -> Path | None:
-    is_used = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
-    return cache_folder("compiles") if is_used else None
+def _job(settings: CompileSettings, **given: Any) -> Job:
+    """A job with what all jobs of the settings have in common."""
+    is_cached = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
+    return Job(
+        timeout_seconds=settings.timeout_seconds,
+        network=network_stated(settings.project or Path.cwd()),
+        options=settings.options,
+        without_xla_patches=settings.without_xla_patches,
+        cache_folder=cache_folder("compiles") if is_cached else None,
+        **given,
+    )
 
 
 def changed_reference(reference: WorkloadReference, **change: Any) -> WorkloadReference:
