@@ -4,14 +4,11 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tests.shared.hlo_objects import logical_buffer
 from xlapipe.plans import (
-    AllocationKind,
     BufferAllocation,
     Computation,
     HloModule,
     Instruction,
-    LogicalBuffer,
     Plan,
 )
 
@@ -113,29 +110,6 @@ def with_instructions(plan: Plan, name: str, instructions: Iterable[Instruction]
     )
 
 
-def with_instruction(plan: Plan, name: str, change: Callable[[Instruction], Instruction]) -> Plan:
-    """`plan` with one instruction of the entry changed."""
-    entry = entry_of(plan)
-    return with_instructions(
-        plan,
-        entry.name,
-        (
-            change(instruction) if instruction.name == name else instruction
-            for instruction in entry.instructions
-        ),
-    )
-
-
-def with_inserted(plan: Plan, added: Instruction, *, before: str) -> Plan:
-    """`plan` with `added` inserted as the first operand of the entry's instruction `before`."""
-    entry = entry_of(plan)
-    at = [instruction.name for instruction in entry.instructions].index(before)
-    reader = entry.instructions[at]
-    reader = reader._replace(operands=(added.name, *reader.operands[1:]))
-    instructions = (*entry.instructions[:at], added, reader, *entry.instructions[at + 1 :])
-    return with_instructions(plan, entry.name, instructions)
-
-
 def with_allocation(
     plan: Plan, index: int, change: Callable[[BufferAllocation], BufferAllocation]
 ) -> Plan:
@@ -148,15 +122,3 @@ def with_allocation(
             for allocation in plan.allocations
         ),
     )
-
-
-def with_new_allocation(
-    plan: Plan, size_bytes: int, kinds: tuple[AllocationKind, ...], *values: LogicalBuffer
-) -> Plan:
-    """`plan` with one more allocation."""
-    new = BufferAllocation(len(plan.allocations), size_bytes, kinds, values=values)
-    return replace(plan, total_bytes_used=None, allocations=(*plan.allocations, new))
-
-
-def value(name: str, shape: str, size_bytes: int, offset_bytes: int = 0) -> LogicalBuffer:
-    return logical_buffer(name, offset_bytes, size_bytes, shape)
