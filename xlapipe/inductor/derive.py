@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, ReplayedArgument
-from xlapipe.inductor.inductor_plan import Kernel, KernelKind, ResizedStorage, UnknownAllocation
+from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
 from xlapipe.inductor.ir.graph import IrGraph, read_names
 from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout, Tensor, sum_if_known
@@ -108,12 +108,6 @@ class _Deriver:
             self._done.add(leaf.name)
         for argument, source in _set_storages(node):
             self._set_storage(argument, source)
-        if node.inner == "ResizeStorageBytes":
-            self._replay.resized.extend(
-                ResizedStorage(name, "", None, node.line)
-                for buffer in node.outputs
-                for name in buffer.mutations
-            )
         if not node.is_nop and node.inner != "MultiOutput":
             self._replay.kernels.append(self._kernel(node))
             self._note_unknown(node)

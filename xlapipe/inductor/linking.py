@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.layouts import Layout, Tensor
-from xlapipe.inductor.wrapper.known import GivenArgument
+from xlapipe.inductor.wrapper.evaluation import GivenArgument
 from xlapipe.inductor.wrapper.output_code import WrapperCode, literal_sizes
 from xlapipe.inductor.wrapper.sizes_and_dtypes import Gathered
 

@@ -1,21 +1,28 @@
 """`measured.json` beside the graphs: what torch's allocator was asked for when they ran."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import parse_json
+from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, Measured
 
-_PARTS = {
-    GraphKind.FORWARD: "forward",
-    GraphKind.INFERENCE: "forward",
-    GraphKind.BACKWARD: "backward",
-}
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    requested_before: int
+    requested_peak: int
+    requested_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    forward: _Call | None = None
+    backward: _Call | None = None
 
 
 def measured_for(path: Path, plans: Sequence[InductorPlan]) -> Iterator[InductorPlan]:
@@ -27,46 +34,33 @@ def measured_for(path: Path, plans: Sequence[InductorPlan]) -> Iterator[Inductor
     Raises:
       DumpError: `measured.json` is not JSON of the expected form.
     """
-    file = _file(path)
-    data = _read(file) if file is not None else {}
-    parts = [_PARTS[plan.kind] if plan.kind is not None else "" for plan in plans]
-    for plan, part in zip(plans, parts, strict=True):
-        measured = data.get(part)
-        if file is not None and parts.count(part) == 1 and isinstance(measured, dict):
-            yield replace(plan, measured=_measured(file, measured))
-        else:
+    file = _path(path)
+    calls = _read(file) if file is not None else _File()
+    is_backward = [plan.kind == GraphKind.BACKWARD for plan in plans if plan.kind is not None]
+    for plan in plans:
+        backward = plan.kind == GraphKind.BACKWARD
+        call = calls.backward if backward else calls.forward
+        if call is None or plan.kind is None or is_backward.count(backward) > 1:
             yield plan
+            continue
+        before, after = call.requested_before, call.requested_after
+        end = after - before if after is not None else None
+        measured = Measured(call.requested_peak - before, end, str(file))
+        yield replace(plan, measured=measured)
 
 
-def _file(path: Path) -> Path | None:
+def _path(path: Path) -> Path | None:
     """The file in the folder itself, or in the one around a graph's folder."""
     folder = path if path.is_dir() else path.resolve().parent
     candidates = (folder / MEASURED, folder.resolve().parent / MEASURED)
     return next(filter(Path.is_file, candidates), None)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> _File:
     try:
-        data = parse_json(read_source(file).text)
+        return typed(_File, parse_json(read_source(file).text))
+    except MisfitError as error:
+        problem = str(error)
     except ValueError as error:
-        raise _unexpected(file, "JSON", str(error)) from None
-    if not isinstance(data, dict):
-        raise _unexpected(file, "a JSON object", "another value")
-    return data
-
-
-def _measured(file: Path, part: dict[str, Any]) -> Measured:
-    before, peak, after = (
-        part.get(f"requested_{moment}") for moment in ("before", "peak", "after")
-    )
-    if type(before) is not int or type(peak) is not int:
-        expected = "numbers requested_before and requested_peak"
-        raise _unexpected(file, expected, f"{before!r:.40} and {peak!r:.40}")
-    end = after - before if type(after) is int else None
-    return Measured(peak - before, end, str(file))
-
-
-def _unexpected(file: Path, expected: str, found: str) -> DumpError:
-    return DumpError(
-        f"{file}: expected {expected}, found {found}; fix: measure again, or remove it"
-    )
+        problem = f"expected JSON, found {error}"
+    raise DumpError(f"{file}: {problem}; fix: measure again, or remove it")

@@ -18,7 +18,7 @@ from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.linking import link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
-from xlapipe.inductor.wrapper.known import GivenArgument, Known
+from xlapipe.inductor.wrapper.evaluation import GivenArgument, Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
 from xlapipe.inductor.wrapper.replay import replay_wrapper
 

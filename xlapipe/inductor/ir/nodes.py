@@ -32,7 +32,6 @@ class User:
 
     node: str
     can_inplace: bool
-    is_weak: bool
 
 
 @dataclass(frozen=True, slots=True)

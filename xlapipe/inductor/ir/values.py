@@ -17,7 +17,7 @@ _DEPENDENCY = re.compile(
 )
 _USER = re.compile(
     r"NodeUser\(node=(?:\w+\((?:name=)?'?(?P<name>\w+)'?\)|OUTPUT), "
-    r"can_inplace=(?P<inplace>True|False)(?:, is_weak=(?P<weak>True|False))?\)"
+    r"can_inplace=(?P<inplace>True|False)(?:, is_weak=(?:True|False))?\)"
 )
 _SEPARATORS = ", \t\n"
 _NAME = re.compile(r"'([^']*)'")
@@ -57,7 +57,7 @@ class IrValues:
         """`[NodeUser(node=SchedulerNode(name='op2'), can_inplace=True, is_weak=False), …]`."""
         expected = "a user, e.g. NodeUser(node=OUTPUT, can_inplace=False, is_weak=False)"
         return tuple(
-            User(match["name"] or OUTPUT, match["inplace"] == "True", match["weak"] == "True")
+            User(match["name"] or OUTPUT, match["inplace"] == "True")
             for match in self._items(_USER, text, at, expected)
         )
 
@@ -128,17 +128,6 @@ def problem_of(layout: Layout) -> tuple[str, str] | None:
     if max(layout.storage_bytes or 0, layout.element_bytes or 0) >= 2**63:
         return "a tensor of less than 2**63 bytes", str(layout)
     return None
-
-
-def check_layout(text: TextLines, at: int, layout: Layout) -> None:
-    """Refuses a layout that no tensor has.
-
-    Raises:
-      DumpError: of the line at index `at`.
-    """
-    problem = problem_of(layout)
-    if problem is not None:
-        text.fail(at, *problem)
 
 
 def split_list(text: str) -> list[str]:

@@ -3,18 +3,19 @@
 import ast
 import builtins
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NoReturn
 
 from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.expressions import Dimension, evaluate_tree
+from xlapipe.inductor.fx_graphs import FxGraph
 from xlapipe.inductor.inductor_plan import UnknownAllocation
-from xlapipe.inductor.ir.values import check_layout
+from xlapipe.inductor.ir.values import problem_of
 from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.operators import VIEWS
-from xlapipe.inductor.wrapper.known import Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode
 from xlapipe.inductor.wrapper.sizes_and_dtypes import Gathered, dotted
 
@@ -23,6 +24,37 @@ _LONGEST_LIST = 10_000
 _DEFINED = (
     "fix: the file is damaged or not whole, dump it again; if torch wrote it so, report the line"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class GivenArgument:
+    """What the forward graph states about an argument of the backward graph.
+
+    Attributes:
+      group: arguments of one group share a storage; None for an argument that the caller keeps.
+      size_bytes: size of that storage.
+    """
+
+    group: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What other files state about the graph.
+
+    Attributes:
+      layouts: layouts of buffers and arguments, from IR or FX graphs.
+      given: by argument name; empty if no forward graph was found.
+      fx: the graph from which it was made.
+      gives_by_name: whether arguments that are not named as parameters, inputs or tangents are
+        given away, as assumed for a backward graph alone.
+    """
+
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    given: Mapping[str, GivenArgument] = field(default_factory=dict)
+    fx: FxGraph | None = None
+    gives_by_name: bool = False
 
 
 class Opaque(Enum):
@@ -202,7 +234,9 @@ class Evaluator:
 
     def _check(self, layout: Layout, node: ast.AST) -> None:
         """Refuses sizes that no tensor has."""
-        check_layout(self.code.text, getattr(node, "lineno", 1) - 1, layout)
+        problem = problem_of(layout)
+        if problem is not None:
+            self.code.text.fail(getattr(node, "lineno", 1) - 1, *problem)
 
     def checked_view(self, tensor: Tensor, node: ast.AST) -> Tensor:
         """Refuses a view beyond its storage."""

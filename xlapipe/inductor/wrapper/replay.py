@@ -14,8 +14,7 @@ from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.layouts import Tensor
 from xlapipe.inductor.operators import ALLOCATORS, RETURN_OPERAND, VIEWS
 from xlapipe.inductor.wrapper.calls import Calls
-from xlapipe.inductor.wrapper.evaluation import OPAQUE, Value, items_of
-from xlapipe.inductor.wrapper.known import Known
+from xlapipe.inductor.wrapper.evaluation import OPAQUE, Known, Value, items_of
 from xlapipe.inductor.wrapper.output_code import WrapperCode
 from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, name_of
 
