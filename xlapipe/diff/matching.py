@@ -41,7 +41,6 @@ _MAX_WITH_SCOPE = 128
 # The share of common op_names below which two fusions are not paired.
 _MIN_COMMON_SHARE = 0.34
 
-_Key = Callable[[Node], Hashable]
 _Pair = tuple[ComparedLeaf | None, ComparedLeaf | None]
 
 
@@ -101,10 +100,12 @@ def match(a: Program, b: Program) -> Matching:
         if arguments_a[index].instruction and arguments_b[other].instruction
     }
     outputs = pair_leaves(side_a.outputs, side_b.outputs)
-    users_a = _users(side_a, {index: index for index in outputs})
-    users_b = _users(side_b, {other: index for index, other in outputs.items()})
-    passes = _Passes(side_a.nodes, side_b.nodes, parameters)
-    nodes = passes.run(users_a, users_b)
+    shared = {other: index for index, other in outputs.items()}
+    passes = _Passes(
+        _Unpaired(side_a, parameters, {index: index for index in outputs}),
+        _Unpaired(side_b, parameters.values(), shared),
+    )
+    nodes = passes.run()
     called = dict(_called_parameters(side_a, side_b, nodes))
     return Matching(side_a, side_b, pairs, outputs, parameters | nodes | called)
 
@@ -119,66 +120,70 @@ def _called_parameters(a: Side, b: Side, pairs: Mapping[str, str]) -> Iterator[t
                     yield parameter.name, two.parameters[number].name
 
 
-def _users(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
-    """For each instruction, the instructions that read it and the outputs that it computes.
+class _Unpaired:
+    """The nodes of one side that are not yet paired.
 
     Args:
+      parameters: names of the paired ones, in the order of both sides.
       outputs: index of an output to a number that paired outputs of both sides share.
+
+    Attributes:
+      numbers: of parameters and of nodes that are paired; both of a pair have the same number.
+      users: for each instruction, the instructions that read it and the outputs that it computes.
     """
-    users: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for node in side.nodes.values():
-        for name in node.operands:
-            users[name].append((node.local, node.scope))
-    for index, (name, _) in makers(side.program.plan).items():
-        users[name].append((-1, str(outputs.get(index))))
-    return {name: tuple(sorted(readers)) for name, readers in users.items()}
+
+    def __init__(self, side: Side, parameters: Iterable[str], outputs: Mapping[int, int]) -> None:
+        self.nodes = dict(side.nodes)
+        self.numbers = {name: number for number, name in enumerate(parameters)}
+        users: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        for node in side.nodes.values():
+            for name in node.operands:
+                users[name].append((node.local, node.scope))
+        for index, (name, _) in makers(side.program.plan).items():
+            users[name].append((-1, str(outputs.get(index))))
+        self.users = {name: tuple(sorted(readers)) for name, readers in users.items()}
 
 
-def _operation(node: Node) -> Hashable | None:
+_Key = Callable[[Node, _Unpaired], Hashable | None]
+
+
+def _operation(node: Node, _: _Unpaired) -> Hashable | None:
     return (node.local, node.scope) if node.scope else None
 
 
-def _dot(node: Node) -> Hashable | None:
+def _dot(node: Node, _: _Unpaired) -> Hashable | None:
     return node.dot or None
 
 
-def _form(node: Node) -> Hashable | None:
+def _form(node: Node, _: _Unpaired) -> Hashable | None:
     instruction = node.instruction
     return (node.scope, instruction.opcode, dims_of(instruction.shape)) if node.scope else None
 
 
-def _scope_and_opcode(node: Node) -> Hashable | None:
+def _scope_and_opcode(node: Node, _: _Unpaired) -> Hashable | None:
     return (node.scope, node.instruction.opcode) if node.scope else None
 
 
 class _Passes:
-    """The nodes that are not yet paired, and the passes that pair them.
+    """The passes that pair the nodes of two sides."""
 
-    Paired nodes and parameters share a number in `_number_a` and `_number_b`.
-    """
-
-    def __init__(self, a: dict[str, Node], b: dict[str, Node], parameters: dict[str, str]) -> None:
-        self._unpaired_a, self._unpaired_b = dict(a), dict(b)
-        self._number_a = {name: number for number, name in enumerate(parameters)}
-        self._number_b = {parameters[name]: number for name, number in self._number_a.items()}
-        self._parameters = len(parameters)
+    def __init__(self, a: _Unpaired, b: _Unpaired) -> None:
+        self._a, self._b = a, b
+        self._parameters = len(a.numbers)
         self._pairs: dict[str, str] = {}
 
-    def run(self, users_a: dict[str, Hashable], users_b: dict[str, Hashable]) -> dict[str, str]:
+    def run(self) -> dict[str, str]:
         """All passes in order; name in `a` to name in `b`."""
-        self._pair(
-            lambda node: (node.identity, node.scope, users_a.get(node.name)),
-            lambda node: (node.identity, node.scope, users_b.get(node.name)),
-        )
-        self._pair(lambda node: (node.identity, node.scope))
-        self._pair(lambda node: node.identity)
+        self._pair(lambda node, side: (node.identity, node.scope, side.users.get(node.name)))
+        self._pair(lambda node, _: (node.identity, node.scope))
+        self._pair(lambda node, _: node.identity)
         for key in (_operation, _dot, _form):
             self._pair_reading(key)
             self._pair(key)
         self._pair_reading(_scope_and_opcode)
         self._pair(_scope_and_opcode, same_count=True)
         self._pair_by_scopes()
-        self._pair(lambda node: node.scope or None, same_count=True)
+        self._pair(lambda node, _: node.scope or None, same_count=True)
         self._pair_by_operands()
         return self._pairs
 
@@ -188,34 +193,27 @@ class _Passes:
         Keys and values of an attention layer have one scope, and different parameters.
         """
 
-        def reads(node: Node, numbers: dict[str, int]) -> Hashable | None:
-            node_key = key(node)
-            parameters = [
-                numbers[name]
-                for name in node.operands
-                if numbers.get(name, self._parameters) < self._parameters
-            ]
+        def reads(node: Node, side: _Unpaired) -> Hashable | None:
+            node_key = key(node, side)
+            read = [side.numbers.get(name, self._parameters) for name in node.operands]
+            parameters = [number for number in read if number < self._parameters]
             return (node_key, *parameters) if parameters and node_key is not None else None
 
-        self._pair(
-            lambda node: reads(node, self._number_a), lambda node: reads(node, self._number_b)
-        )
+        self._pair(reads)
 
     def _take(self, one: Node, other: Node) -> None:
         self._pairs[one.name] = other.name
-        self._number_a[one.name] = self._number_b[other.name] = len(self._number_a)
-        del self._unpaired_a[one.name], self._unpaired_b[other.name]
+        self._a.numbers[one.name] = self._b.numbers[other.name] = len(self._a.numbers)
+        del self._a.nodes[one.name], self._b.nodes[other.name]
 
-    def _pair(self, key: _Key, key_b: _Key | None = None, *, same_count: bool = False) -> None:
+    def _pair(self, key: _Key, *, same_count: bool = False) -> None:
         """Pairs within buckets of equal keys.
 
         Args:
-          key_b: the key of the nodes of `b`; default: `key`.
           same_count: pair only in buckets with the same number of nodes of `a` and `b`.
         """
-        buckets_a = _buckets(self._unpaired_a.values(), key)
-        buckets_b = _buckets(self._unpaired_b.values(), key_b or key)
-        for bucket, nodes in buckets_a.items():
+        buckets_b = _buckets(self._b, key)
+        for bucket, nodes in _buckets(self._a, key).items():
             others = buckets_b.get(bucket, [])
             if not same_count or len(nodes) == len(others):
                 for one, other in zip(nodes, others, strict=False):
@@ -224,57 +222,53 @@ class _Passes:
     def _pair_by_scopes(self) -> None:
         """Pairs by the share of common op_names, largest first; equal shapes take precedence."""
         with_scope: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self._unpaired_a.values():
+        for node in self._a.nodes.values():
             for scope in node.scopes:
                 with_scope[scope].append(node)
         candidates: list[tuple[float, int, int, Node, Node]] = []
-        for other in self._unpaired_b.values():
+        for other in self._b.nodes.values():
             shared: defaultdict[str, int] = defaultdict(int)
             for scope in other.scopes:
                 if len(with_scope[scope]) <= _MAX_WITH_SCOPE:
                     for node in with_scope[scope]:
                         shared[node.name] += 1
             for name, count in shared.items():
-                one = self._unpaired_a[name]
+                one = self._a.nodes[name]
                 share = count / len(one.scopes | other.scopes)
                 share += one.instruction.shape == other.instruction.shape
                 if share >= _MIN_COMMON_SHARE:
                     candidates.append((-share, one.position, other.position, one, other))
         candidates.sort(key=lambda candidate: candidate[:3])
         for *_, one, other in candidates:
-            if one.name in self._unpaired_a and other.name in self._unpaired_b:
+            if one.name in self._a.nodes and other.name in self._b.nodes:
                 self._take(one, other)
 
     def _pair_by_operands(self) -> None:
         """Pairs by opcode and operands, in schedule order: operands are paired before readers."""
 
-        def key(node: Node, numbers: dict[str, int]) -> Hashable:
+        def key(node: Node, side: _Unpaired) -> Hashable:
             instruction = node.instruction
             target = instruction.custom_call_target or instruction.fusion_kind
-            operands = tuple(numbers.get(name, -1) for name in node.operands)
+            operands = tuple(side.numbers.get(name, -1) for name in node.operands)
             return (instruction.opcode, target, instruction.shape, operands)
 
         waiting: defaultdict[Hashable, list[Node]] = defaultdict(list)
-        pending = sorted(
-            [(node.position, 0, node) for node in self._unpaired_a.values()]
-            + [(node.position, 1, node) for node in self._unpaired_b.values()],
-            key=lambda entry: entry[:2],
-        )
-        for _, side, node in pending:
-            numbers = self._number_b if side else self._number_a
-            node_key = key(node, numbers)
-            others = waiting[(1 - side, node_key)]
+        sides = (self._a, self._b)
+        pending = [(node, number) for number in (0, 1) for node in sides[number].nodes.values()]
+        for node, number in sorted(pending, key=lambda entry: entry[0].position):
+            node_key = key(node, sides[number])
+            others = waiting[1 - number, node_key]
             if others:
                 other = others.pop(0)
-                self._take(*((other, node) if side else (node, other)))
+                self._take(*((other, node) if number else (node, other)))
             else:
-                waiting[(side, node_key)].append(node)
+                waiting[number, node_key].append(node)
 
 
-def _buckets(nodes: Iterable[Node], key: _Key) -> dict[Hashable, list[Node]]:
+def _buckets(side: _Unpaired, key: _Key) -> dict[Hashable, list[Node]]:
     buckets: dict[Hashable, list[Node]] = {}
-    for node in nodes:
-        node_key = key(node)
+    for node in side.nodes.values():
+        node_key = key(node, side)
         if node_key is not None:
             buckets.setdefault(node_key, []).append(node)
     return buckets

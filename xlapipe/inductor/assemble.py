@@ -1,7 +1,7 @@
 """From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels' lines."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.layouts import Layout, sum_if_known
 from xlapipe.inductor.wrapper.findings import wrapper_findings
+from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 
 
@@ -54,12 +55,12 @@ def plan_of_wrapper(
     return _plan(
         files,
         replay,
+        replay.launches,
+        returned,
         saved,
         exact=True,
-        exchanged=tuple(collectives(replay.launches, replay.kernels, returned)),
         findings=wrapper_findings(replay),
         notes=(*notes, *replay.notes),
-        gemms=tuple(gemms(replay.launches)),
         only=replace(only, resized_storages=resized),
     )
 
@@ -74,20 +75,19 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
       DumpError: a loop's body is not Python.
     """
     replay = derive(graph, layouts)
-    launches = tuple(ir_launches(graph, replay.kernels))
     return _plan(
         files,
         replay,
+        tuple(ir_launches(graph, replay.kernels)),
+        ir_returned(graph),
         None,
         exact=False,
-        exchanged=tuple(collectives(launches, replay.kernels, ir_returned(graph))),
         findings=ir_findings(graph),
         notes=(
             "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
             "keeps longer, and arguments that the caller gives away, are not in it",
             *replay.notes,
         ),
-        gemms=tuple(gemms(launches)),
         only=ir_facts(graph),
     )
 
@@ -95,12 +95,14 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
 def _plan(
     files: GraphFiles,
     replay: Replay,
+    launches: Sequence[Launch],
+    returned: Set[int],
     saved: int | None,
     *,
-    exchanged: tuple[InductorCollective, ...],
     findings: tuple[InductorFinding, ...],
     **stated: Any,
 ) -> InductorPlan:
+    exchanged = tuple(collectives(launches, replay.kernels, returned))
     allocations, index = replay.allocations()
     arguments = tuple(_arguments(replay, index))
     outputs = tuple(_outputs(replay, index, saved))
@@ -118,6 +120,7 @@ def _plan(
         kernels=tuple(replay.kernels),
         aliases=tuple(_aliases(arguments, outputs, allocations)),
         unknown=tuple(replay.unknown),
+        gemms=tuple(gemms(launches)),
         collectives=exchanged,
         findings=(*findings, *_unused(exchanged, replay.kernels)),
         peak_position=replay.peak_position,

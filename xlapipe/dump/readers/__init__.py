@@ -17,9 +17,8 @@ the readers convert them to one canonical form:
 - among the called computations of a loop, the body comes before the condition.
 """
 
-from xlapipe.dump.readers.path_reader import read_path
 from xlapipe.dump.readers.source_text import SourceText
-from xlapipe.dump.readers.text_reader import DumpTexts, read_text
+from xlapipe.dump.readers.text_reader import DumpTexts, read_path, read_text
 from xlapipe.plans import Plan
 
 __all__ = ["DumpTexts", "SourceText", "read_path", "read_proto", "read_text"]

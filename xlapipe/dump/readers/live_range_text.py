@@ -35,18 +35,18 @@ _PEAK_VALUE = re.compile(
 _BREAKDOWN = "  Stack trace breakdown"
 
 
-def find_live_ranges(source: SourceText) -> int | None:
-    """Position (from 0) of the line with the section's heading, or None."""
+def find_live_ranges(source: SourceText) -> LineReader | None:
+    """A reader at the section's heading, or None."""
     if "HloLiveRange" not in source.text:
         return None
     for position, line in enumerate(source.lines):
         if line.startswith("HloLiveRange"):
-            return position
+            return LineReader(source, position)
     return None
 
 
-def parse_live_ranges(source: SourceText, start: int, size_bytes: ValueSizes) -> LiveRanges:
-    """Parse the section whose heading is line `start` (from 0).
+def parse_live_ranges(lines: LineReader, size_bytes: ValueSizes) -> LiveRanges:
+    """Parse the section whose heading is the next line.
 
     Args:
       size_bytes: sizes of the values, by name; None for one that is not checked. Live ranges print
@@ -55,20 +55,19 @@ def parse_live_ranges(source: SourceText, start: int, size_bytes: ValueSizes) ->
     Raises:
       DumpError: a line has another form, a position is out of bounds, or the section is cut short.
     """
-    lines = LineReader(source, start)
     heading = lines.expect(_HEADING, "`HloLiveRange (max N):`")
     last = lines.int64(heading[1], "a position")
     schedule = _schedule(lines)
     if len(schedule) != last:
         expected = f"{last} positions, as in the heading `HloLiveRange (max {last})`"
-        source.fail(lines.number - 1, expected, str(len(schedule)), COPY_AGAIN)
+        lines.source.fail(lines.number - 1, expected, str(len(schedule)), COPY_AGAIN)
     ranges = _ranges(lines, last, size_bytes)
     peak = lines.expect(_PEAK_HEADING, "`  Live ranges at N (peak):`")
     peak_position = lines.int64(peak[1], "a position")
     peak_bytes = _peak_bytes(lines, peak_position, size_bytes, ranges)
     following = lines.following
     if following and not following.startswith(_BREAKDOWN):
-        source.fail_at(lines.number + 1, "a line `    name{…}: N bytes`")
+        lines.source.fail_at(lines.number + 1, "a line `    name{…}: N bytes`")
     return LiveRanges(schedule, ranges, peak_position, peak_bytes)
 
 

@@ -1,18 +1,17 @@
-"""The text reader: buffer-assignment text of any version, with the texts in the same folder."""
+"""Read what is at a path: a proto, or text of any version of XLA, with the texts beside it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.readers.allocations_text import find_total, parse_allocations, platform_of
+from xlapipe.dump.readers.file_contents import read_bytes, read_source
+from xlapipe.dump.readers.files import files_at
 from xlapipe.dump.readers.live_range_text import find_live_ranges, parse_live_ranges
-from xlapipe.dump.readers.source_lines import SourceLines
-from xlapipe.dump.readers.source_text import (
-    LineReader,
-    SourceText,
-    refuse,
-)
+from xlapipe.dump.readers.source_lines import SourceLines, read_source_lines
+from xlapipe.dump.readers.source_text import LineReader, SourceText
 from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.errors import DumpError
 from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
@@ -28,7 +27,8 @@ class DumpTexts:
     """Texts of one module's dump.
 
     Attributes:
-      assignment: `*buffer-assignment.txt`; up to jaxlib 0.9 it contains the next two as well.
+      assignment: `*buffer-assignment.txt`; up to jaxlib 0.9 it contains the next two as well. None
+        beside a proto alone.
       values: `*buffer-assignment-values.txt`.
       live_range: `*live-range.txt`.
       hlo: `*after_optimizations.txt`.
@@ -36,7 +36,7 @@ class DumpTexts:
       lines: lines of the instructions; None if they are in `hlo`.
     """
 
-    assignment: SourceText
+    assignment: SourceText | None = None
     values: SourceText | None = None
     live_range: SourceText | None = None
     hlo: SourceText | None = None
@@ -44,8 +44,37 @@ class DumpTexts:
     lines: SourceLines | None = None
 
 
+def read_path(path: Path) -> Plan:
+    """The plan in a dump.
+
+    Args:
+      path: an `.hlo.pb`, a `*buffer-assignment.txt` (either may be gzip), or a directory with one
+        optimised module, of which the proto is read if there is one. XLA's total, live ranges and
+        thunks are read from the texts in the same folder.
+
+    Raises:
+      DumpError: a file is missing, damaged, ambiguous or in an unknown form.
+      PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
+    """
+    files = files_at(path)
+    lines = None if files.source_lines is None else read_source_lines(files.source_lines)
+    names = ["assignment", "values", "live_range", "thunks"]
+    if files.proto is None:
+        names.append("hlo")
+    paths = {name: getattr(files, name) for name in names}
+    sources = {name: read_source(part) for name, part in paths.items() if part is not None}
+    texts = DumpTexts(**sources, lines=lines)
+    if files.proto is None:
+        return read_text(texts)
+    from xlapipe.dump.readers.proto_reader import parse_proto  # late, as in xlapipe.dump.readers
+
+    where = str(files.proto)
+    plan = parse_proto(read_bytes(files.proto), where=where, lines=lines)
+    return _with_optional_parts(replace(plan, total_bytes_used=_total_of(texts)), texts, where)
+
+
 def read_text(texts: DumpTexts) -> Plan:
-    """The plan in the texts; a part that is not in them is None.
+    """The plan in the texts, with a buffer assignment; a part that is not in them is None.
 
     Raises:
       DumpError: a text that figures depend on has another form or is cut short. Live ranges and
@@ -57,12 +86,12 @@ def read_text(texts: DumpTexts) -> Plan:
     from xlapipe.dump.readers.used_values_text import parse_used_values
 
     assignment = texts.assignment
+    assert assignment is not None
     lines = LineReader(assignment)
     allocations = parse_allocations(lines)
-    total = total_of(assignment, texts.values)
+    total = _total_of(texts)
     if total is None:
-        refuse(
-            f"{assignment.where}:{lines.number}",
+        lines.fail(
             "`Total bytes used: N` after the allocations, or in a "
             "*buffer-assignment-values.txt next to this file",
             "neither",
@@ -81,17 +110,14 @@ def read_text(texts: DumpTexts) -> Plan:
         buffer_donors=parsed.buffer_donors if parsed else None,
         platform=platform_of(allocations),
     )
-    return with_optional_parts(plan, texts.live_range, assignment, texts.thunks, assignment.where)
+    return _with_optional_parts(plan, texts, assignment.where)
 
 
-def with_optional_parts(
-    plan: Plan,
-    live_range: SourceText | None,
-    assignment: SourceText | None,
-    thunks: SourceText | None,
-    where: str,
-) -> Plan:
+def _with_optional_parts(plan: Plan, texts: DumpTexts, where: str) -> Plan:
     """The plan with live ranges and thunks, verified; a note for one that cannot be read.
+
+    New versions of XLA print these parts, which no total depends on, in new ways, which must not
+    cost the rest of the plan.
 
     Args:
       where: the file that the plan was read from.
@@ -99,33 +125,30 @@ def with_optional_parts(
     Raises:
       PlanMismatchError: the plan breaks an invariant.
     """
-    ranges, range_notes = _optional_part(
-        "live ranges", lambda: _live_ranges(plan.allocations, live_range, assignment)
-    )
-    read, notes = _optional_part("thunks", lambda: parse_thunks(thunks) if thunks else None)
-    plan = replace(plan, live_ranges=ranges, thunks=read, notes=(*range_notes, *notes))
+    notes: list[str] = []
+
+    def optional(name: str, read: Callable[[], Part]) -> Part | None:
+        try:
+            return read()
+        except DumpError as error:
+            notes.append(f"{name} not read: {error}")
+            return None
+
+    ranges = optional("live ranges", lambda: _live_ranges(plan.allocations, texts))
+    thunks = optional("thunks", lambda: parse_thunks(texts.thunks) if texts.thunks else None)
+    plan = replace(plan, live_ranges=ranges, thunks=thunks, notes=tuple(notes))
     verify(plan, where=where)
     return plan
 
 
-def _optional_part(name: str, read: Callable[[], Part]) -> tuple[Part | None, tuple[str, ...]]:
-    """A part of the plan that no total depends on; a note instead of it if it cannot be read.
-
-    New versions of XLA print these parts in new ways, which must not cost the rest of the plan.
-    """
-    try:
-        return read(), ()
-    except DumpError as error:
-        return None, (f"{name} not read: {error}",)
-
-
-def total_of(assignment: SourceText | None, values: SourceText | None) -> int | None:
+def _total_of(texts: DumpTexts) -> int | None:
     """XLA's own total, from either of the two texts; None if neither has it.
 
     Raises:
       DumpError: the values file has no total, or the two totals differ.
     """
-    total = find_total(assignment) if assignment else None
+    total = find_total(texts.assignment) if texts.assignment else None
+    values = texts.values
     if values is None:
         return total
     values_total = find_total(values)
@@ -141,11 +164,7 @@ def total_of(assignment: SourceText | None, values: SourceText | None) -> int | 
     return values_total
 
 
-def _live_ranges(
-    allocations: tuple[BufferAllocation, ...],
-    live_range: SourceText | None,
-    assignment: SourceText | None,
-) -> LiveRanges | None:
+def _live_ranges(allocations: tuple[BufferAllocation, ...], texts: DumpTexts) -> LiveRanges | None:
     """Live ranges from their separate file, or from the end of an old buffer assignment."""
     is_padded = platform_named(platform_of(allocations)).pads_arrays
     size_bytes = {
@@ -153,17 +172,14 @@ def _live_ranges(
         for allocation in allocations
         for value in allocation.values
     }
-    if live_range is not None:
-        start = next((i for i, line in enumerate(live_range.lines) if line.strip()), 0)
-        live_ranges = parse_live_ranges(live_range, start, size_bytes)
+    if texts.live_range is not None:
+        lines = LineReader(texts.live_range)
+        lines.skip_blank()
+        live_ranges = parse_live_ranges(lines, size_bytes)
         # The peak of padded arrays excludes padding, and sums over different memories.
         return replace(live_ranges, live_range_peak_bytes=None) if is_padded else live_ranges
-    if assignment is None:
-        return None
-    start_in_assignment = find_live_ranges(assignment)
-    if start_in_assignment is None:
-        return None
-    return parse_live_ranges(assignment, start_in_assignment, size_bytes)
+    section = find_live_ranges(texts.assignment) if texts.assignment is not None else None
+    return parse_live_ranges(section, size_bytes) if section is not None else None
 
 
 def _unpadded_bytes(value: LogicalBuffer) -> int | None:
