@@ -8,7 +8,7 @@ from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.proto_reader import read_proto
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import PlanMismatchError
-from xlapipe.plans.verify_instructions import instruction_mismatch
+from xlapipe.plans.verify_instructions import instruction_mismatches
 
 MODULE = """HloModule small
 
@@ -147,7 +147,7 @@ def mismatch(instruction: str) -> tuple[str, str] | None:
         "%last = f32[] copy(%zero)\n  ROOT %used = s32[] custom-call(%tested), "
         'custom_call_target="any"',
     )
-    return instruction_mismatch(parse_hlo(SourceText("small.txt", text)).module)
+    return next(instruction_mismatches(parse_hlo(SourceText("small.txt", text)).module), None)
 
 
 @pytest.mark.parametrize("instruction", SOUND)
@@ -162,7 +162,7 @@ def test_what_no_opcode_can_have(instruction: str) -> None:
 
 def test_a_cycle_of_calls() -> None:
     text = MODULE.format(instruction=SOUND[0]).replace("negate(%z)", "call(%z), to_apply=%negated")
-    found = instruction_mismatch(parse_hlo(SourceText("small.txt", text)).module)
+    found = next(instruction_mismatches(parse_hlo(SourceText("small.txt", text)).module), None)
     assert found == ("computations that do not call themselves", "that negated does")
 
 

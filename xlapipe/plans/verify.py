@@ -41,7 +41,7 @@ from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.padding import padded_bytes, tuple_table_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.thunks import Thunk
-from xlapipe.plans.verify_instructions import Mismatch, instruction_mismatch
+from xlapipe.plans.verify_instructions import Mismatch, instruction_mismatches
 
 _NEVER_ALIVE = frozenset({AllocationKind.THREAD_LOCAL, AllocationKind.CONSTANT})
 _FIX = (
@@ -66,7 +66,7 @@ def verify(plan: Plan, *, where: str) -> None:
 
 def _mismatches(plan: Plan) -> Iterator[Mismatch]:
     if plan.module is not None and plan.module.complete:
-        yield from filter(None, [instruction_mismatch(plan.module)])
+        yield from instruction_mismatches(plan.module)
     yield from _places(plan)
     yield from _total(plan)
     yield from _parameters(plan)
@@ -75,7 +75,7 @@ def _mismatches(plan: Plan) -> Iterator[Mismatch]:
         yield from _padding(plan)
     if plan.live_ranges is not None:
         yield from _live_ranges(plan, plan.live_ranges.by_name)
-    yield from filter(None, [collective_mismatch(plan)])
+    yield from collective_mismatches(plan)
 
 
 def _places(plan: Plan) -> Iterator[Mismatch]:
@@ -283,64 +283,57 @@ _THUNK = re.compile(r"k(?:Nccl|Nvshmem)?(?P<words>[A-Z][A-Za-z]*?)(?:Start)?")
 OWN_KERNEL = "kCollectiveKernel"
 
 
-def collective_mismatch(plan: Plan) -> tuple[str, str] | None:
-    """(expected, found) of the first invariant that does not hold; None if all hold."""
-    if not plan.collectives:
-        return None
-    for collective in plan.collectives:
-        mismatch = _group_mismatch(collective) or _bytes_mismatch(collective)
-        if mismatch is not None:
-            return mismatch
-    assert plan.module is not None  # collectives come from the module
-    if plan.thunks is None:
-        return None
-    return _thunk_mismatch(plan.module, plan.collectives, plan.thunks)
+def collective_mismatches(plan: Plan) -> Iterator[Mismatch]:
+    """(expected, found) of each invariant of collectives that does not hold."""
+    collectives = plan.collectives or ()
+    for collective in collectives:
+        yield from _groups(collective)
+        yield from _bytes(collective)
+    if collectives and plan.module is not None and plan.thunks is not None:
+        yield from _thunks(plan.module, collectives, plan.thunks)
 
 
-def _group_mismatch(collective: Collective) -> tuple[str, str] | None:
+def _groups(collective: Collective) -> Iterator[Mismatch]:
     devices = [device for group in collective.replica_groups for device in group]
     if len(set(devices)) != len(devices):
-        return f"each device once in the groups of {collective.instruction}", "a device twice"
-    for number in (0, 1):
+        yield f"each device once in the groups of {collective.instruction}", "a device twice"
+    for number, side in enumerate(("source", "target")):
         ends = [pair[number] for pair in collective.source_target_pairs]
         if len(set(ends)) != len(ends):
-            side = ("source", "target")[number]
             expected = f"each device at most once as a {side} of {collective.instruction}"
-            return expected, "a device twice"
-    return None
+            yield expected, "a device twice"
 
 
-def _bytes_mismatch(collective: Collective) -> tuple[str, str] | None:
+def _bytes(collective: Collective) -> Iterator[Mismatch]:
     operand_bytes, output_bytes = collective.operand_bytes, collective.output_bytes
-    size = collective.group_size
-    if operand_bytes is None or output_bytes is None or collective.kind == "ragged-all-to-all":
-        return None
-    if collective.kind in ("all-gather", "reduce-scatter") and size is None:
-        return None
-    if collective.kind == "all-gather":
+    kind, size = collective.kind, collective.group_size
+    if operand_bytes is None or output_bytes is None or kind == "ragged-all-to-all":
+        return
+    if kind in ("all-gather", "reduce-scatter") and size is None:
+        return
+    if kind == "all-gather":
         operand_bytes *= size or 1
-    elif collective.kind == "reduce-scatter":
+    elif kind == "reduce-scatter":
         output_bytes *= size or 1
-    if operand_bytes == output_bytes:
-        return None
     if any(result.is_tiled for result in collective.results):
         # XLA for TPUs pads what it scatters to whole tiles on each device, and may sum bfloat16 to
         # float32.
-        padded = collective.kind == "reduce-scatter" and operand_bytes < output_bytes
-        widened = collective.kind == "all-reduce" and 2 * operand_bytes == output_bytes
+        padded = kind == "reduce-scatter" and operand_bytes < output_bytes
+        widened = kind == "all-reduce" and 2 * operand_bytes == output_bytes
         if padded or widened:
-            return None
-    return (
-        f"operands and results of {collective.kind} {collective.instruction} over "
-        f"{size or 'all'} devices to have the same total size",
-        f"operands of {collective.operand_bytes} bytes, results of {collective.output_bytes}",
-    )
+            return
+    if operand_bytes != output_bytes:
+        yield (
+            f"operands and results of {kind} {collective.instruction} over {size or 'all'} "
+            "devices to have the same total size",
+            f"operands of {collective.operand_bytes} bytes, results of {collective.output_bytes}",
+        )
 
 
-def _thunk_mismatch(
+def _thunks(
     module: HloModule, collectives: tuple[Collective, ...], thunks: tuple[Thunk, ...]
-) -> tuple[str, str] | None:
-    thunk_counts = Counter(kind for thunk in thunks if (kind := _kind_of(thunk)) is not None)
+) -> Iterator[Mismatch]:
+    thunk_counts = Counter(map(_kind_of, thunks))
     calls = call_sites(module)
     occurrences = {
         instruction.name: calls.get(computation.name, 0)
@@ -348,19 +341,17 @@ def _thunk_mismatch(
     }
     own_kernels = sum(thunk.kind == OWN_KERNEL for thunk in thunks)
     for kind in sorted(COLLECTIVES):
-        in_hlo = [collective for collective in collectives if collective.kind == kind]
-        most = sum(occurrences[collective.instruction] for collective in in_hlo)
-        # XLA emits a copy instead if each device exchanges data only with itself.
-        least = sum(
-            occurrences[collective.instruction]
-            for collective in in_hlo
-            if not _is_local(collective)
-        )
+        most = least = 0
+        for collective in collectives:
+            if collective.kind == kind:
+                count = occurrences[collective.instruction]
+                most += count
+                # XLA emits a copy instead if each device exchanges data only with itself.
+                least += 0 if _is_local(collective) else count
         missing = max(0, least - thunk_counts[kind])
         if missing > own_kernels or thunk_counts[kind] > most:
-            return f"{most} {kind} thunks, as in the HLO", f"{thunk_counts[kind]}"
+            yield f"{most} {kind} thunks, as in the HLO", f"{thunk_counts[kind]}"
         own_kernels -= missing
-    return None
 
 
 def _is_local(collective: Collective) -> bool:

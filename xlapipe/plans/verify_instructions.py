@@ -67,43 +67,40 @@ class _Rule(NamedTuple):
         )
 
 
-def instruction_mismatch(module: HloModule) -> Mismatch | None:
-    """(expected, found) of the first instruction that is not well formed; None if all are."""
+def instruction_mismatches(module: HloModule) -> Iterator[Mismatch]:
+    """(expected, found) of instructions that are not well formed; the first is meaningful."""
     sound: set[int] = set()  # identities of shapes that were checked; equal ones are one object
     for computation in module.computations.values():
-        mismatch = _computation_mismatch(module, computation, sound)
-        if mismatch is not None:
-            return mismatch
-    return _cycle_mismatch(module)
+        yield from _of_computation(module, computation, sound)
+    yield from _cycle(module)
 
 
-def _computation_mismatch(
+def _of_computation(
     module: HloModule, computation: Computation, sound: set[int]
-) -> Mismatch | None:
+) -> Iterator[Mismatch]:
     if set(computation.parameters) != set(range(len(computation.parameters))) or (
         sum(i.parameter_number is not None for i in computation.instructions)
         != len(computation.parameters)
     ):
         numbers = sorted(str(number) for number in computation.parameters)
-        return f"parameters 0, 1, … of {computation.name}", ", ".join(numbers)
+        yield f"parameters 0, 1, … of {computation.name}", ", ".join(numbers)
     before: dict[str, Shape] = {}
     for instruction in computation.instructions:
         shape = instruction.shape
         if id(shape) not in sound:
             if not _is_sound(shape):
-                return f"dimensions and a layout of {instruction.name} that fit", shape.text[:80]
+                yield f"dimensions and a layout of {instruction.name} that fit", shape.text[:80]
             sound.add(id(shape))
         operands = list(_operand_shapes(instruction, before))
         if len(operands) != len(instruction.operands):
             name = instruction.operands[len(operands)]
-            return f"an operand {name} before {instruction.name}", "none, or no such element of it"
+            yield f"an operand {name} before {instruction.name}", "none, or no such element of it"
         called = [module.computations.get(name) for name in instruction.called_computations]
         known = [body for body in called if body is not None]
         rule = _RULES.get(instruction.opcode, _ANY)
         if len(known) < len(called) or not rule.allows(_Checked(instruction, operands, known)):
-            return _described(instruction, operands)
+            yield _described(instruction, operands)
         before[instruction.name] = shape
-    return None
 
 
 def _is_sound(shape: Shape) -> bool:
@@ -147,7 +144,7 @@ def _described(instruction: Instruction, operands: Sequence[Shape]) -> Mismatch:
     )
 
 
-def _cycle_mismatch(module: HloModule) -> Mismatch | None:
+def _cycle(module: HloModule) -> Iterator[Mismatch]:
     """A computation that calls itself, directly or not."""
     calls = {
         name: {called for item in computation.instructions for called in item.called_computations}
@@ -156,8 +153,7 @@ def _cycle_mismatch(module: HloModule) -> Mismatch | None:
     try:
         TopologicalSorter(calls).prepare()
     except CycleError as error:
-        return "computations that do not call themselves", f"that {error.args[1][0]} does"
-    return None
+        yield "computations that do not call themselves", f"that {error.args[1][0]} does"
 
 
 def _alike(one: Shape, other: Shape) -> bool:
