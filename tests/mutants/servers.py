@@ -44,8 +44,15 @@ class Servers:
                 self._processes.append(process)
                 ends.append(ours)
             self._pairs.append((ends[0], ends[1]))
-        for collected, _ in self._pairs:
-            self.tests, self.lines_at_import = collected.recv()
+        try:
+            for collected, _ in self._pairs:
+                self.tests, self.lines_at_import = collected.recv()
+        except EOFError:
+            self.__exit__(None, None, None)  # Else this process waits for its children.
+            raise RuntimeError(
+                "expected tests that can be collected, found an error; fix: run "
+                "`pytest --collect-only --assert=plain` on them"
+            ) from None
         return self
 
     def __exit__(

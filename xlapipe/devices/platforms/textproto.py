@@ -47,37 +47,31 @@ def parse(text: str) -> TextProto:
     Raises:
       TextProtoError: the text does not parse, or is nested too deeply.
     """
-    tokens = _Tokens(text)
-    outermost: Message = {}
     openings: dict[str, int] = {}
-    # An explicit stack, since the text could be nested more deeply than Python's recursion limit.
-    stack: list[tuple[Message, str]] = [(outermost, "")]
-    while tokens.kind != "end":
-        message, closing = stack[-1]
-        if tokens.text == closing and tokens.kind == "mark":
-            stack.pop()
-            tokens.advance()
-            tokens.skip(",", ";")
-            continue
+    return TextProto(_message(_Tokens(text), "", openings), openings)
+
+
+def _message(tokens: "_Tokens", closing: str, openings: dict[str, int], depth: int = 0) -> Message:
+    message: Message = {}
+    while tokens.text != closing:
+        if tokens.kind == "end":
+            raise tokens.error(f"the text ends before `{closing}`")
         name = tokens.take("scalar", "a field name")
         colon = tokens.skip(":")
-        if tokens.kind == "mark" and tokens.text in _CLOSING:
-            inner: Message = {}
-            message[name] = inner
-            if message is outermost:
-                openings[name] = tokens.end
-            stack.append((inner, _CLOSING[tokens.text]))
-            if len(stack) > _MAX_DEPTH:
+        if tokens.text in _CLOSING:
+            openings[name] = tokens.end
+            if depth + 1 == _MAX_DEPTH:
                 raise tokens.error(f"messages nested more than {_MAX_DEPTH} deep")
+            end = _CLOSING[tokens.text]
             tokens.advance()
-            continue
-        if not colon:
+            message[name] = _message(tokens, end, {}, depth + 1)
+            tokens.advance()
+        elif colon:
+            message[name] = tokens.list() if tokens.text == "[" else tokens.value()
+        else:
             raise tokens.error(f"expected `:` or `{{` after {name[:40]!r}")
-        message[name] = tokens.list() if tokens.text == "[" else tokens.value()
         tokens.skip(",", ";")
-    if len(stack) > 1:
-        raise tokens.error(f"the text ends before `{stack[-1][1]}`")
-    return TextProto(outermost, openings)
+    return message
 
 
 class _Tokens:
@@ -118,7 +112,7 @@ class _Tokens:
         return text
 
     def skip(self, *marks: str) -> bool:
-        if self.kind == "mark" and self.text in marks:
+        if self.text in marks:
             self.advance()
             return True
         return False
