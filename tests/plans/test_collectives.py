@@ -28,12 +28,11 @@ from xlapipe.expect import (
     NoUndefinedCopy,
 )
 from xlapipe.plans import HloModule, Plan, Thunk
-from xlapipe.plans.collectives import operand_bytes_of, split_scopes, wire_bytes
+from xlapipe.plans.collectives import split_scopes, wire_bytes
 from xlapipe.plans.gathered_values import gathered_values, most_alive
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.loops import call_sites, executions
 from xlapipe.plans.program import Program, RequestedCollective
-from xlapipe.plans.shapes import shape_of
 from xlapipe.plans.verify import verify
 
 SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
@@ -386,17 +385,6 @@ def test_bytes_on_the_wire(
     kind: str, operand: int | None, output: int | None, size: int | None, expected: int | None
 ) -> None:
     assert wire_bytes(kind, operand, output, size) == expected
-
-
-def test_bytes_of_operands_in_tuples_are_derived_from_the_result() -> None:
-    part = [shape_of("(f32[4]{0}, f32[8]{0})")]
-    assert operand_bytes_of("all-gather", part, 64, 4) == 16
-    assert operand_bytes_of("reduce-scatter", part, 64, 4) == 256
-    assert operand_bytes_of("all-reduce", part, 64, None) == 64
-    assert operand_bytes_of("all-gather", part, 64, None) is None
-    assert operand_bytes_of("all-gather", part, 65, 4) is None
-    assert operand_bytes_of("ragged-all-to-all", part, 64, 4) is None
-    assert operand_bytes_of("all-gather", [shape_of("f32[<=4]{0}")], 64, 4) is None
 
 
 ALL = (

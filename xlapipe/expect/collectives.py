@@ -233,7 +233,7 @@ def _unknown_bytes(collective: Collective) -> Violation:
         )
     else:
         unknown = f"{name} has an unknown number of bytes"
-        advice = "its shapes are dynamic, or an operand is an element of a tuple"
+        advice = "its shapes are dynamic"
     return Violation(
         "collectives with a known number of bytes per step",
         unknown,

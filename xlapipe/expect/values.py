@@ -175,9 +175,8 @@ def _values_of(program: Program, dims: tuple[int, ...]) -> Iterator[Placed]:
 def _shapes(plan: Plan, value: Value) -> Iterator[Shape]:
     """The other shapes of a value, with the same number of elements."""
     assert plan.module is not None
-    elements = value.instruction.shape.at(value.path).elements
     shapes = dataflow_of(plan.module).shapes(value)
-    return (shape for shape in shapes if shape.elements == elements)
+    return (shape for shape in shapes if shape.elements == value.shape.elements)
 
 
 def _comparable(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ Each of these is one `Collective`. A collective that XLA combined from several i
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,32 +101,6 @@ def common_size(groups: Groups) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def operand_bytes_of(
-    kind: str, shapes: Sequence[Shape], output_bytes: int | None, group_size: int | None
-) -> int | None:
-    """Bytes of the operands, from their shapes or, for elements of a tuple, from the result.
-
-    A Plan does not store which element of a tuple an operand is. The result of an all-gather is n
-    times its operand, the result of a reduce-scatter is 1/n of it; other collectives, except
-    ragged ones, have operands and results of the same size.
-
-    Returns:
-      The bytes on one device; None if the shapes do not determine them.
-    """
-    if not any(shape.is_tuple for shape in shapes):
-        sizes = [shape.size_bytes for shape in shapes]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
-    if output_bytes is None or kind == "ragged-all-to-all":
-        return None
-    if kind == "all-gather":
-        exact = group_size is not None and output_bytes % group_size == 0
-        return output_bytes // group_size if exact else None  # type: ignore[operator]
-    if kind == "reduce-scatter":
-        return None if group_size is None else output_bytes * group_size
-    return output_bytes
-
-
 def wire_bytes(
     kind: str, operand_bytes: int | None, output_bytes: int | None, group_size: int | None
 ) -> int | None:
@@ -164,8 +138,7 @@ class Collective:
         `collective-broadcast` or `ragged-all-to-all`.
       operands: names of the scheduled instruction's operands.
       results: shapes of the arrays of the result; several if XLA combined collectives.
-      operand_bytes, output_bytes: bytes of all operands and of all results; None if unknown. For
-        an operand that is an element of a tuple, the bytes are derived from the result.
+      operand_bytes, output_bytes: bytes of all operands and of all results; None if unknown.
       replica_groups: device ids of each group; empty means one group of all devices.
       between_slices: whether it is one between slices of TPUs, over the network. Its devices are
         numbered SLICE × 100,000 + number in the slice.
@@ -324,20 +297,17 @@ class _CollectiveFinder:
             done = self._last_continuation(computation, position)
         # The shape of a start contains the operands too; the shape of its done is the result.
         result = done.shape if done is not None and instruction is outer else instruction.shape
-        operand_scope, operands = inner.computation, instruction.operands
+        operands = [*self._dataflow.operands(inner)]
         if outer.opcode == "send":
             # The other operand is a token, and the others of the result are four bytes and a token.
             operands = operands[:1]
             result = (received or outer).shape.arrays[0]
         if _keeps_a_slice(outer, inner):
             kind, result = "reduce-scatter", outer.shape
-            operand_scope, operands = computation, outer.operands
+            operands = [*self._dataflow.operands(Value(computation, outer))]
         groups = instruction.collective.replica_groups if instruction.collective else ()
         pairs = instruction.collective.source_target_pairs if instruction.collective else ()
-        output_bytes = result.size_bytes
-        operand_shapes = [
-            operand_scope.by_name[name].shape for name in operands if name in operand_scope.by_name
-        ]
+        sizes = [operand.shape.size_bytes for operand in operands]
         overlapped = () if done is None else tuple(self._work(computation, position, done))
         return Collective(
             instruction=outer.name,
@@ -346,8 +316,8 @@ class _CollectiveFinder:
             kind=kind,
             operands=outer.operands or begin.operands[1:],
             results=result.arrays,
-            operand_bytes=operand_bytes_of(kind, operand_shapes, output_bytes, common_size(groups)),
-            output_bytes=output_bytes,
+            operand_bytes=None if None in sizes else sum(filter(None, sizes)),
+            output_bytes=result.size_bytes,
             replica_groups=groups,
             source_target_pairs=pairs,
             asynchronous=done is not None and not _is_sync(outer),

@@ -209,7 +209,7 @@ def _copy(
         for position, found in known.items()
         for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
     )
-    shapes = [operand.instruction.shape.at(operand.path) for operand in operands.values()]
+    shapes = [operand.shape for operand in operands.values()]
     names = (instruction.name, *(found[1].instruction for found in known.values()))
     return Copy(
         instruction.name,
@@ -228,8 +228,7 @@ def _copy(
 
 def _bytes(operand: Value, elements: int) -> int:
     """The bytes of so many elements of an operand."""
-    shape = operand.instruction.shape.at(operand.path)
-    return (shape.size_bytes or 0) * elements // (shape.elements or 1)
+    return (operand.shape.size_bytes or 0) * elements // (operand.shape.elements or 1)
 
 
 def _moved(
@@ -343,7 +342,7 @@ def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
     for inner in (value, *dataflow.body(value.instruction)):
         operand = dataflow.operand(inner, 0)
         if inner.instruction.opcode in opcodes.COPIES and operand is not None:
-            shapes = inner.instruction.shape, operand.instruction.shape.at(operand.path)
+            shapes = inner.instruction.shape, operand.shape
             written, read = ([array.order for array in shape.arrays[:1]] for shape in shapes)
             if written != read:
                 return True

@@ -47,6 +47,10 @@ class Value(NamedTuple):
         return value_name(self.instruction.name, self.path)
 
     @property
+    def shape(self) -> Shape:
+        return self.instruction.shape.at(self.path)
+
+    @property
     def key(self) -> tuple[str, str, Path]:
         """Names and path: equal for the same value, and fast to compare."""
         return self.computation.name, self.instruction.name, self.path
@@ -280,7 +284,7 @@ class Dataflow:
             if current.key in seen:
                 continue
             seen.add(current.key)
-            yield current.instruction.shape.at(current.path)
+            yield current.shape
             if current.instruction.name == current.computation.root:
                 pending.extend(self._results_of_callers(current))
             for user, position, read in self._users_of(current):

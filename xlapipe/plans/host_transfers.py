@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
+from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
+from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.memory_spaces import HOST_COLOR, MemorySpace
 from xlapipe.plans.opcodes import WRAPS
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,15 @@ class HostTransfer:
     source: SourceLine | None
 
 
+# The operand whose elements an instruction moves, by its opcode.
+_MOVED = {"copy": 0, "copy-start": 0, "dynamic-slice": 0, "dynamic-update-slice": 1, "slice": 0}
+
+
 def find_host_transfers(plan: Plan) -> tuple[HostTransfer, ...]:
     """Every copy to or from pinned host memory, in the order of the schedule."""
     if plan.module is None or not plan.allocations_in(MemorySpace.HOST):
         return ()
+    flow = dataflow_of(plan.module)
     wrapped = {
         name
         for _, instruction in plan.module.scheduled()
@@ -43,17 +48,20 @@ def find_host_transfers(plan: Plan) -> tuple[HostTransfer, ...]:
         transfer
         for computation, instruction in plan.module.scheduled()
         if computation.name not in wrapped
-        for transfer in _transfers(plan, plan.module, computation, instruction)
+        for transfer in _transfers(plan, flow, Value(computation, instruction))
     )
 
 
-def _transfers(
-    plan: Plan, module: HloModule, computation: Computation, instruction: Instruction
-) -> Iterator[HostTransfer]:
-    for scope, inner in _moves_in(module, computation, instruction):
-        shapes = _shapes_moved(scope, inner)
-        if shapes is None:
+def _transfers(plan: Plan, flow: Dataflow, value: Value) -> Iterator[HostTransfer]:
+    """What an instruction moves itself, as a fusion or asynchronously."""
+    instruction = value.instruction
+    for inner in flow.body(instruction) if instruction.opcode in WRAPS else (value,):
+        position = _MOVED.get(inner.instruction.opcode)
+        operand = flow.operand(inner, position) if position is not None else None
+        if operand is None:
             continue
+        # The result of a copy-start is (destination, source, context).
+        shapes = operand.shape, inner.shape.at((0,))
         from_host, to_host = (shape.memory_space == HOST_COLOR for shape in shapes)
         if from_host != to_host:
             yield HostTransfer(
@@ -65,29 +73,3 @@ def _transfers(
                 instruction.op_name,
                 plan.nearest_source(instruction.name),
             )
-
-
-def _moves_in(
-    module: HloModule, computation: Computation, instruction: Instruction
-) -> Iterator[tuple[Computation, Instruction]]:
-    """The instruction itself, or the instructions that it runs as a fusion or asynchronously."""
-    if instruction.opcode not in WRAPS:
-        yield computation, instruction
-        return
-    for body in module.called(instruction.called_computations, WRAPS):
-        yield from ((body, inner) for inner in body.instructions if inner.opcode not in WRAPS)
-
-
-def _shapes_moved(computation: Computation, instruction: Instruction) -> tuple[Shape, Shape] | None:
-    """The shapes that an instruction reads and writes; None if it does not move data."""
-    if instruction.opcode == "copy-start":
-        # Its shape is (destination, source, context).
-        elements = instruction.shape.parts
-        return (elements[1], elements[0]) if len(elements) >= 2 else None
-    if instruction.opcode in ("copy", "dynamic-slice", "slice"):
-        operand = computation.by_name.get(instruction.operands[0])
-        return (operand.shape, instruction.shape) if operand is not None else None
-    if instruction.opcode == "dynamic-update-slice":
-        update = computation.by_name.get(instruction.operands[1])
-        return (update.shape, instruction.shape) if update is not None else None
-    return None

@@ -26,14 +26,12 @@ from xlapipe.plans.missing_memory import (
     scratch_estimate_bytes,
     sorts_for_cub,
 )
+from xlapipe.plans.opcodes import RUNS_ONCE
 from xlapipe.plans.shapes import Shape
 from xlapipe.plans.thunks import Thunk
 
 Placed = tuple[BufferAllocation, LogicalBuffer]
 """A value, and the allocation that it is in."""
-
-# Instructions that run another computation once, as if its instructions were in their place.
-_RUN_ONCE = ("async-start", "call")
 
 
 @dataclass(frozen=True)
@@ -248,7 +246,7 @@ class Plan:
         if self.module is None:
             return operands
         for name, instruction in self.instructions.items():
-            if instruction.opcode not in _RUN_ONCE:
+            if instruction.opcode not in RUNS_ONCE:
                 continue
             for callee in self.module.called(instruction.called_computations, through=()):
                 operands[name] = (*operands[name], callee.root)

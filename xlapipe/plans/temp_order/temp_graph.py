@@ -80,15 +80,13 @@ class TempGraphs:
     def values_of(self, value: Value) -> dict[str, Placed]:
         """The values in device memory that a value and its elements consist of, by name."""
         found: dict[str, Placed] = {}
-        shapes = [(value, value.instruction.shape.at(value.path))]
-        for part, shape in shapes:
+        parts = [value]
+        for part in parts:
             place = self._plan.place_of(part)
             if place is not None and place[0].index in self._in_device:
                 found[place[1].name] = place
-            shapes += (
-                (part._replace(path=(*part.path, number)), inner)
-                for number, inner in enumerate(shape.parts)
-            )
+            numbers = range(len(part.shape.parts))
+            parts += (part._replace(path=(*part.path, number)) for number in numbers)
         return found
 
     def operands_of(self, computation: Computation, instruction: Instruction) -> dict[str, Placed]:
