@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
 from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.donation import Donation, DonationOutcome, donations, partner_of, small_copies
+from xlapipe.plans.donation import (
+    Donation,
+    DonationOutcome,
+    donations,
+    partner_of,
+    small_copies,
+    source_of,
+)
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
 from xlapipe.plans.wording import counted
@@ -144,7 +151,7 @@ def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
 
 def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
     plan, name = program.plan, argument_name(leaf.path)
-    partner, source = partner_of(program, leaf)
+    partner = partner_of(program, leaf)
     owner = program.owner_of_output.get(partner.path) if partner is not None else None
     found, returned = "", ""
     if partner is None:
@@ -158,7 +165,7 @@ def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
         _expected(leaf),
         f"it is not donated{found}",
         _where_parameter(plan, leaf.parameter_number),
-        source,
+        source_of(program, partner) or source_of(program, leaf),
         f"{returned}add the argument {name!r} to donate_argnums",
         f"leaves of {name!r}, not donated",
         leaf.size_bytes,

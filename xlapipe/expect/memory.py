@@ -6,10 +6,8 @@ from difflib import get_close_matches
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
 from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
-from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 
@@ -169,12 +167,15 @@ class TempAtMost(Expectation):
         temp_bytes = program.plan.totals.temp_bytes
         if temp_bytes <= self.limit_bytes:
             return self.finding(f"{temp_bytes:,} B", *undecided(program))
+        temps = [a for a in program.plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
+        largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
         return self.finding(
             f"{temp_bytes:,} B",
             Violation(
                 f"temp memory of at most {self.limit_bytes:,} B",
                 f"{temp_bytes:,} B, {temp_bytes - self.limit_bytes:,} B too many",
-                *_largest_temp_value(program.plan),
+                describe(largest) if largest is not None else "",
+                program.plan.source_in(largest) if largest is not None else None,
                 "run `xlapipe show` for the values in the temp allocation",
             ),
         )
@@ -254,19 +255,8 @@ def describe(allocation: BufferAllocation) -> str:
     """`allocation 3 (maybe-live-out), value fusion.2 bf16[…]`, with the largest value."""
     kinds = " and ".join(allocation.kinds)
     text = f"allocation {allocation.index}" + (f" ({kinds})" if kinds else "")
-    largest = _largest_value(allocation)
-    return text if largest is None else f"{text}, value {largest[0]} {largest[1]}"
-
-
-def _largest_value(allocation: BufferAllocation) -> tuple[str, str] | None:
     value = max(allocation.values, key=lambda value: value.size_bytes, default=None)
-    return None if value is None else (value.name, value.shape.text)
-
-
-def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
-    temps = [a for a in plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
-    largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
-    return ("", None) if largest is None else (describe(largest), plan.source_in(largest))
+    return text if value is None else f"{text}, value {value.name} {value.shape}"
 
 
 def allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:

@@ -156,7 +156,8 @@ class _Outcomes:
             donor = leaf.parameter_number in self._donors
             outcome = DonationOutcome.DONOR_ONLY if donor else DonationOutcome.UNUSED
             cause = self._why_not(leaf)
-            return _row(leaf, outcome, cause, source=_source(program, leaf, cause.output))
+            source = source_of(program, cause.output) or source_of(program, leaf)
+            return _row(leaf, outcome, cause, source=source)
         written = program.output_at.get(path)
         in_other_memory = cause_of_memory(leaf, written) if written is not None else None
         if in_other_memory is not None:
@@ -310,19 +311,12 @@ def _outputs(program: Program) -> _Outputs:
     )
 
 
-def partner_of(program: Program, leaf: ArgumentLeaf) -> tuple[OutputLeaf | None, SourceLine | None]:
-    """The output that most likely should alias `leaf`, and the line that computes it."""
-    partner = _outputs(program).of_type.like(leaf)
-    return partner, _source(program, leaf, partner)
+def partner_of(program: Program, leaf: ArgumentLeaf) -> OutputLeaf | None:
+    """The output that most likely should alias `leaf`."""
+    return _outputs(program).of_type.like(leaf)
 
 
-def source_of(program: Program, leaf: ArgumentLeaf | OutputLeaf) -> SourceLine | None:
-    """Line of the largest value in the memory of a leaf."""
-    allocation = program.allocation_of(leaf)
+def source_of(program: Program, leaf: ArgumentLeaf | OutputLeaf | None) -> SourceLine | None:
+    """Line of the largest value in the memory of a leaf, if any."""
+    allocation = program.allocation_of(leaf) if leaf is not None else None
     return program.plan.source_in(allocation) if allocation is not None else None
-
-
-def _source(program: Program, leaf: ArgumentLeaf, partner: OutputLeaf | None) -> SourceLine | None:
-    """Line of the output `partner`; without one, of the largest value in the leaf's memory."""
-    line = source_of(program, partner) if partner is not None else None
-    return line or source_of(program, leaf)
