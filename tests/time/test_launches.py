@@ -8,6 +8,7 @@ from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.thunks import thunks_of
+from xlapipe.time.predict.launches import parts_of_a_call
 
 _TEXT = """HloModule small, is_scheduled=true
 less {
@@ -49,3 +50,15 @@ def test_thunks_that_do_not_correspond_are_none() -> None:
     plan = replace(plan_of_text(_TEXT), thunks=(_COPY, *_SORT))
     assert plan.module is not None
     assert thunks_of(plan, schedule_of(plan.module)) == {}
+
+
+@pytest.mark.parametrize(("topology", "gpus"), [(None, 1), ("1x2", 2), ("4x8", 8)])
+def test_a_process_dispatches_to_each_gpu_of_its_host(topology: str | None, gpus: int) -> None:
+    plan = replace(plan_of_text(_TEXT), topology=topology)
+    calls, leaves, _ = parts_of_a_call(plan, 1e-3, 5e-4)
+    assert (calls, leaves) == (gpus, 2 * gpus)  # an argument and a result
+
+
+def test_the_host_sleeps_in_long_calls() -> None:
+    asleep = [parts_of_a_call(plan_of_text(_TEXT), time, 5e-4)[2] for time in (1e-5, 5e-4, 1e-1)]
+    assert asleep == pytest.approx([0.0198, 0.632, 1.0], rel=1e-3)

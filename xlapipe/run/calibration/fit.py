@@ -37,7 +37,7 @@ from xlapipe.time.predict.launches import (
     Loop,
     Step,
     launches_of,
-    leaves_of,
+    parts_of_a_call,
 )
 from xlapipe.time.predict.pallas_work import UNCOUNTED
 from xlapipe.time.predict.work import KernelWork
@@ -254,7 +254,7 @@ def _constants(
         graph_interval_seconds=loop.span_seconds / 100,
         sync_seconds=until.span_seconds / 100 - 3 * host_loop.span_seconds / 402,
         **_gaps(profiles),
-        **_call(profiles),
+        **_call(profiles, fitted_to("h200").asleep_seconds),
         fitted=fitted_to("h200"),
     )
 
@@ -286,7 +286,7 @@ def _in_graphs(plan: Plan) -> Mapping[str, int]:
     return graphs_of(plan, nodes, thunks_of(plan, nodes))
 
 
-def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
+def _call(profiles: Mapping[str, ProgramProfile], asleep_seconds: float) -> dict[str, float]:
     """The host's part of a call, of programs that do not wait for the host between kernels.
 
     The sum of absolute errors is least, by least squares that are reweighted repeatedly
@@ -298,8 +298,7 @@ def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         waits = measured.span_seconds > _WAITING * measured.kernel_seconds + _SHORT_WAIT
         if module is None or waits:
             continue
-        of_graphs = len(_in_graphs(profile.plan))
-        rows.append((1.0, float(leaves_of(profile.plan)), float(of_graphs)))
+        rows.append(parts_of_a_call(profile.plan, measured.span_seconds, asleep_seconds))
         rest.append(measured.wall_seconds - measured.span_seconds)
     counts, seconds = np.array(rows), np.array(rest)
     weights = np.ones(len(seconds))
@@ -307,5 +306,5 @@ def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
     for _ in range(_WEIGHTED_AGAIN):
         parts = np.linalg.lstsq(counts * weights[:, None], seconds * weights)[0]
         weights = 1 / np.sqrt(np.maximum(np.abs(seconds - counts @ parts), 1e-6))
-    call, leaf, graph_kernel = (max(1e-7, float(part)) for part in parts)
-    return {"call_seconds": call, "leaf_seconds": leaf, "graph_kernel_seconds": graph_kernel}
+    call, leaf, wake = (max(1e-7, float(part)) for part in parts)
+    return {"call_seconds": call, "leaf_seconds": leaf, "wake_seconds": wake}

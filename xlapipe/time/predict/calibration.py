@@ -52,7 +52,7 @@ _LENT = ', "lent": true}'
 # Constants that are times of the host.
 _HOST_SECONDS = (
     *("kernel_interval_seconds", "loop_interval_seconds", "graph_interval_seconds"),
-    *("sync_seconds", "call_seconds", "leaf_seconds", "graph_kernel_seconds"),
+    *("sync_seconds", "call_seconds", "leaf_seconds", "wake_seconds"),
 )
 # The catalogue's names of the GPUs whose calibrations are in this package.
 _SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
@@ -80,8 +80,8 @@ class Constants:
       sync_seconds: of a copy to the host that decides whether a loop goes on.
       gap_seconds, graph_gap_seconds: between two kernels outside and inside a command buffer.
       call_seconds: of a call on the host that runs nothing, without the profiler, and for each
-        leaf of its arguments and results `leaf_seconds` more, for each kernel in a command buffer
-        `graph_kernel_seconds`.
+        leaf of its arguments and results `leaf_seconds` more; `wake_seconds` until the host goes on
+        if it slept, as it does in calls that are longer than `Fitted.asleep_seconds`.
       fitted: constants that no probe isolates.
     """
 
@@ -102,8 +102,14 @@ class Constants:
     graph_gap_seconds: _Overhead
     call_seconds: _Overhead
     leaf_seconds: _Overhead
-    graph_kernel_seconds: _Overhead
+    wake_seconds: _Overhead
     fitted: Fitted
+
+    @property
+    def unprofiled(self) -> "Constants":
+        """With the times that the host takes without the profiler."""
+        shares = self.fitted.unprofiled
+        return replace(self, **{name: getattr(self, name) * by for name, by in shares.items()})
 
 
 class TimedKernel(NamedTuple):

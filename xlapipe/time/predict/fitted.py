@@ -57,6 +57,10 @@ class Fitted:
       least_share: of the longest part, below which another part adds nothing.
       large_copy_bytes: above which a copy takes longer if its size is not a multiple of a number of
         bytes: each number with its seconds in `rest_seconds`, of which the first counts.
+      unprofiled: what of an interval of the host is left without the profiler, by its constant.
+      asleep_seconds: the host sleeps in 63 % of calls that take so long.
+      contention: share of a second that is lost while a kernel runs beside a collective, as they
+        share memory and multiprocessors.
       in_a_step: factor by which kernels that XLA emits take longer in a step than in a probe: the
         median over the development half and the further zoos.
       uncalibrated_ratio, stated_ratio: measured time over the formula's for kinds without timed
@@ -92,6 +96,9 @@ class Fitted:
     least_share: Factor
     large_copy_bytes: Count
     rest_seconds: tuple[tuple[Count, Latency], ...]
+    unprofiled: Mapping[Line, Factor]
+    asleep_seconds: Latency
+    contention: Factor
     in_a_step: Factor
     uncalibrated_ratio: Factor
     stated_ratio: Factor

@@ -1,8 +1,10 @@
 """The launches of a step in order: their L2 cache hits, and how the host starts them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xlapipe.devices.targets.topology import Topology
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.residency import Residency
@@ -93,10 +95,20 @@ class _Walk:
         return Loop(node.trips, first, self.run((*node.body, *around)))
 
 
-def leaves_of(plan: Plan) -> int:
-    """Arguments and results of a plan's entry computation."""
+def parts_of_a_call(
+    plan: Plan, seconds: float, asleep_seconds: float
+) -> tuple[float, float, float]:
+    """How often the host's part of a call has `call_seconds`, `leaf_seconds` and `wake_seconds`.
+
+    One process dispatches to each GPU of its host, one after another.
+
+    Args:
+      seconds: from the first kernel to the last.
+      asleep_seconds: see `Fitted`.
+    """
+    gpus, leaves = 1 if plan.topology is None else Topology.parse(plan.topology).gpus, 0
     entry = plan.module.entry_computation if plan.module is not None else None
-    if entry is None:
-        return 0
-    parameters = sum(item.opcode == "parameter" for item in entry.instructions)
-    return parameters + len(entry.by_name[entry.root].shape.arrays)
+    if entry is not None:
+        leaves = sum(item.opcode == "parameter" for item in entry.instructions)
+        leaves += len(entry.by_name[entry.root].shape.arrays)
+    return gpus, gpus * leaves, -math.expm1(-seconds / asleep_seconds)

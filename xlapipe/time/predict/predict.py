@@ -12,7 +12,7 @@ from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.step_cost import StepCost
-from xlapipe.time.predict.calibration import Calibration
+from xlapipe.time.predict.calibration import Calibration, Constants
 from xlapipe.time.predict.gpu import gpu_of
 from xlapipe.time.predict.interval import Share, shipped_errors, spreads_of, traits
 from xlapipe.time.predict.kernel_time import (
@@ -27,7 +27,7 @@ from xlapipe.time.predict.kernel_time import (
     time_of,
 )
 from xlapipe.time.predict.kernel_work import touches_host, work_of
-from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, leaves_of
+from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, parts_of_a_call
 from xlapipe.time.predict.measured_products import measured_products, product_time
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
@@ -38,18 +38,6 @@ from xlapipe.time.predict.work import KernelWork
 _TIMED_GRAPH = 11
 # The host takes as long to launch a cuDNN convolution as this number of kernels.
 _CONVOLUTION_INTERVALS = 3
-# A call without the profiler: the host's part of a span as a share of the profiled one, and the
-# power with which it and the device's part combine, since they overlap. Fitted to 883 calls: for a
-# held-out zoo the mean error is 0.3 points less than that of the larger part with a share of 0.7.
-_UNPROFILED, _OVERLAP = 0.5, 3
-# A device that waits less than this for the host does not wait.
-_LEAST_WAIT = 1.02
-# What a second takes longer in which a kernel runs beside a collective, as they share memory and
-# multiprocessors. Chosen by the spans of six steps on two H200s and on two H100s, whose mean errors
-# are then 4.8 and 5.2 %; without overlap they are 9.8 and 7.6. Neither is held out.
-_CONTENTION = 0.4
-# Further kernels of command buffers lengthen no call measurably.
-_MOST_GRAPH_KERNELS = 150
 # Least share of the error of a GPU that was not measured, whatever share of its time a table has.
 _LEAST_SCALED_SHARE = 0.5
 # Few kernels of the programs that intervals were fitted to have a greater spread.
@@ -193,7 +181,6 @@ class _Clock:
       exchanging: the same of the last collective among them.
       pending: (scope, position of its done instruction, end) of kernels not yet waited for.
       graph: number of the command buffer of the last launch.
-      graph_kernels: number of kernels launched in command buffers.
       timeline: all launches; of conditionals, those of the slowest branch.
     """
 
@@ -204,13 +191,12 @@ class _Clock:
     exchanging: float = 0.0
     pending: list[tuple[str, int, float]] = field(default_factory=list)
     graph: int | None = None
-    graph_kernels: int = 0
     timeline: list[TimelineEvent] = field(default_factory=list)
 
-    def slow_down(self, start: float, duration: float) -> float:
+    def slow_down(self, start: float, duration: float, contention: float) -> float:
         """Seconds by which a kernel and the collective beside it take longer together."""
         overlap = max(0.0, min(start + duration, self.exchanging) - start)
-        more = _CONTENTION * overlap
+        more = contention * overlap
         if more:
             self.beside += more
             self.exchanging += more
@@ -257,12 +243,17 @@ class _Predictor:
                 "which of them are in command buffers is assumed"
             ] = None
         self._in_loop = False
-        self._clock = _Clock()
+        self._constants, self._clock = calibration.constants, _Clock()
         self._position_of: dict[str, Mapping[str, int]] = {}
 
     def run(self) -> Prediction:
-        l2_bytes = int(self._calibration.constants.l2_bytes)
-        self._steps(launches_of(self._plan, self._cost, l2_bytes), 1)
+        constants = self._calibration.constants
+        steps = launches_of(self._plan, self._cost, int(constants.l2_bytes))
+        call = self._span(steps, constants.unprofiled)
+        parts = parts_of_a_call(self._plan, call, constants.fitted.asleep_seconds)
+        each = (constants.call_seconds, constants.leaf_seconds, constants.wake_seconds)
+        call += math.sumprod(parts, each)
+        seconds = self._span(steps, constants)
         sums: dict[str, _Sum] = {}
         for event in self._clock.timeline:
             if event.time is not None:
@@ -270,8 +261,6 @@ class _Predictor:
         kernels = tuple(self._predicted(name, total) for name, total in sums.items())
         total = sum(kernel.seconds for kernel in kernels)
         floor = self._cost.floor_seconds or 0.0
-        ends = [end for _, _, end in self._clock.pending]
-        seconds = max(self._clock.device, floor, *ends)
         errors, more = shipped_errors(), self._unmeasured_spread(kernels, total)
         shares = [kernel.share for kernel in kernels]
         untuned = sum(kernel.seconds for kernel in kernels if kernel.work.as_tuned)
@@ -306,17 +295,6 @@ class _Predictor:
                 "another GPU's, or of convolutions without an engine: they are predicted as a "
                 "tuner would choose them, and take longer if nothing tunes them"
             ] = None
-        constants = self._calibration.constants
-        busy = self._clock.busy
-        if seconds > _LEAST_WAIT * busy:
-            busy = (busy**_OVERLAP + (_UNPROFILED * seconds) ** _OVERLAP) ** (1 / _OVERLAP)
-        graph_kernels = min(_MOST_GRAPH_KERNELS, self._clock.graph_kernels)
-        call = (
-            max(floor, busy)
-            + constants.call_seconds
-            + leaves_of(self._plan) * constants.leaf_seconds
-            + graph_kernels * constants.graph_kernel_seconds
-        )
         whole = not self._uncounted
         return Prediction(
             kernels=kernels,
@@ -335,6 +313,13 @@ class _Predictor:
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
         )
+
+    def _span(self, steps: Sequence[Step], constants: Constants) -> float:
+        """Seconds from the first kernel to the last, by the host's intervals of some constants."""
+        self._constants, self._clock = constants, _Clock()
+        self._steps(steps, 1)
+        ends = (end for _, _, end in self._clock.pending)
+        return max(self._clock.device, self._cost.floor_seconds or 0.0, *ends)
 
     def _unmeasured_spread(self, kernels: Sequence[PredictedKernel], total: float) -> float:
         """What is added to the error on both sides for what was measured on no such GPU or link."""
@@ -484,7 +469,7 @@ class _Predictor:
             else:
                 self._assumptions[f"{text}{trips:,} are counted, as stated"] = None
             trips = 1 if trips is None else trips
-        sync = self._calibration.constants.sync_seconds if loop.trips is None else 0.0
+        sync = self._constants.sync_seconds if loop.trips is None else 0.0
         first = trips if loop.first is loop.other else min(trips, 1)
         for steps, count in ((loop.first, first), (loop.other, trips - first)):
             if count > 0:
@@ -509,8 +494,7 @@ class _Predictor:
             self._clock = replace(dearest, timeline=before.timeline)
 
     def _launch(self, launch: Launch, times: int) -> None:
-        kernel, name = launch.kernel, launch.kernel.name
-        constants = self._calibration.constants
+        kernel, name, constants = launch.kernel, launch.kernel.name, self._constants
         time = self._time(launch)
         clock = self._clock
         at_once = self._work[name].at_once
@@ -527,14 +511,11 @@ class _Predictor:
         first = clock.device == 0.0
         if kernel.graph is not None and kernel.graph == clock.graph:
             start = clock.device + constants.graph_gap_seconds
-            duration += clock.slow_down(start, duration)
+            duration += clock.slow_down(start, duration, constants.fitted.contention)
             clock.timeline.append(TimelineEvent(name, start, duration, COMPUTE, times, time))
             clock.device += constants.graph_gap_seconds + duration
             clock.busy += constants.graph_gap_seconds + duration
-            clock.graph_kernels += 1
             return
-        if kernel.graph is not None:
-            clock.graph_kernels += 1
         clock.graph = kernel.graph
         if not first:
             interval = constants.kernel_interval_seconds
@@ -547,7 +528,7 @@ class _Predictor:
             clock.host += interval
         launches = max(0.0, time.launches - 1)
         start = max(clock.device + (0.0 if first else constants.gap_seconds), clock.host)
-        duration += clock.slow_down(start, duration)
+        duration += clock.slow_down(start, duration, constants.fitted.contention)
         # Additional kernels of a library call wait for their own launches by the host.
         waiting = 0.0
         if kernel.graph is None and launches:
