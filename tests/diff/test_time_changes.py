@@ -1,14 +1,16 @@
 """How `diff` and the roofline state time."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.shared.sample_records import predicted
+from xlapipe.devices.targets.device import Device
 from xlapipe.diff.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
 from xlapipe.report.roofline import HEIGHT, MARGIN, WIDTH, roofline
-from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
+from xlapipe.report.time_figures import StepTime, TimeRow
 from xlapipe.report.units import change_class
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.cost.step_cost import Range
@@ -170,16 +172,18 @@ ROW = TimeRow(
     estimate_seconds=None,
     measured_seconds=None,
 )
-SPEEDS = ComputedSpeeds(
-    bandwidth_bytes_per_second=10**12,
+SPEEDS = Device(
+    name="gpu",
+    row=None,
+    cores=1,
+    bandwidth=10**12,
     l2_bytes=0,
+    vector_flops=1e13,
     peak_flops={"bf16": 1e14, "f16": 1e14},
-    peak_source=None,
-    link_bandwidth_bytes_per_second=None,
 )
 
 
-def time_of(*kernels: TimeRow, speeds: ComputedSpeeds | None = SPEEDS) -> StepTime:
+def time_of(*kernels: TimeRow, speeds: Device | None = SPEEDS) -> StepTime:
     return StepTime(
         **dict.fromkeys(PREDICTED),
         traffic_bytes=0,
@@ -198,18 +202,19 @@ def time_of(*kernels: TimeRow, speeds: ComputedSpeeds | None = SPEEDS) -> StepTi
 def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
     plot = roofline(time_of(ROW, replace(ROW, name="slow", measured_seconds=1e-4)))
     assert plot is not None
-    (roof,) = plot.roofs
-    assert roof.label == "bf16, f16 100 TFLOP/s"
-    at_floor, slow = plot.dots
+    assert re.findall(r'end">(.*?)</text>', plot) == ["bf16, f16 100 TFLOP/s"]
+    (peak,) = re.findall(r'points=".* .*,(.*?)"', plot)
+    dots = re.findall(r'cx="(.*?)" cy="(.*?)" r="(.*?)"><title>(.*?)<', plot)
+    (at_x, at_y, at_radius), (slow_x, slow_y, slow_radius) = (map(float, dot[:3]) for dot in dots)
     # 1,000 operations per byte are right of the ridge at 100, so the floor is the peak.
-    assert at_floor.y == roof.y
-    assert slow.y > at_floor.y
-    assert slow.x == at_floor.x
-    assert slow.label == "slow: 1,000.0 operations per byte, 10.00 TFLOP/s"
-    assert slow.radius > at_floor.radius
-    for dot in plot.dots:
-        assert MARGIN <= dot.x <= WIDTH
-        assert 0 <= dot.y <= HEIGHT - MARGIN
+    assert at_y == float(peak)
+    assert slow_y > at_y
+    assert slow_x == at_x
+    assert dots[1][3] == "slow: 1,000.0 operations per byte, 10.00 TFLOP/s"
+    assert slow_radius > at_radius
+    for x, y in ((at_x, at_y), (slow_x, slow_y)):
+        assert MARGIN <= x <= WIDTH
+        assert 0 <= y <= HEIGHT - MARGIN
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from xlapipe.dump.opened import Opened
 from xlapipe.expect import Donated, check_all
 from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.plans.program import Program
-from xlapipe.report.changed_dumps import ChangedDump, changed_markdown
+from xlapipe.report.changed_dumps import changed_figures, changed_markdown
 from xlapipe.report.html_page import render_page
 from xlapipe.report.plan_page import report_markdown
 
@@ -141,7 +141,7 @@ def test_markdown(opened: Opened) -> None:
 
 
 def test_a_comment_escapes_the_name_of_a_plan(opened: Opened) -> None:
-    dump = ChangedDump(hostile("name"), opened, opened, compare(opened.program, opened.program))
+    dump = changed_figures(hostile("name"), opened, opened)
     text = "\n".join(changed_markdown([dump]))
     assert "<img" not in outside_code(text)
     assert unsafe(text) == []

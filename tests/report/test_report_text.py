@@ -1,7 +1,6 @@
 """The report as Markdown: its figures, the same in every folder, and escaped names."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from xlapipe.cli import main
 from xlapipe.diff import Sentence
 from xlapipe.inductor.open_path import open_path
 from xlapipe.report import pages
-from xlapipe.report.comparison import compare_dumps
+from xlapipe.report.difference_figures import compare_dumps
 from xlapipe.report.html_page import render_page, render_tables_page
 from xlapipe.report.markdown_syntax import code, plain, table
 from xlapipe.report.plan_page import report_markdown
@@ -112,15 +111,16 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
     names = (DECODE, DECODE.replace("cublas", "triton"))
     before, after = (open_path(goldens / name) for name in names)
     comparison = compare_dumps(before, after)
-    deltas = [item.delta_bytes for item in comparison.sentences if item.delta_bytes is not None]
-    assert sum(deltas) == comparison.totals[0].delta_bytes == -4_147_704
+    deltas = [item.delta_bytes or 0 for item in comparison["sentences"]]
+    total = comparison["totals"][0]
+    assert sum(deltas) == total["after"] - total["before"] == -4_147_704
     capsys.readouterr()
     assert main(["diff", *(str(goldens / name) for name in names)]) == 1
     printed = capsys.readouterr().out
-    assert all(item.text in printed for item in comparison.sentences[:10])
+    assert all(item.text in printed for item in comparison["sentences"][:10])
     same = compare_dumps(before, before)
-    assert same.sentences == ()
-    assert same.notes == ("The plans are the same.",)
+    assert same["sentences"] == []
+    assert same["notes"] == ["The plans are the same."]
 
 
 def test_sentences_and_notes(goldens: Path) -> None:
@@ -130,9 +130,8 @@ def test_sentences_and_notes(goldens: Path) -> None:
         Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
         Sentence("a thunk moved", None, 1),
     )
-    comparison = replace(
-        compare_dumps(before, after), notes=("other *programs*",), sentences=sentences
-    )
+    changed = {"notes": ["other *programs*"], "sentences": sentences}
+    comparison = {**compare_dumps(before, after), **changed}
     text = report_markdown([before, after], comparison)
     assert "- other \\*programs\\*\n" in text
     changes = [" ".join(line.split()) for line in text.splitlines()]

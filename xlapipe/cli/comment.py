@@ -20,7 +20,7 @@ OPTIONS: Options = {
 
 
 def run(options: argparse.Namespace) -> int:
-    from xlapipe.report.changed_dumps import changed_dumps, changed_figures, changed_markdown
+    from xlapipe.report.changed_dumps import changed_dumps, changed_markdown
 
     for folder in (options.before, options.after):
         if not folder.is_dir():
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
             )
     changed = changed_dumps(options.before, options.after)
     if options.json:
-        print_json(changed_figures(changed))
+        print_json(changed)
     else:
         for line in changed_markdown(changed, link=options.link):
             print_markdown(line)

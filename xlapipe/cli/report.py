@@ -26,22 +26,22 @@ OPTIONS: Options = {
 
 def run(options: argparse.Namespace) -> int:
     from xlapipe.files.writing import write_files
-    from xlapipe.report.subjects import open_group
+    from xlapipe.report.subjects import open_report
 
-    group = open_group(options.paths)
-    data = group.data() if options.json else {}
+    report = open_report(options.paths)
+    data = report.data if options.json else {}
     files: dict[Path, bytes] = {}
     if options.xprof is not None:
-        files = {options.xprof / path: text for path, text in group.xprof_files().items()}
+        files = {options.xprof / path: text for path, text in report.xprof_files().items()}
     if options.text:
-        text = visible_lines(group.markdown())
+        text = visible_lines(report.markdown())
         if options.out is not None:
             files[options.out] = text.encode()
         elif not options.json:
             print(text, end="")
     elif options.out is not None or not (options.json or options.xprof):
         # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
-        files[options.out or _DEFAULT_PAGE] = group.page().encode(errors="replace")
+        files[options.out or _DEFAULT_PAGE] = report.page().encode(errors="replace")
     write_files(files)
     if options.json:
         print_json({**data, "written": [str(path) for path in files]})

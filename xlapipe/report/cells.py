@@ -6,7 +6,7 @@ A text and a number are cells too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xlapipe.report.units import exact, microseconds, share, signed
+from xlapipe.report import units
 
 if TYPE_CHECKING:
     from xlapipe.plans.peak import Arena, PeakGroup
@@ -39,53 +39,51 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """Bytes.
+class Number:
+    """A number that is aligned right, and by whose value a page sorts.
 
     Attributes:
-      size_bytes: None if unknown.
-      whole_bytes: what a page draws it as a part of; 0 for no bar.
-      role: the role that gives the bar its colour.
+      short: a rounded text; empty without one.
+      tone: `better` or `worse` for a change.
+      percent: of a bar that a page draws in the colour of `role`.
     """
 
-    size_bytes: int | None
-    whole_bytes: int = 0
+    value: float
+    text: str
+    short: str = ""
+    tone: str = ""
+    percent: float = 0
     role: str = ""
 
     def __str__(self) -> str:
-        return "unknown" if self.size_bytes is None else exact(self.size_bytes)
+        return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
+def size(size_bytes: int | None, whole_bytes: int = 0, role: str = "") -> Number:
+    """Bytes, as a part of others if they are given; None if unknown."""
+    if size_bytes is None:
+        return Number(0, "unknown")
+    percent = 100 * size_bytes / whole_bytes if whole_bytes else 0
+    short, text = units.rounded(size_bytes), units.exact(size_bytes)
+    return Number(size_bytes, text, short if short != text else "", "", percent, role)
+
+
+def seconds(number: float | None) -> Number:
     """A time; None if unknown."""
-
-    seconds: float | None
-
-    def __str__(self) -> str:
-        return microseconds(self.seconds)
+    return Number(number or 0, units.microseconds(number))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+def share(part: float, whole: float) -> Number:
     """A part of a whole."""
-
-    part: float
-    whole: float
-
-    def __str__(self) -> str:
-        return share(self.part, self.whole)
+    return Number(part, units.share(part, whole))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+def change(name: str, delta_bytes: int | None) -> Number | str:
     """A difference of the total `name`; None for a change without bytes."""
-
-    name: str
-    delta_bytes: int | None
-
-    def __str__(self) -> str:
-        return "" if self.delta_bytes is None else signed(self.delta_bytes)
+    if delta_bytes is None:
+        return ""
+    tone = units.change_class(name, delta_bytes) if delta_bytes else ""
+    return Number(delta_bytes, units.signed(delta_bytes), tone=tone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +118,14 @@ class Gaps:
         gaps = self.arena.gaps_at_peak
         if self.arena.occupied_at_peak_bytes is None:
             return "unknown"
-        shown = [f"{exact(gap.size_bytes)} at {gap.offset_bytes:,}" for gap in gaps[:_MAX_GAPS]]
+        shown = [f"{gap.size_bytes:,} B at {gap.offset_bytes:,}" for gap in gaps[:_MAX_GAPS]]
         more = [f"… {len(gaps) - _MAX_GAPS} more"] if len(gaps) > _MAX_GAPS else []
         return "; ".join([*shown, *more]) or "none"
 
 
-Cell = str | int | Name | Size | Seconds | Share | Change | Outcome | Held | Gaps
+Cell = str | int | Name | Number | Outcome | Held | Gaps
 
 
 def cell_text(cell: Cell) -> str:
     """What a terminal shows of a cell."""
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
-
-
-def is_number(cell: Cell) -> bool:
-    """Whether a cell is aligned right, and sorted by its value."""
-    return isinstance(cell, (int, Size, Seconds, Share, Change))

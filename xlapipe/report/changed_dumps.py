@@ -1,11 +1,10 @@
 """What changed between two folders of dumps, in Markdown for a pull request."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlapipe.diff import Difference, compare_opened
+from xlapipe.diff import Sentence, compare_opened
 from xlapipe.dump.dump import PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.opened import Opened
@@ -16,27 +15,19 @@ from xlapipe.report.markdown_syntax import code, html_text, plain, table
 # Finds the comment of an earlier run, to replace it.
 MARKER = "<!-- xlapipe plans -->"
 _MAX_SENTENCES = 12
-_RIGHT = frozenset(range(1, 6))
+_HEADINGS = {
+    "argument_bytes": "arguments, B",
+    "temp_bytes": "temp, B",
+    "total_bytes": "total, B",
+    "donated_in_place": "donated in place",
+    "wire_bytes": "wire, B",
+}
 
 
-@dataclass(frozen=True)
-class ChangedDump:
-    """A dump that differs between the folders.
+def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
+    """The JSON of `xlapipe comment`: dumps whose normal form differs, or that one folder has.
 
-    Attributes:
-      name: its path in both folders.
-      old, new: None in the folder that lacks it.
-      difference: None if one lacks it.
-    """
-
-    name: str
-    old: Opened | None
-    new: Opened | None
-    difference: Difference | None
-
-
-def changed_dumps(old: Path, new: Path) -> tuple[ChangedDump, ...]:
-    """The dumps whose normal form differs, and those that only one folder has.
+    `before` and `after` are None in the folder that lacks a dump.
 
     Raises:
       XlapipeError: `new` has no dump, or a dump is damaged.
@@ -49,9 +40,30 @@ def changed_dumps(old: Path, new: Path) -> tuple[ChangedDump, ...]:
         sides = [folder / name if name in names[folder] else None for folder in (old, new)]
         texts = [_plan_text(side) if side is not None else None for side in sides]
         if texts[0] != texts[1]:
-            before, after = (_open(side) if side is not None else None for side in sides)
-            changed.append(_changed(name, before, after))
-    return tuple(changed)
+            opened = [
+                Opened.of_dump(open_dump(side)) if side is not None else None for side in sides
+            ]
+            changed.append(changed_figures(name, *opened))
+    return changed
+
+
+def changed_figures(name: str, old: Opened | None, new: Opened | None) -> dict[str, Any]:
+    """The figures of a dump in both folders, and the sentences that state its changes.
+
+    Args:
+      name: its path in both folders.
+      old, new: None in the folder that lacks it.
+    """
+    sentences: list[Sentence] = []
+    if old is not None and new is not None:
+        stated = compare_opened(old, new, names=("before", "after")).sentences()
+        sentences = [*stated.programs, *stated.account, *stated.changes]
+    return {
+        "name": name,
+        "before": _figures(old),
+        "after": _figures(new),
+        "changes": [sentence.text for sentence in sentences],
+    }
 
 
 def _plan_text(folder: Path) -> bytes:
@@ -68,30 +80,9 @@ def _dump_names(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder)) for path in folder.rglob(MANIFEST)}
 
 
-def _open(path: Path) -> Opened:
-    return Opened.of_dump(open_dump(path))
-
-
-def _changed(name: str, old: Opened | None, new: Opened | None) -> ChangedDump:
-    if old is None or new is None:
-        return ChangedDump(name, old, new, None)
-    return ChangedDump(name, old, new, compare_opened(old, new, names=("before", "after")))
-
-
-def changed_figures(changed: Sequence[ChangedDump]) -> list[dict[str, Any]]:
-    """The JSON of `xlapipe comment`."""
-    return [
-        {
-            "name": dump.name,
-            "before": _figures(dump.old),
-            "after": _figures(dump.new),
-            "changes": [sentence.text for sentence in _sentences(dump)],
-        }
-        for dump in changed
-    ]
-
-
-def changed_markdown(changed: Sequence[ChangedDump], *, link: str | None = None) -> Iterator[str]:
+def changed_markdown(
+    changed: Sequence[Mapping[str, Any]], *, link: str | None = None
+) -> Iterator[str]:
     """The comment: a table of totals, donation and traffic, and the changes of each dump.
 
     Args:
@@ -103,15 +94,15 @@ def changed_markdown(changed: Sequence[ChangedDump], *, link: str | None = None)
         return
     yield f"**XLA plans:** {len(changed)} changed."
     yield ""
-    headings = ("plan", "arguments, B", "temp, B", "total, B", "donated in place", "wire, B")
-    yield from table(headings, (_row(dump) for dump in changed), right=_RIGHT)
+    rows = ((code(dump["name"]), *(_cell(dump, key) for key in _HEADINGS)) for dump in changed)
+    yield from table(("plan", *_HEADINGS.values()), rows, right=range(1, 6))
     for dump in changed:
-        sentences = _sentences(dump)
+        sentences = dump["changes"]
         if sentences:
             yield ""
-            yield f"<details><summary>{html_text(dump.name)}</summary>"
+            yield f"<details><summary>{html_text(dump['name'])}</summary>"
             yield ""
-            yield from (f"- {plain(sentence.text)}" for sentence in sentences[:_MAX_SENTENCES])
+            yield from (f"- {plain(sentence)}" for sentence in sentences[:_MAX_SENTENCES])
             if len(sentences) > _MAX_SENTENCES:
                 yield f"- … and {len(sentences) - _MAX_SENTENCES} more"
             yield ""
@@ -121,29 +112,12 @@ def changed_markdown(changed: Sequence[ChangedDump], *, link: str | None = None)
         yield f"[Full report]({link})"
 
 
-def _sentences(dump: ChangedDump) -> list[Any]:
-    if dump.difference is None:
-        return []
-    sentences = dump.difference.sentences()
-    return [*sentences.programs, *sentences.account, *sentences.changes]
-
-
-def _row(dump: ChangedDump) -> tuple[str, ...]:
-    before, after = _figures(dump.old), _figures(dump.new)
-    cells = (_cell(before, after, key) for key in ("argument_bytes", "temp_bytes", "total_bytes"))
-    return (
-        code(dump.name),
-        *cells,
-        _cell(before, after, "donated_in_place"),
-        _cell(before, after, "wire_bytes"),
-    )
-
-
-def _cell(before: dict[str, Any] | None, after: dict[str, Any] | None, key: str) -> str:
-    old, new = ((side[key] if side is not None else None) for side in (before, after))
+def _cell(dump: Mapping[str, Any], key: str) -> str:
+    before, after = dump["before"], dump["after"]
     if before is None or after is None:
-        return f"{_text(new)} (new)" if before is None else "removed"
-    return _text(new) if old == new else f"{_text(old)} → {_text(new)}"
+        return f"{_text(after[key])} (new)" if before is None else "removed"
+    old, new = _text(before[key]), _text(after[key])
+    return new if old == new else f"{old} → {new}"
 
 
 def _text(value: Any) -> str:

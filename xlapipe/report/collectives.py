@@ -10,7 +10,8 @@ from xlapipe.devices.targets.topology import Topology
 from xlapipe.dump.opened import Opened
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import RequestedCollective
-from xlapipe.report.cells import Cell, Name, Size
+from xlapipe.report import cells
+from xlapipe.report.cells import Cell, Name
 from xlapipe.report.pages import Section
 from xlapipe.report.text_table import Table, grouped
 
@@ -152,7 +153,7 @@ def _range(numbers: Sequence[int], noun: str) -> str:
 
 
 def _size(size_bytes: int | None) -> Cell:
-    return "?" if size_bytes is None else Size(size_bytes)
+    return "?" if size_bytes is None else cells.size(size_bytes)
 
 
 def _counts(kinds: Iterable[str]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
 from xlapipe.diff.compilers.compiler_side import CompilerSide
 from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
-from xlapipe.report.cells import Cell, Size, cell_text
+from xlapipe.report import cells
+from xlapipe.report.cells import Cell, cell_text
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
@@ -117,13 +118,16 @@ def _difference(pair: LeafPair) -> str:
 
 def _figures(comparison: CompilerComparison) -> Table:
     inductor, xla = comparison.inductor, comparison.xla
+    sizes = (
+        ("peak beyond arguments", inductor.own_peak_bytes, xla.own_peak_bytes),
+        ("of it in use at once", inductor.in_use_bytes, xla.in_use_bytes),
+        ("arguments", inductor.argument_bytes, xla.argument_bytes),
+        ("outputs with memory of their own", inductor.output_bytes, xla.output_bytes),
+        ("kept for the backward pass", inductor.kept_bytes, comparison.kept_by_xla),
+        ("arguments reused or freed", inductor.reused_bytes, xla.reused_bytes),
+    )
     rows = (
-        ("peak beyond arguments", Size(inductor.own_peak_bytes), Size(xla.own_peak_bytes)),
-        ("of it in use at once", Size(inductor.in_use_bytes), Size(xla.in_use_bytes)),
-        ("arguments", Size(inductor.argument_bytes), Size(xla.argument_bytes)),
-        ("outputs with memory of their own", Size(inductor.output_bytes), Size(xla.output_bytes)),
-        ("kept for the backward pass", Size(inductor.kept_bytes), Size(comparison.kept_by_xla)),
-        ("arguments reused or freed", Size(inductor.reused_bytes), Size(xla.reused_bytes)),
+        *((name, cells.size(first), cells.size(second)) for name, first, second in sizes),
         ("launches", _known(inductor.launches), _known(xla.launches)),
         ("calls that hide bytes", inductor.unknown_calls, xla.unknown_calls),
     )
@@ -183,7 +187,7 @@ def _backends(counts: Sequence[tuple[str, int]]) -> str:
 
 def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
     rows = tuple(
-        (name, waste.what, waste.count, Size(waste.size_bytes))
+        (name, waste.what, waste.count, cells.size(waste.size_bytes))
         for name, side in (("Inductor", inductor), ("XLA", xla))
         for waste in side.waste
     )
@@ -193,7 +197,7 @@ def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
 
 def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
     rows = tuple(
-        (name, exchange.kind, exchange.count, Size(exchange.output_bytes))
+        (name, exchange.kind, exchange.count, cells.size(exchange.output_bytes))
         for name, side in (("Inductor", inductor), ("XLA", xla))
         for exchange in side.exchanges
     )

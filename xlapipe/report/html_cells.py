@@ -7,18 +7,7 @@ from markupsafe import Markup, escape
 
 from xlapipe.plans.peak import Arena, PeakGroup, PeakValue
 from xlapipe.report import units
-from xlapipe.report.cells import (
-    Cell,
-    Change,
-    Gaps,
-    Held,
-    Name,
-    Outcome,
-    Seconds,
-    Share,
-    Size,
-    cell_text,
-)
+from xlapipe.report.cells import Cell, Gaps, Held, Name, Number, Outcome, cell_text
 from xlapipe.report.text_table import Table
 
 _CACHED = 1 << 14
@@ -77,7 +66,8 @@ def table_html(table: Table, label: str, scroll: str = "tall", style: str = "sor
 
 def _cell(cell: Cell, *, is_name: bool, in_numbers: bool) -> Markup:
     tag = Markup('th scope="row"') if is_name else Markup("td")
-    attributes = Markup('{} data-value="{}"').format(_NUMBER, _number(cell)) if in_numbers else ""
+    value = cell.value if isinstance(cell, Number) else cell if isinstance(cell, int) else 0
+    attributes = Markup('{} data-value="{}"').format(_NUMBER, value) if in_numbers else ""
     return Markup("<{}{}>{}</{}>").format(tag, attributes, cell_html(cell), tag[:2])
 
 
@@ -85,15 +75,11 @@ def _joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
-def _number(cell: Cell) -> float:
-    """What a page sorts a cell by."""
-    match cell:
-        case int():
-            return cell
-        case Size(number) | Seconds(number) | Share(number, _) | Change(_, number):
-            return number or 0
-        case _:
-            return 0
+def _number(cell: Number) -> Markup:
+    if cell.tone:
+        return Markup('<b class="{}">{}</b>').format(cell.tone, cell.text)
+    bar = _BAR.format(cell.role, cell.percent) if cell.role else Markup()
+    return (bytes_cell(int(cell.value)) if cell.short else escape(cell.text)) + bar
 
 
 def cell_html(cell: Cell) -> Markup:
@@ -103,13 +89,8 @@ def cell_html(cell: Cell) -> Markup:
             return _details(dense_code(text), len(members), _list(members))
         case Name(text):
             return dense_code(text)
-        case Size(int(number), whole_bytes, role):
-            width = 100 * number / whole_bytes if whole_bytes else 0
-            bar = _BAR.format(role, width) if role else Markup()
-            return bytes_cell(number) + bar
-        case Change(name, int(number)):
-            tone = units.change_class(name, number)
-            return Markup('<b class="{}">{}</b>').format(tone, cell) if number else Markup("same")
+        case Number():
+            return _number(cell)
         case Outcome(text, tone):
             return Markup('<span class="answer {}">{}</span>').format(tone, text)
         case Held(group):

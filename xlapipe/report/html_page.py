@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +22,6 @@ from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.report import units
 from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
-from xlapipe.report.comparison import Comparison
 from xlapipe.report.flame import flame_boxes
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
 from xlapipe.report.json_data import known_copies
@@ -77,11 +76,11 @@ SCRIPTS = (
 )
 
 
-def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -> str:
+def render_page(dumps: Sequence[Opened], comparison: Mapping[str, Any] | None = None) -> str:
     """The whole page.
 
     Args:
-      comparison: comparison of two dumps, shown first.
+      comparison: from `compare_dumps`, shown first.
 
     Raises:
       DumpError: the text of a stage is damaged.

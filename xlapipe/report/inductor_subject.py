@@ -3,13 +3,12 @@
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from xlapipe.diff.compilers import CompilerComparison, compare_compilers
+from xlapipe.diff.compilers import compare_compilers
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
@@ -92,29 +91,30 @@ class InductorSubject:
         )
 
 
-class _PageGroup:
-    """A report of pages of tables."""
+@dataclass(frozen=True)
+class InductorReport:
+    """A report that has a dump of torch Inductor.
 
-    @property
-    def path(self) -> Path:
-        """The first dump of torch Inductor."""
-        raise NotImplementedError
+    Attributes:
+      path: of the first dump of torch Inductor.
+      data: the JSON of `xlapipe report`.
+    """
 
-    def pages(self) -> "tuple[Page, ...]":
-        """What the report says."""
-        raise NotImplementedError
+    path: Path
+    data: Mapping[str, Any]
+    pages: "tuple[Page, ...]"
 
     def markdown(self) -> str:
         """The report as Markdown."""
         from xlapipe.report.pages import pages_markdown
 
-        return pages_markdown(self.pages())
+        return pages_markdown(self.pages)
 
     def page(self) -> str:
         """The report as one HTML document."""
         from xlapipe.report.html_page import render_tables_page
 
-        return render_tables_page(self.pages())
+        return render_tables_page(self.pages)
 
     def xprof_files(self) -> Mapping[Path, bytes]:
         """Raises DumpError: XProf shows plans of XLA."""
@@ -124,53 +124,18 @@ class _PageGroup:
         )
 
 
-@dataclass(frozen=True)
-class InductorGroup(_PageGroup):
-    """Dumps of torch Inductor in one report."""
+def report_of_dumps(dumps: tuple[InductorDump, ...]) -> InductorReport:
+    """A page for each dump."""
+    from xlapipe.report.inductor_lines import inductor_page
 
-    dumps: tuple[InductorDump, ...]
-
-    @property
-    def path(self) -> Path:
-        """The first dump."""
-        return self.dumps[0].path
-
-    def data(self) -> dict[str, Any]:
-        """The JSON of `xlapipe report`."""
-        return {"subjects": [inductor_figures(dump) for dump in self.dumps]}
-
-    def pages(self) -> "tuple[Page, ...]":
-        """A page for each dump."""
-        from xlapipe.report.inductor_lines import inductor_page
-
-        return tuple(map(inductor_page, self.dumps))
+    data = {"subjects": [inductor_figures(dump) for dump in dumps]}
+    return InductorReport(dumps[0].path, data, tuple(map(inductor_page, dumps)))
 
 
-@dataclass(frozen=True)
-class TwoCompilers(_PageGroup):
+def report_of_two(inductor: InductorDump, xla: Opened) -> InductorReport:
     """A dump of torch Inductor beside one of XLA."""
+    from xlapipe.report.compilers_tables import comparison_figures, comparison_page
 
-    inductor: InductorDump
-    xla: Opened
-
-    @property
-    def path(self) -> Path:
-        """The dump of torch Inductor."""
-        return self.inductor.path
-
-    @cached_property
-    def comparison(self) -> CompilerComparison:
-        """The two plans, matched."""
-        return compare_compilers(self.inductor, self.xla)
-
-    def data(self) -> dict[str, Any]:
-        """The JSON of `xlapipe report`."""
-        from xlapipe.report.compilers_tables import comparison_figures
-
-        return {"comparison": comparison_figures(self.comparison)}
-
-    def pages(self) -> "tuple[Page, ...]":
-        """The comparison."""
-        from xlapipe.report.compilers_tables import comparison_page
-
-        return (comparison_page(self.comparison),)
+    comparison = compare_compilers(inductor, xla)
+    data = {"comparison": comparison_figures(comparison)}
+    return InductorReport(inductor.path, data, (comparison_page(comparison),))

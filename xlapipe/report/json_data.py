@@ -1,7 +1,6 @@
 """The JSON of `xlapipe report`. Bytes are ints."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from xlapipe.dump.opened import Opened
@@ -9,18 +8,12 @@ from xlapipe.plans import Plan
 from xlapipe.plans.copies import Copy, find_copies
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.aliasing import alias_groups, own_outputs
-from xlapipe.report.comparison import Comparison
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import named
 
 
-def report_data(dumps: Sequence[Opened], comparison: Comparison | None = None) -> dict[str, Any]:
-    """The JSON of a report; `figures` is that of `xlapipe show`."""
-    return {"subjects": [dump_data(dump) for dump in dumps], "difference": comparison}
-
-
 def dump_data(dump: Opened) -> dict[str, Any]:
-    """The sections of one dump."""
+    """The sections of one dump; `figures` is the JSON of `xlapipe show`."""
     peak, copies = peak_of(dump.program), known_copies(dump.plan)
     names = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")
     return {

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from xlapipe.report.cells import Cell, Change, Held, Name, Size, cell_text
+from xlapipe.report.cells import Cell, Held, Name, Number, cell_text
 from xlapipe.report.markdown_syntax import code, plain, table
 from xlapipe.report.text_table import Table
-from xlapipe.report.units import rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,7 @@ def _markdown(cell: Cell) -> str:
             return f"{code(text)}{several} {plain(about)}".rstrip()
         case Held(group):
             return code(group.label) + str(cell).removeprefix(group.label)
-        case Size(int(size_bytes)) if rounded(size_bytes) != str(cell):
-            return f"{cell} ({rounded(size_bytes)})"
-        case Change(_, int(delta_bytes)) if delta_bytes:
-            return f"**{cell}**"
+        case Number(_, text, short, tone):
+            return f"**{text}**" if tone else f"{text} ({short})" if short else text
         case _:
             return plain(cell_text(cell)) or "–"

@@ -1,7 +1,8 @@
 """A plan of XLA as a page, which Markdown and HTML show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.opened import Opened
@@ -10,10 +11,10 @@ from xlapipe.plans.copies import find_moves
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import Arena, PeakGroup, peak_of
+from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, AliasGroup, alias_groups, own_outputs
-from xlapipe.report.cells import Cell, Change, Gaps, Held, Name, Outcome, Share, Size
+from xlapipe.report.cells import Cell, Gaps, Held, Name, Outcome
 from xlapipe.report.collectives import collective_section
-from xlapipe.report.comparison import Comparison
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import fusion_rows, known_copies
 from xlapipe.report.memory_spaces import space_lines, space_rows
@@ -64,7 +65,7 @@ def _made_with(opened: Opened) -> str:
 def _totals(opened: Opened) -> Section:
     totals = asdict(opened.plan.totals).items()
     table = Table.of(
-        "", totals, {"total": lambda item: item[0], "bytes": lambda item: Size(item[1])}
+        "", totals, {"total": lambda item: item[0], "bytes": lambda item: cells.size(item[1])}
     )
     return Section("", opened.notes, (table,), "totals")
 
@@ -85,10 +86,10 @@ def _peak(opened: Opened) -> Section:
         peak.by_source,
         {
             "source line": lambda row: Name(row.source),
-            "bytes": lambda row: Size(row.total_bytes),
-            "share": lambda row: Share(row.total_bytes, whole),
-            "reads of arguments": lambda row: Size(row.argument_bytes),
-            "computes": lambda row: Size(row.made_bytes),
+            "bytes": lambda row: cells.size(row.total_bytes),
+            "share": lambda row: cells.share(row.total_bytes, whole),
+            "reads of arguments": lambda row: cells.size(row.argument_bytes),
+            "computes": lambda row: cells.size(row.made_bytes),
         },
     )
     arenas = (arena for arena in peak.arenas if "preallocated-temp" in arena.kinds)
@@ -112,8 +113,8 @@ def _held(title: str, groups: Sequence[PeakGroup], whole: int) -> Table:
         {
             "value": Held,
             "role": lambda group: str(group.role),
-            "bytes": lambda group: Size(group.counted_bytes, whole, group.role),
-            "share": lambda group: Share(group.counted_bytes, whole),
+            "bytes": lambda group: cells.size(group.counted_bytes, whole, group.role),
+            "share": lambda group: cells.share(group.counted_bytes, whole),
             "read or computed at": lambda group: ", ".join(group.sources[:2]),
         },
         text_only={"role", "read or computed at"},
@@ -133,12 +134,12 @@ def _arenas(opened: Opened) -> Section:
         {
             "allocation": lambda arena: arena.allocation,
             "kind": lambda arena: ", ".join(arena.kinds),
-            "size": lambda arena: Size(arena.size_bytes),
+            "size": lambda arena: cells.size(arena.size_bytes),
             "values": lambda arena: arena.values,
-            "in use at the peak": lambda arena: Size(arena.occupied_at_peak_bytes),
-            "largest use": lambda arena: Size(arena.fullest_bytes),
+            "in use at the peak": lambda arena: cells.size(arena.occupied_at_peak_bytes),
+            "largest use": lambda arena: cells.size(arena.fullest_bytes),
             "at position": lambda arena: _known(arena.fullest_position),
-            "never used": lambda arena: Size(arena.never_used_bytes),
+            "never used": lambda arena: cells.size(arena.never_used_bytes),
             "gaps at the peak": Gaps,
         },
     )
@@ -159,7 +160,7 @@ def _aliasing(opened: Opened) -> Section:
             "argument": lambda group: Name(group.argument, tuple(_alias_texts(group))),
             "outcome": lambda group: Outcome(group.answer, _TONES.get(group.answer, "bad")),
             "output": lambda group: Name.of(group.output),
-            "bytes": lambda group: Size(group.size_bytes),
+            "bytes": lambda group: cells.size(group.size_bytes),
         },
     )
     outputs = Table.of(
@@ -168,7 +169,7 @@ def _aliasing(opened: Opened) -> Section:
         {
             "output": lambda output: Name(output.output),
             "allocation": lambda output: output.allocation,
-            "bytes": lambda output: Size(output.size_bytes),
+            "bytes": lambda output: cells.size(output.size_bytes),
         },
     )
     title = "Arguments and the outputs that reuse them"
@@ -187,7 +188,7 @@ def _copies(opened: Opened) -> Section:
         copies or (),
         {
             "value": lambda copy: Name(copy.value),
-            "bytes": lambda copy: Size(copy.copied_bytes),
+            "bytes": lambda copy: cells.size(copy.copied_bytes),
             "operation": lambda copy: Name(copy.op_name) if copy.op_name else "XLA's own",
             "source line": lambda copy: Name.of(copy.source),
         },
@@ -233,11 +234,11 @@ def _memories(opened: Opened) -> Section:
         space_rows(opened.plan).items(),
         {
             "memory": lambda item: item[0].upper(),
-            "total": lambda item: Size(item[1]["total_bytes"]),
-            "most in use at once": lambda item: Size(item[1]["peak_bytes"]),
-            "parameters": lambda item: Size(item[1]["parameter_bytes"]),
-            "outputs": lambda item: Size(item[1]["live_out_bytes"]),
-            "temp": lambda item: Size(item[1]["temp_bytes"]),
+            "total": lambda item: cells.size(item[1]["total_bytes"]),
+            "most in use at once": lambda item: cells.size(item[1]["peak_bytes"]),
+            "parameters": lambda item: cells.size(item[1]["parameter_bytes"]),
+            "outputs": lambda item: cells.size(item[1]["live_out_bytes"]),
+            "temp": lambda item: cells.size(item[1]["temp_bytes"]),
         },
     )
     moves = Table.of(
@@ -247,7 +248,7 @@ def _memories(opened: Opened) -> Section:
             "instruction": lambda move: Name(move.copy.instruction),
             "from": lambda move: move.source_space.upper(),
             "to": lambda move: move.target_space.upper(),
-            "bytes": lambda move: Size(move.copy.copied_bytes),
+            "bytes": lambda move: cells.size(move.copy.copied_bytes),
             "source line": lambda move: Name.of(move.copy.source),
         },
     )
@@ -256,8 +257,8 @@ def _memories(opened: Opened) -> Section:
         find_padding(opened.program),
         {
             "leaf": lambda row: Name(row.path),
-            "allocation": lambda row: Size(row.size_bytes),
-            "of it padding": lambda row: Size(row.padding_bytes),
+            "allocation": lambda row: cells.size(row.size_bytes),
+            "of it padding": lambda row: cells.size(row.padding_bytes),
             "dimensions": lambda row: " × ".join(map(str, row.dims)),
             "stored as": lambda row: " × ".join(map(str, row.stored_dims)),
         },
@@ -275,39 +276,39 @@ def _fusions(opened: Opened) -> Table:
             "kind": lambda row: row["kind"] or "",
             "backend": lambda row: Name.of(row["backend_kind"]),
             "shape": lambda row: Name.of(row["shape"]),
-            "bytes written": lambda row: Size(row["written_bytes"]),
+            "bytes written": lambda row: cells.size(row["written_bytes"]),
             "operation": lambda row: Name.of(row["op_name"]),
             "source line": lambda row: Name.of(row["source"]),
         },
     )
 
 
-def report_markdown(dumps: Sequence[Opened], comparison: Comparison | None = None) -> str:
+def report_markdown(dumps: Sequence[Opened], comparison: Mapping[str, Any] | None = None) -> str:
     """The report as Markdown."""
     difference = [difference_page(comparison)] if comparison is not None else []
     return pages_markdown([*difference, *map(plan_page, dumps)])
 
 
-def difference_page(comparison: Comparison) -> Page:
-    """What `xlapipe diff` says of two dumps."""
+def difference_page(comparison: Mapping[str, Any]) -> Page:
+    """The page of `compare_dumps`."""
     sentences = Table.of(
         "What changed",
-        comparison.sentences,
+        comparison["sentences"],
         {
-            "bytes": lambda sentence: Change("total", sentence.delta_bytes),
+            "bytes": lambda sentence: cells.change("total", sentence.delta_bytes),
             "change": lambda sentence: sentence.text,
         },
     )
     totals = Table.of(
         "Totals",
-        comparison.totals,
+        comparison["totals"],
         {
-            "total": lambda row: row.name,
-            "A": lambda row: Size(row.before),
-            "B": lambda row: Size(row.after),
-            "difference": lambda row: Change(row.name, row.delta_bytes),
+            "total": lambda row: row["name"],
+            "A": lambda row: cells.size(row["before"]),
+            "B": lambda row: cells.size(row["after"]),
+            "difference": lambda row: cells.change(row["name"], row["after"] - row["before"]),
         },
     )
-    title = f"Difference: A {comparison.before} → B {comparison.after}"
-    section = Section("", comparison.notes, (sentences, totals), "difference")
+    title = f"Difference: A {comparison['before']} → B {comparison['after']}"
+    section = Section("", tuple(comparison["notes"]), (sentences, totals), "difference")
     return Page(title, "XLA", (_without_empty(section),))

@@ -2,25 +2,10 @@
 
 import json
 from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from xlapipe.plans import SourceLine
 from xlapipe.plans.shapes import Shape
-
-Row = TypeVar("Row")
-
-
-def row_of(row_type: type[Row], record: Any, **others: Any) -> Row:
-    """A dataclass of what `record` has under the same names, and of `others`."""
-    names = _names(row_type)  # type: ignore[arg-type]  # a class is hashable
-    own = {name: getattr(record, name) for name in names if name not in others}
-    return row_type(**own, **others)
-
-
-@cache
-def _names(row_type: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(row_type))
 
 
 def named(record: Any, *names: str, prefix: str = "") -> dict[str, Any]:
@@ -31,8 +16,8 @@ def named(record: Any, *names: str, prefix: str = "") -> dict[str, Any]:
 def json_form(record: Any) -> dict[str, Any] | str:
     """The fields of a dataclass by name, and the text of a source line or a shape.
 
-    For `json.dumps(…, default=json_form)`. A record whose JSON has other keys states it in a method
-    `json_fields`, and a key that is not a Python name in the metadata of its field.
+    For `json.dumps(…, default=json_form)`. A record whose JSON is another states it in a method
+    `json_fields`.
 
     Raises:
       TypeError: `record` has no such form.
@@ -48,11 +33,8 @@ def json_form(record: Any) -> dict[str, Any] | str:
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass by their name in JSON; what they hold stays as it is."""
-    return {
-        field.metadata.get("json", field.name): getattr(record, field.name)
-        for field in fields(record)
-    }
+    """The fields of a dataclass by name; what they hold stays as it is."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def plain_data(data: Any) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import is_inductor_dump, open_path
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from xlapipe.expect import Finding
     from xlapipe.plans.donation import Donation
+    from xlapipe.report.inductor_subject import InductorReport, InductorSubject
+    from xlapipe.report.xla_subject import XlaReport, XlaSubject
 
 
 @dataclass(frozen=True)
@@ -99,46 +101,6 @@ class CheckedSubject:
         return check_lines(self)
 
 
-class Subject(Protocol):
-    """A dump that was read."""
-
-    def figures(self, options: ShowOptions) -> dict[str, Any]:
-        """The JSON of `xlapipe show`."""
-
-    def lines(self, options: ShowOptions) -> "Iterator[Text]":
-        """What `xlapipe show` prints on a terminal."""
-
-    def trace(self) -> bytes:
-        """The predicted timeline as a Chrome trace.
-
-        Raises:
-          XlapipeError: no time is predicted.
-        """
-
-    def checked(self) -> CheckedSubject:
-        """The findings of `xlapipe check`."""
-
-
-class SubjectGroup(Protocol):
-    """Dumps that one report is about."""
-
-    def data(self) -> dict[str, Any]:
-        """The JSON of `xlapipe report`."""
-
-    def markdown(self) -> str:
-        """The report as Markdown."""
-
-    def page(self) -> str:
-        """The report as one HTML document."""
-
-    def xprof_files(self) -> Mapping[Path, bytes]:
-        """Contents for XProf's memory viewer, by path in a log folder.
-
-        Raises:
-          DumpError: a compiler that XProf's memory viewer does not show.
-        """
-
-
 @dataclass(frozen=True)
 class TimeOptions:
     """How the times of a plan of XLA are predicted.
@@ -158,7 +120,9 @@ class TimeOptions:
     host: float = 1.0
 
 
-def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = "") -> Subject:
+def open_subject(
+    path: Path, times: TimeOptions = TimeOptions(), *, name: str = ""
+) -> "XlaSubject | InductorSubject":
     """The dump at `path`.
 
     Args:
@@ -181,7 +145,7 @@ def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = 
     return XlaSubject(replace(with_times(open_path(path), times), given_name=name))
 
 
-def open_group(paths: Sequence[Path]) -> SubjectGroup:
+def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
     """The dumps at `paths`: of one compiler, or one of each.
 
     Raises:
@@ -190,17 +154,17 @@ def open_group(paths: Sequence[Path]) -> SubjectGroup:
     of_inductor = [path for path in paths if is_inductor_dump(path)]
     of_xla = [path for path in paths if path not in of_inductor]
     if not of_inductor:
-        from xlapipe.report.xla_subject import XlaGroup
+        from xlapipe.report.xla_subject import XlaReport
 
-        return XlaGroup.opened(of_xla)
+        return XlaReport(tuple(map(open_path, of_xla)))
     from xlapipe.inductor.reader import read_inductor
-    from xlapipe.report.inductor_subject import InductorGroup, TwoCompilers
+    from xlapipe.report.inductor_subject import report_of_dumps, report_of_two
 
     if not of_xla:
-        return InductorGroup(tuple(map(read_inductor, of_inductor)))
+        return report_of_dumps(tuple(map(read_inductor, of_inductor)))
     if len(paths) != 2:
         raise DumpError(
             f"{of_inductor[0]}: expected dumps of one compiler, or one of torch Inductor "
             f"and one of XLA, found {len(of_inductor)} and {len(of_xla)}; fix: give one of each"
         )
-    return TwoCompilers(read_inductor(of_inductor[0]), open_path(of_xla[0]))
+    return report_of_two(read_inductor(of_inductor[0]), open_path(of_xla[0]))

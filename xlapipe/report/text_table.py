@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from xlapipe.report.cells import Cell, cell_text, is_number
+from xlapipe.report.cells import Cell, Number, cell_text
 
 MOST_ROWS = 30
 # A few long cells do not widen a column: a terminal folds their rows between names.
@@ -51,7 +51,11 @@ class Table:
     def right(self) -> set[int]:
         """Indices of the columns of numbers, which are aligned right."""
         columns = enumerate(zip(*self.rows, strict=True))
-        return {index for index, cells in columns if any(map(is_number, cells))}
+        return {
+            index
+            for index, cells in columns
+            if any(isinstance(cell, (int, Number)) for cell in cells)
+        }
 
     def first(self, most: int = MOST_ROWS) -> "Table":
         """The table of the first `most` rows."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from xlapipe.devices.targets.device import Device
 from xlapipe.dump.opened import Opened
 from xlapipe.dump.time_record import TimeRecord
 from xlapipe.plans.once import once_per_object
-from xlapipe.report.records import row_of
+from xlapipe.report.records import fields_of, named
 from xlapipe.time.predict import Prediction, basis_of
 
 
@@ -45,61 +46,13 @@ class TimeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboutPrediction:
-    """What a predicted time is for, and what it rests on.
-
-    Attributes:
-      scaled_from: the GPU that was timed, if another than `device`.
-      assumptions: what is not known, in words.
-      basis_seconds: predicted seconds of kernels by basis.
-      network: between the GPUs, in words; empty for a step without collectives.
-      mfu: model FLOPs utilisation; None if the time or a peak is unknown.
-    """
-
-    device: str
-    scaled_from: str | None
-    assumptions: tuple[str, ...]
-    basis_seconds: Mapping[str, float]
-    network: str
-    mfu: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedSpeeds:
-    """The speeds that floors are computed with."""
-
-    bandwidth_bytes_per_second: float
-    l2_bytes: int
-    peak_flops: Mapping[str, float]
-    peak_source: str | None
-    link_bandwidth_bytes_per_second: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredTime:
-    """Totals of a time record, on `device`."""
-
-    device: str | None
-    wall_seconds: float | None
-    profiled_wall_seconds: float | None
-    span_seconds: float
-    busy_seconds: float
-    before_seconds: float | None
-    after_seconds: float | None
-    kernel_seconds: float
-    by_name_seconds: float
-    by_order_seconds: float
-    matched_share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
     """The time of a step, as `show --json` has it under `time`; times are seconds per step.
 
     Attributes:
       traffic_bytes, floor_seconds: the least that a step needs.
       traffic_at_most_bytes: the most that its kernels may touch; None if a trip count is unknown.
-      speeds: None if the dump does not name its GPU.
+      speeds: of the GPU, which floors are computed with; None if the dump does not name it.
       measured: None if nothing was measured.
       predicted_seconds: from the first kernel to the last one on the device; None if no GPU is
         known, or a part is not counted: `predicted_at_least_seconds` is then what the others take.
@@ -114,16 +67,43 @@ class StepTime:
     estimate_seconds: float | None
     estimated_share: float
     launches: int
-    speeds: ComputedSpeeds | None
-    measured: MeasuredTime | None
+    speeds: Device | None
+    measured: TimeRecord | None
     predicted_seconds: float | None
     predicted_at_least_seconds: float | None
     predicted_kernel_seconds: float | None
     predicted_low_seconds: float | None
     predicted_high_seconds: float | None
     predicted_call_seconds: float | None
-    prediction: AboutPrediction | None
+    prediction: Prediction | None
     kernels: tuple[TimeRow, ...]
+
+    def json_fields(self) -> dict[str, Any]:
+        """The fields, with what JSON has of the records among them."""
+        return {
+            **fields_of(self),
+            "speeds": self.speeds and _speeds(self.speeds),
+            "measured": self.measured and named(self.measured, *_MEASURED),
+            "prediction": self.prediction
+            and {**named(self.prediction, *_ABOUT), "basis_seconds": basis_of(self.prediction)},
+        }
+
+
+_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu")
+_MEASURED = (
+    *("device", "wall_seconds", "profiled_wall_seconds", "span_seconds", "busy_seconds"),
+    *("before_seconds", "after_seconds", "kernel_seconds", "by_name_seconds", "by_order_seconds"),
+    "matched_share",
+)
+
+
+def _speeds(device: Device) -> dict[str, Any]:
+    return {
+        **named(device, "l2_bytes", "peak_flops"),
+        "peak_source": device.peak_source or None,
+        "bandwidth_bytes_per_second": device.bandwidth,
+        "link_bandwidth_bytes_per_second": device.link_bandwidth,
+    }
 
 
 def longest_first(row: TimeRow) -> float:
@@ -141,23 +121,18 @@ def step_time(opened: Opened) -> StepTime | None:
     seconds_of = record.seconds_of if record is not None else {}
     prediction = opened.prediction
     predicted = {item.name: item for item in prediction.kernels} if prediction is not None else {}
-    return row_of(
-        StepTime,
-        cost,
-        bound_seconds=dict(cost.bound_seconds()),
-        speeds=_speeds(opened.device),
-        measured=_measured(record),
-        predicted_seconds=prediction.seconds if prediction else None,
-        predicted_at_least_seconds=prediction.at_least_seconds if prediction else None,
-        predicted_kernel_seconds=prediction.kernel_seconds if prediction else None,
-        predicted_low_seconds=prediction.low_seconds if prediction else None,
-        predicted_high_seconds=prediction.high_seconds if prediction else None,
-        predicted_call_seconds=prediction.call_seconds if prediction else None,
-        prediction=_about(prediction) if prediction else None,
+    seconds = named(prediction, *(f"{name}seconds" for name in _PREDICTED))
+    return StepTime(
+        **named(cost, "traffic_bytes", "traffic_at_most_bytes", "floor_seconds", "launches"),
+        **named(cost, "estimate_seconds", "estimated_share"),
+        **{f"predicted_{name}": value for name, value in seconds.items()},
+        bound_seconds=cost.bound_seconds(),
+        speeds=opened.device,
+        measured=record,
+        prediction=prediction,
         kernels=tuple(
-            row_of(
-                TimeRow,
-                kernel,
+            TimeRow(
+                **named(kernel, *_OF_COST),
                 source=str(kernel.source) if kernel.source is not None else None,
                 flops=kernel.total_flops,
                 measured_seconds=seconds_of.get(kernel.name),
@@ -170,21 +145,8 @@ def step_time(opened: Opened) -> StepTime | None:
     )
 
 
-def _about(prediction: Prediction) -> AboutPrediction:
-    return row_of(AboutPrediction, prediction, basis_seconds=basis_of(prediction))
-
-
-def _speeds(device: Device | None) -> ComputedSpeeds | None:
-    if device is None:
-        return None
-    return ComputedSpeeds(
-        bandwidth_bytes_per_second=device.bandwidth,
-        l2_bytes=device.l2_bytes,
-        peak_flops=dict(device.peak_flops),
-        peak_source=device.peak_source or None,
-        link_bandwidth_bytes_per_second=device.link_bandwidth,
-    )
-
-
-def _measured(record: TimeRecord | None) -> MeasuredTime | None:
-    return row_of(MeasuredTime, record) if record is not None else None
+_PREDICTED = ("", "at_least_", "kernel_", "low_", "high_", "call_")
+_OF_COST = (
+    *("name", "kind", "op_name", "launches", "read_bytes", "written_bytes", "cached_bytes"),
+    *("unknown_bytes", "bound", "floor_seconds", "estimate_seconds", "stated"),
+)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from xlapipe.plans.wording import counted
-from xlapipe.report.cells import Cell, Name, Seconds, Share, Size
+from xlapipe.report import cells
+from xlapipe.report.cells import Cell, Name
 from xlapipe.report.pages import Section
 from xlapipe.report.text_table import Table, grouped
 from xlapipe.report.time_figures import StepTime, TimeRow
 from xlapipe.report.units import microseconds
+from xlapipe.time.predict import basis_of
 
 _MAX_ROWS = 20
 
@@ -146,8 +148,9 @@ def _prediction(time: StepTime) -> Iterator[str]:
     text += f", {microseconds(time.predicted_kernel_seconds)} in kernels"
     if time.predicted_call_seconds is not None:
         text += f", {microseconds(time.predicted_call_seconds)} per call"
-    total = sum(about.basis_seconds.values())
-    shares = [f"{name} {part / total:.0%}" for name, part in about.basis_seconds.items() if part]
+    basis = basis_of(about)
+    total = sum(basis.values())
+    shares = [f"{name} {part / total:.0%}" for name, part in basis.items() if part]
     if shares:
         text += f"; basis: {', '.join(shares)}"
     if about.scaled_from is not None:
@@ -176,7 +179,7 @@ def _sources_of_figures(time: StepTime) -> Iterator[str]:
     if speeds is None:
         yield "no floor: the dump does not name its GPU"
         return
-    bandwidth = f"{speeds.bandwidth_bytes_per_second / 1e12:.3f} TB/s"
+    bandwidth = f"{speeds.bandwidth / 1e12:.3f} TB/s"
     peaks = ", ".join(
         f"{name} {flops / 1e12:,.0f}" for name, flops in sorted(speeds.peak_flops.items())
     )
@@ -206,15 +209,15 @@ def _table(title: str, name: str, rows: Sequence[TimeRow]) -> Table:
     known = attrgetter("measured_seconds" if total else "floor_seconds")
     total = total or sum(row.floor_seconds or 0.0 for row in rows)
     columns: Mapping[str, Callable[[TimeRow], Cell]] = {
-        "floor": lambda row: Seconds(row.floor_seconds),
-        "share": lambda row: Share(known(row) or 0.0, total) if total else "-",
-        "estimate": lambda row: Seconds(row.estimate_seconds),
-        "predicted": lambda row: Seconds(row.predicted_seconds),
-        "measured": lambda row: Seconds(row.measured_seconds),
+        "floor": lambda row: cells.seconds(row.floor_seconds),
+        "share": lambda row: cells.share(known(row) or 0.0, total) if total else "-",
+        "estimate": lambda row: cells.seconds(row.estimate_seconds),
+        "predicted": lambda row: cells.seconds(row.predicted_seconds),
+        "measured": lambda row: cells.seconds(row.measured_seconds),
         "launches": lambda row: row.launches,
         "bytes": lambda row: row.read_bytes + row.written_bytes,
-        "bytes read": lambda row: Size(row.read_bytes),
-        "bytes written": lambda row: Size(row.written_bytes),
+        "bytes read": lambda row: cells.size(row.read_bytes),
+        "bytes written": lambda row: cells.size(row.written_bytes),
         "operations": lambda row: "-" if row.flops is None else row.flops,
         "bound by": lambda row: row.bound or "-",
         "basis of the prediction": lambda row: row.basis or "-",

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import TargetError
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
@@ -19,9 +18,6 @@ from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import counted
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
-
-if TYPE_CHECKING:
-    from xlapipe.report.comparison import Comparison
 
 # Smaller copies take less time than the launch of a kernel.
 _LEAST_COPY_BYTES = 1024
@@ -145,43 +141,38 @@ def _largest_copy(opened: Opened) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class XlaGroup:
-    """Dumps of XLA in one report; two are compared."""
+class XlaReport:
+    """A report on dumps of XLA; two are compared."""
 
     dumps: tuple[Opened, ...]
 
-    @classmethod
-    def opened(cls, paths: Sequence[Path]) -> "XlaGroup":
-        """Reads the dumps; raises as `open_path`."""
-        return cls(tuple(map(open_path, paths)))
-
     @cached_property
-    def comparison(self) -> "Comparison | None":
-        """The comparison of the two dumps; None for another number of dumps."""
-        from xlapipe.report.comparison import compare_dumps
+    def _comparison(self) -> Mapping[str, Any] | None:
+        from xlapipe.report.difference_figures import compare_dumps
 
         return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
 
-    def data(self) -> dict[str, Any]:
+    @property
+    def data(self) -> Mapping[str, Any]:
         """The JSON of `xlapipe report`."""
-        from xlapipe.report.json_data import report_data
+        from xlapipe.report.json_data import dump_data
 
-        return report_data(self.dumps, self.comparison)
+        return {"subjects": list(map(dump_data, self.dumps)), "difference": self._comparison}
 
     def markdown(self) -> str:
         """The report as Markdown."""
         from xlapipe.report.plan_page import report_markdown
 
-        return report_markdown(self.dumps, self.comparison)
+        return report_markdown(self.dumps, self._comparison)
 
     def page(self) -> str:
         """The report as one HTML document."""
         from xlapipe.report.html_page import render_page
 
-        return render_page(self.dumps, self.comparison)
+        return render_page(self.dumps, self._comparison)
 
     def xprof_files(self) -> Mapping[Path, bytes]:
-        """Contents for XProf's memory viewer, by path in a log folder."""
+        """Contents for XProf's memory viewer, by path in a log folder; raises as `xprof_files`."""
         from xlapipe.report.xprof import xprof_files
 
         return {Path(path): content for path, content in xprof_files(self.dumps).items()}
