@@ -12,7 +12,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.report import units
-from xlapipe.report.difference_figures import compare_dumps
+from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page
 
 # Folders of hlo_dumps/: a report of one dump, or a comparison of two; and what it shows.

@@ -13,7 +13,7 @@ from xlapipe.compile.lowering.names import is_user_code, user_frame
 from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
-from xlapipe.report.json_data import dump_data
+from xlapipe.report.plan_figures import dump_data
 from xlapipe.report.plan_page import report_markdown
 
 pytestmark = pytest.mark.jax

@@ -25,7 +25,7 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.sentences import account_sentences, change_sentences, leaf_sentences
 from xlapipe.plans import SourceLine, Totals
-from xlapipe.report.difference_lines import difference_lines
+from xlapipe.report.difference import difference_lines
 
 DOT = OperationName("dot", "mlp/up", SourceLine("step.py", 13))
 ADD = OperationName("add", "", None)

@@ -20,7 +20,7 @@ from xlapipe.plans import (
 from xlapipe.plans.missing_memory import MissingKind, missing_lines
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import shape_of
-from xlapipe.report.host_memory import host_lines
+from xlapipe.report.memory_spaces import host_lines
 from xlapipe.report.records import plain_data
 
 LINE = SourceLine("step.py", 7)

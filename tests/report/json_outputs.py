@@ -54,7 +54,7 @@ from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
 from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_figures
-from xlapipe.report.difference_figures import difference_figures
+from xlapipe.report.difference import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
 from xlapipe.run.capture_target import CapturedTarget

@@ -9,8 +9,7 @@ from tests.shared.dumps import ROOT
 from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
-from xlapipe.report.flame import flame_boxes
-from xlapipe.report.memory_map import module_scope
+from xlapipe.report.memory_map import flame_boxes, module_scope
 
 GOLDENS = ROOT / "hlo_dumps"
 

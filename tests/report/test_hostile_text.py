@@ -119,7 +119,7 @@ def test_a_name_that_looks_like_markup_is_printed(capsys: pytest.CaptureFixture[
 
 
 def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
-    from xlapipe.report.check_lines import finding_lines
+    from xlapipe.report.findings import finding_lines
 
     other = replace(opened, program=replace(opened.program, outputs=()))
     difference = compare(opened.program, Program(opened.plan))

@@ -15,7 +15,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.labels import pattern_of
 from xlapipe.report import units
 from xlapipe.report.html_page import render_page
-from xlapipe.report.json_data import dump_data
+from xlapipe.report.plan_figures import dump_data
 from xlapipe.report.records import plain_data
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"

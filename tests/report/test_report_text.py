@@ -13,9 +13,9 @@ from xlapipe.cli import main
 from xlapipe.diff import Sentence
 from xlapipe.inductor.open_path import open_path
 from xlapipe.report import pages
-from xlapipe.report.difference_figures import compare_dumps
+from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page, render_tables_page
-from xlapipe.report.markdown_syntax import code, plain, table
+from xlapipe.report.pages import code, plain, table
 from xlapipe.report.plan_page import report_markdown
 from xlapipe.report.text_table import Table
 

@@ -40,7 +40,7 @@ class GraphsPlan(ShownPlan):
 
     def check(self) -> Answer:
         """Whether the peak and what is left equal what was measured, where it was measured."""
-        from xlapipe.report.inductor_check import measured_findings
+        from xlapipe.report.inductor_lines import measured_findings
 
         return answer_of(measured_findings(self.dump))
 

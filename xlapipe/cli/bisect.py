@@ -113,7 +113,7 @@ def _step_line(step: "Step") -> str:
 
 def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
     """The JSON of the command."""
-    from xlapipe.report.difference_figures import difference_figures
+    from xlapipe.report.difference import difference_figures
     from xlapipe.report.records import named
 
     return {
@@ -132,7 +132,7 @@ def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
 def _lines(workload: str, result: "Bisection") -> "Iterator[Text]":
     from rich.text import Text
 
-    from xlapipe.report.difference_lines import difference_lines
+    from xlapipe.report.difference import difference_lines
 
     for step in result.steps:
         yield Text(_step_line(step))

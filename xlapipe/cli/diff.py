@@ -121,11 +121,11 @@ def run(options: argparse.Namespace) -> int:
         return _print_compilers(compilers, json_output=options.json)
     difference = _difference(options)
     if options.json:
-        from xlapipe.report.difference_figures import difference_figures
+        from xlapipe.report.difference import difference_figures
 
         print_json(difference_figures(difference))
     else:
-        from xlapipe.report.difference_lines import difference_lines
+        from xlapipe.report.difference import difference_lines
 
         print_lines(difference_lines(difference, everything=options.all))
     return 0 if difference.same else 1

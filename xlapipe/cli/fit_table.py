@@ -9,7 +9,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import outside_label
 from xlapipe.plans.wording import counted
-from xlapipe.report.cells import Cell, Seconds
+from xlapipe.report.cells import Cell, seconds
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table, aligned_rows
 from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
@@ -388,7 +388,7 @@ def _recomputed_lines(cliff: Cliff) -> Iterator[str]:
         f"{microseconds(cliff.added_seconds)}{share}:"
     )
     columns: Mapping[str, Callable[[RecomputedKernel], Cell]] = {
-        "floor": lambda kernel: Seconds(kernel.floor_seconds),
+        "floor": lambda kernel: seconds(kernel.floor_seconds),
         "launches": lambda kernel: kernel.launches,
         "value, B": lambda kernel: "-" if kernel.value_bytes is None else kernel.value_bytes,
         "instruction": lambda kernel: kernel.instruction,

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         for line in _result_lines(options.path, result):
             print_text(line)
         if finding is not None:
-            from xlapipe.report.check_lines import outcome_lines
+            from xlapipe.report.findings import outcome_lines
 
             print_lines(outcome_lines(finding))
     return 0 if finding is None or finding.holds else 1

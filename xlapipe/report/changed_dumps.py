@@ -10,7 +10,7 @@ from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
-from xlapipe.report.markdown_syntax import code, html_text, plain, table
+from xlapipe.report.pages import code, html_text, plain, table
 
 # Finds the comment of an earlier run, to replace it.
 MARKER = "<!-- xlapipe plans -->"

@@ -22,13 +22,11 @@ from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.report import units
 from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
-from xlapipe.report.flame import flame_boxes
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
-from xlapipe.report.json_data import known_copies
-from xlapipe.report.memory_map import map_data
+from xlapipe.report.memory_map import flame_boxes, map_data
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.pages import Page
-from xlapipe.report.plan_figures import figures_of
+from xlapipe.report.plan_figures import figures_of, known_copies
 from xlapipe.report.plan_page import difference_page, plan_page
 from xlapipe.report.records import json_form
 from xlapipe.report.roofline import roofline

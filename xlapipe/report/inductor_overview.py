@@ -20,7 +20,7 @@ from xlapipe.report.inductor_lines import (
     measured_line,
     sequence_line,
 )
-from xlapipe.report.overview.bars import bar_lines
+from xlapipe.report.overview.overview_lines import bar_lines
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import ShortNames, shapes_text, short_names
 from xlapipe.report.units import exact, in_unit, rounded, share, unit_for

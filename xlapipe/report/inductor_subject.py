@@ -79,7 +79,7 @@ class InductorSubject:
 
     def checked(self) -> CheckedSubject:
         """The plan beside its measurement: one finding per figure of a graph that was measured."""
-        from xlapipe.report.inductor_check import check_notes, measured_findings
+        from xlapipe.report.inductor_lines import check_notes, measured_findings
 
         graphs = [{"graph": plan.graph, "findings": plan.findings} for plan in self.dump.plans]
         return CheckedSubject(

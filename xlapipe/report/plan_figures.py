@@ -1,5 +1,9 @@
-"""The JSON of `xlapipe show`. What a dump does not hold is None; bytes are ints on one device."""
+"""The JSON of `xlapipe show` and `xlapipe report`.
 
+What a dump does not hold is None; bytes are ints on one device.
+"""
+
+from collections import Counter
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
@@ -7,13 +11,15 @@ from xlapipe.dump.dump import Dump
 from xlapipe.dump.opened import Opened
 from xlapipe.plans import Plan
 from xlapipe.plans.compile_times import largest_cause, source_of_kernel
-from xlapipe.plans.copies import find_moves
+from xlapipe.plans.copies import Copy, find_copies, find_moves
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.memory_spaces import space_of
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import find_padding
+from xlapipe.plans.peak import peak_of
 from xlapipe.plans.second_call import recompiles
+from xlapipe.report.aliasing import alias_groups, own_outputs
 from xlapipe.report.collectives import collective_figures, requested_collectives
 from xlapipe.report.donation import donation_figures
 from xlapipe.report.memory_spaces import move_figures, space_rows
@@ -110,3 +116,49 @@ def _compile_time(dump: Dump) -> dict[str, Any] | None:
         ],
         "largest_cause": largest_cause(times, dump.plan) or None,
     }
+
+
+def dump_data(dump: Opened) -> dict[str, Any]:
+    """The sections of one dump; `figures` is the JSON of `xlapipe show`."""
+    peak, copies = peak_of(dump.program), known_copies(dump.plan)
+    names = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")
+    return {
+        "name": dump.name,
+        "figures": figures_of(dump),
+        "peak": named(peak, *names),
+        "arenas": peak.arenas,
+        "aliasing": alias_groups(dump),
+        "outputs_of_their_own": own_outputs(dump),
+        "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
+        "fusions": fusion_rows(dump.plan),
+    }
+
+
+_OF_A_COPY = ("instruction", "value", "copied_bytes", "allocation", "op_name", "source")
+
+
+def known_copies(plan: Plan) -> tuple[Copy, ...] | None:
+    """Copies, largest first; None if the dump does not contain the bodies of fusions."""
+    return find_copies(plan) if plan.module is not None and plan.module.complete else None
+
+
+def fusion_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The fusions that are not inside another one, in scheduled order, with what they write."""
+    written_bytes: Counter[str] = Counter()
+    for allocation in plan.allocations:
+        for value in allocation.values:
+            if not value.shape.is_tuple:
+                written_bytes[value.instruction] += value.size_bytes
+    return [
+        {
+            "instruction": fusion.name,
+            "kind": fusion.fusion_kind,
+            "backend_kind": fusion.fusion_backend_kind,
+            "shape": fusion.shape,
+            "written_bytes": written_bytes[fusion.name],
+            "op_name": fusion.op_name,
+            "source": fusion.source,
+        }
+        for fusion in plan.instructions.values()
+        if fusion.opcode == "fusion"
+    ]

@@ -15,10 +15,9 @@ from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, AliasGroup, alias_groups, own_outputs
 from xlapipe.report.cells import Cell, Gaps, Held, Name, Outcome
 from xlapipe.report.collectives import collective_section
-from xlapipe.report.host_memory import host_lines
-from xlapipe.report.json_data import fusion_rows, known_copies
-from xlapipe.report.memory_spaces import space_lines, space_rows
+from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
 from xlapipe.report.pages import Page, Section, pages_markdown
+from xlapipe.report.plan_figures import fusion_rows, known_copies
 from xlapipe.report.target_text import short_label
 from xlapipe.report.text_table import Table, grouped, shapes_of_product
 from xlapipe.report.time_figures import step_time

@@ -96,7 +96,7 @@ class CheckedSubject:
 
     def lines(self) -> "Iterator[Text]":
         """The lines for a terminal."""
-        from xlapipe.report.check_lines import check_lines
+        from xlapipe.report.findings import check_lines
 
         return check_lines(self)
 

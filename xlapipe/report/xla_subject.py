@@ -65,7 +65,7 @@ class XlaSubject:
 
     def trace(self) -> bytes:
         """The predicted timeline as a Chrome trace; raises as `trace_of`."""
-        from xlapipe.report.trace import trace_of
+        from xlapipe.report.timeline import trace_of
 
         return trace_of(self.opened)
 
@@ -75,7 +75,7 @@ class XlaSubject:
         from xlapipe.expect.second_call import second_call_findings
         from xlapipe.expect.unused import unused_findings
         from xlapipe.report.findings import refused_finding
-        from xlapipe.report.host_memory import host_lines
+        from xlapipe.report.memory_spaces import host_lines
 
         opened, dump = self.opened, self.opened.dump
         if dump is None:
@@ -148,14 +148,14 @@ class XlaReport:
 
     @cached_property
     def _comparison(self) -> Mapping[str, Any] | None:
-        from xlapipe.report.difference_figures import compare_dumps
+        from xlapipe.report.difference import compare_dumps
 
         return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
 
     @property
     def data(self) -> Mapping[str, Any]:
         """The JSON of `xlapipe report`."""
-        from xlapipe.report.json_data import dump_data
+        from xlapipe.report.plan_figures import dump_data
 
         return {"subjects": list(map(dump_data, self.dumps)), "difference": self._comparison}
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans.call_chains import Frame
 from xlapipe.plans.copies import Copy, copies_by_value
 from xlapipe.plans.copy_advice import leaf_of
 from xlapipe.plans.donatable import argument_name
@@ -18,7 +19,6 @@ from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import counted
-from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
@@ -344,3 +344,44 @@ def _both(size_bytes: int) -> str:
     """Rounded and exact bytes, once where they are the same."""
     text, every = rounded(size_bytes), exact(size_bytes)
     return text if text == every else f"{text} ({every})"
+
+
+# A library's own frames, of which the first and the last are most useful.
+_MAX_LIBRARY = 4
+
+
+def chain_lines(chain: Sequence[Frame], texts: SourceTexts, width: int) -> Iterator[str]:
+    """One line per frame.
+
+    Args:
+      chain: innermost frame first.
+      texts: for the text of the lines, where the files are there.
+    """
+    own = next((i for i, frame in enumerate(chain) if frame.is_own_code), len(chain) - 1)
+    if not chain:
+        return
+    yield _line("", chain[own], texts, width)
+    inner = list(reversed(chain[:own]))
+    for frame in inner[:_MAX_LIBRARY]:
+        yield _line("  calls ", frame, texts, width)
+    if len(inner) > _MAX_LIBRARY:
+        yield f"  calls {len(inner) - _MAX_LIBRARY} more frames of libraries"
+    libraries = 0
+    for frame in chain[own + 1 :]:
+        if not frame.is_own_code:
+            libraries += 1
+            continue
+        if libraries:
+            yield f"  through {libraries} frame{'s' if libraries > 1 else ''} of libraries"
+            libraries = 0
+        yield _line("  called from ", frame, texts, width)
+
+
+def _line(relation: str, frame: Frame, texts: SourceTexts, width: int) -> str:
+    function = frame.function.rpartition(".")[2].strip("<>")
+    text = f"{relation}{frame}" + (f" in {function}" if function else "")
+    if not frame.is_own_code:
+        return text
+    source = texts.of(SourceLine(frame.file, frame.line))
+    beside = shortened(source, width - len(text) - 4)
+    return f"{text}    {beside}".rstrip()

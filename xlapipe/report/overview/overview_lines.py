@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -16,7 +16,6 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted
-from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
@@ -290,3 +289,19 @@ def _next(overview: Overview, name: str) -> str:
     lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]
     shown = overview.named(lines[0]) if lines else "--all"
     return f"Next: xlapipe show {shlex.quote(name)} {shlex.quote(shown)}"
+
+
+# Smaller parts of a total are not listed.
+LEAST_SHARE = 0.0005
+_BAR = 28
+
+
+def bar_lines(rows: Sequence[tuple[str, int]], total_bytes: int) -> Iterator[Text]:
+    """A line per row with label, bytes, share and a bar; rows below `LEAST_SHARE` are left out."""
+    total, unit = max(total_bytes, 1), unit_for(total_bytes)
+    shown = [(label, size) for label, size in rows if size and size >= LEAST_SHARE * total]
+    digits = max((len(in_unit(size, unit)) for _, size in shown), default=0)
+    for label, size in shown:
+        bar = "█" * round(_BAR * size / total) or "▏"
+        text = in_unit(size, unit)
+        yield Text(f"  {label:<20} {text:>{digits}} {share(size, total):>7}  {bar}")
