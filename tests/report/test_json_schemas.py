@@ -9,7 +9,7 @@ from tests.report.json_outputs import outputs
 from tests.report.json_schema import problems
 from tests.report.make_schemas import SCHEMAS, VERSION
 from xlapipe.diff.changes import Change
-from xlapipe.report.failures import FailureKind
+from xlapipe.report.failures.failure import FailureKind
 
 
 def schema(command: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ python train.py 2>&1 | xlapipe explain --workload step:workload
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.options import PATH_HELP, TARGET, WORKLOAD_HELP, Options, compile_settings
 from xlapipe.cli.output import print_json, print_text
@@ -18,8 +18,7 @@ from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
     from xlapipe.report.advice import TriedChanges
-    from xlapipe.report.failed_allocation import PlannedFailure
-    from xlapipe.report.failures import MemoryFailure
+    from xlapipe.report.failures.failure import MemoryFailure
 
 _STDIN = "-"
 
@@ -34,7 +33,7 @@ OPTIONS: Options = {
 
 def run(options: argparse.Namespace) -> int:
     from xlapipe.report.failure_lines import failure_figures, failure_lines
-    from xlapipe.report.failures import last_failure, read_failures
+    from xlapipe.report.failures.read_log import last_failure, read_failures
 
     if options.plan is not None and options.workload is not None:
         raise XlapipeError("explain: --plan and --workload name two programs; fix: give one")
@@ -72,21 +71,21 @@ def _read(log: str) -> str:
     return read_packed(Path(log), refusal=refusal).decode(errors="replace")
 
 
-def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":
+def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "dict[str, Any]":
     from xlapipe.inductor.open_path import open_path
-    from xlapipe.report.failed_allocation import planned_failure
+    from xlapipe.report.failure_lines import planned_failure
 
     return planned_failure(failure, open_path(path))
 
 
 def _compiled(
     failure: "MemoryFailure", options: argparse.Namespace
-) -> "tuple[PlannedFailure, TriedChanges]":
+) -> "tuple[dict[str, Any], TriedChanges]":
     """The plan of the workload, and the changes that need less memory."""
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.dump.opened import Opened
-    from xlapipe.report.failed_allocation import planned_failure
+    from xlapipe.report.failure_lines import planned_failure
     from xlapipe.search.choosing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))

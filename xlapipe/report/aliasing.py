@@ -1,11 +1,11 @@
 """The section about aliasing: which argument is reused for which output, and which is not."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xlapipe.dump.opened import Opened
 from xlapipe.plans import BufferAllocation
 from xlapipe.plans.labels import labels_of, pattern_of
+from xlapipe.report.text_table import grouped
 
 ALIASED = "aliased"
 NOT_ALIASED = "donated, not aliased"
@@ -13,36 +13,6 @@ NOT_DONATED = "not donated"
 UNUSED = "donated, not used by the program"
 # The order in which a report lists them.
 _ORDER = (NOT_ALIASED, UNUSED, ALIASED, NOT_DONATED)
-
-
-@dataclass(frozen=True, slots=True)
-class AliasGroup:
-    """Arguments that differ only by a number in their paths, with one answer.
-
-    Attributes:
-      argument: path of the argument, with `*` for numbers if there are several.
-      output: path of the output in its memory, likewise; None without an alias.
-      answer: one of the constants of this module.
-      arguments: paths of all arguments.
-      outputs: paths of the outputs in their memory, in the order of `arguments`.
-      size_bytes: size of all of them.
-    """
-
-    argument: str
-    output: str | None
-    answer: str
-    arguments: tuple[str, ...]
-    outputs: tuple[str, ...]
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class OwnOutput:
-    """An output in a separate allocation, which it does not share with an argument."""
-
-    output: str
-    allocation: int
-    size_bytes: int
 
 
 class _LeafAnswer(NamedTuple):
@@ -54,46 +24,49 @@ class _LeafAnswer(NamedTuple):
     size_bytes: int
 
 
-def alias_groups(dump: Opened) -> tuple[AliasGroup, ...]:
-    """Failed donations first and arguments that were not donated last; largest first."""
-    gathered: dict[tuple[str, str, str], list[_LeafAnswer]] = {}
-    for leaf in _leaf_answers(dump):
-        key = (leaf.answer, pattern_of(leaf.argument), pattern_of(leaf.output))
-        gathered.setdefault(key, []).append(leaf)
-    groups = [_alias_group(leaves) for leaves in gathered.values()]
-    return tuple(
-        sorted(
-            groups,
-            key=lambda group: (_ORDER.index(group.answer), -group.size_bytes, group.argument),
-        )
+def alias_groups(dump: Opened) -> list[dict[str, Any]]:
+    """Arguments that differ only by a number in their paths, with one answer.
+
+    `argument` and `output` have `*` for the numbers, if there are several; `outputs` are in the
+    order of `arguments`. Failed donations are first, and arguments that were not donated last;
+    largest first.
+    """
+    groups = grouped(
+        _leaf_answers(dump),
+        lambda leaf: (leaf.answer, pattern_of(leaf.argument), pattern_of(leaf.output)),
+    )
+    rows = [_alias_group(leaves) for leaves in groups.values()]
+    return sorted(
+        rows, key=lambda row: (_ORDER.index(row["answer"]), -row["size_bytes"], row["argument"])
     )
 
 
-def _alias_group(leaves: list[_LeafAnswer]) -> AliasGroup:
+def _alias_group(leaves: list[_LeafAnswer]) -> dict[str, Any]:
     argument, output, answer, _ = leaves[0]
     if len(leaves) > 1:
         argument, output = pattern_of(argument), pattern_of(output)
-    return AliasGroup(
-        argument=argument,
-        output=output or None,
-        answer=answer,
-        arguments=tuple(leaf.argument for leaf in leaves),
-        outputs=tuple(leaf.output for leaf in leaves if leaf.output),
-        size_bytes=sum(leaf.size_bytes for leaf in leaves),
-    )
+    return {
+        "argument": argument,
+        "output": output or None,
+        "answer": answer,
+        "arguments": [leaf.argument for leaf in leaves],
+        "outputs": [leaf.output for leaf in leaves if leaf.output],
+        "size_bytes": sum(leaf.size_bytes for leaf in leaves),
+    }
 
 
-def own_outputs(dump: Opened) -> tuple[OwnOutput, ...]:
+def own_outputs(dump: Opened) -> list[dict[str, Any]]:
     """Outputs that do not reuse an argument, largest first; empty if names are unknown."""
     if dump.dump is None:
-        return ()
+        return []
+    plan, outputs = dump.plan, dump.dump.manifest.outputs
     own = [
-        OwnOutput(leaf.path, allocation.index, leaf.size_bytes)
-        for leaf in dump.program.outputs
-        if (allocation := dump.program.allocation_of(leaf)) is not None
+        {"output": leaf.path, "allocation": allocation.index, "size_bytes": leaf.size_bytes}
+        for leaf in outputs
+        if (allocation := plan.output_allocation(leaf.index, of=len(outputs))) is not None
         and allocation.parameter_number is None
     ]
-    return tuple(sorted(own, key=lambda output: (-output.size_bytes, output.output)))
+    return sorted(own, key=lambda output: (-output["size_bytes"], output["output"]))
 
 
 def _leaf_answers(dump: Opened) -> list[_LeafAnswer]:

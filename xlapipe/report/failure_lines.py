@@ -1,12 +1,17 @@
-"""`xlapipe explain`: a memory failure in words, and as JSON."""
+"""`xlapipe explain`: a memory failure, and the allocation of a plan that it is about, by its size.
 
-from collections.abc import Iterator, Sequence
+In words for a terminal, and as JSON.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from xlapipe.dump.opened import Opened
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans.peak import peak_of
 from xlapipe.report.advice import Remedy, remedy_figures
-from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
-from xlapipe.report.failures import (
-    AllocatorDump,
+from xlapipe.report.failures.allocator_dump import AllocatorDump
+from xlapipe.report.failures.failure import (
     FailureKind,
     Hardware,
     LoggedBuffer,
@@ -104,10 +109,84 @@ _ADVICE_FOR_TPU = {
 
 
 _IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
+# The allocators of GPUs round a size up to a multiple of this.
+_GRANULE_BYTES = 256
+_MAX_GROUPS = 12
+
+
+def planned_failure(failure: MemoryFailure, dump: Opened) -> dict[str, Any]:
+    """The JSON of what a plan shows about a failure.
+
+    `allocation` is the one whose size is the requested one, of `candidates` of this size; None
+    without any. `contents` are the largest in it where it is fullest; without it, those of the
+    program at its peak. `same_module` is None if the log or the plan names none.
+    """
+    plan, named_module = dump.plan, failure.executable_name
+    module = plan.module.name if plan.module is not None else None
+    known = module is not None and named_module is not None
+    candidates = _candidates(failure, plan)
+    peak = peak_of(dump.program)
+    groups = peak.arena(candidates[0]).groups_at_fullest if candidates else peak.groups
+    return {
+        "module": module,
+        "autotuning": dump.autotuning,
+        "same_module": module == named_module if known else None,
+        "argument_bytes": plan.totals.parameter_bytes,
+        "output_bytes": plan.totals.live_out_bytes - plan.totals.aliased_bytes,
+        "temp_bytes": plan.totals.temp_bytes,
+        "total_bytes": plan.totals.total_allocation_bytes,
+        "allocation": {
+            **named(candidates[0], "index", "size_bytes", "kinds"),
+            "candidates": len(candidates),
+        }
+        if candidates
+        else None,
+        "contents": [
+            {
+                **named(group, "label", "role", "sources"),
+                "bytes": group.counted_bytes,
+                "values": len(group.values),
+            }
+            for group in groups[:_MAX_GROUPS]
+        ],
+    }
+
+
+def _candidates(failure: MemoryFailure, plan: Plan) -> list[BufferAllocation]:
+    # A compile reports the size of the whole program.
+    if failure.requested is None or failure.kind is FailureKind.COMPILE:
+        return []
+    return allocations_of_size(plan.device_allocations, failure.requested)
+
+
+def allocations_of_size(
+    allocations: Iterable[BufferAllocation], requested: LoggedSize
+) -> list[BufferAllocation]:
+    """Allocations that may be the requested one: temporary first, then outputs, then arguments."""
+    of_size = [
+        allocation
+        for allocation in allocations
+        if not allocation.is_a(AllocationKind.THREAD_LOCAL)
+        and _is_size(allocation.size_bytes, requested)
+    ]
+    return sorted(of_size, key=lambda allocation: (_rank(allocation), -allocation.size_bytes))
+
+
+def _is_size(size_bytes: int, requested: LoggedSize) -> bool:
+    rounded = -(-size_bytes // _GRANULE_BYTES) * _GRANULE_BYTES
+    return requested.may_be(size_bytes) or requested.may_be(rounded)
+
+
+def _rank(allocation: BufferAllocation) -> int:
+    if allocation.is_a(AllocationKind.PARAMETER):
+        return 2
+    return 1 if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) else 0
 
 
 def failure_figures(
-    failure: MemoryFailure, remedies: Sequence[Remedy] = (), planned: PlannedFailure | None = None
+    failure: MemoryFailure,
+    remedies: Sequence[Remedy] = (),
+    planned: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The JSON of `xlapipe explain`; what the log does not contain is None.
 
@@ -120,14 +199,14 @@ def failure_figures(
         "call": named(failure.call, "source", "function") if failure.call is not None else None,
         "remedies": remedy_figures(remedies),
     }
-    return figures if planned is None else {**figures, "plan": planned_figures(planned)}
+    return figures if planned is None else {**figures, "plan": planned}
 
 
 def failure_lines(
     failure: MemoryFailure,
     *,
     others: Sequence[MemoryFailure] = (),
-    planned: PlannedFailure | None = None,
+    planned: Mapping[str, Any] | None = None,
     remedies: Sequence[Remedy] | None = None,
 ) -> Iterator[str]:
     """A failure for a terminal.
@@ -237,43 +316,41 @@ def _buffer_line(buffer: LoggedBuffer) -> str:
     return f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
 
 
-def _plan_lines(failure: MemoryFailure, planned: PlannedFailure) -> Iterator[str]:
-    totals = planned.plan.totals
+def _plan_lines(failure: MemoryFailure, planned: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
-        f"plan {planned.module or 'without a module name'}: arguments "
-        f"{exact(totals.parameter_bytes)}, temporary {exact(totals.temp_bytes)}, total "
-        f"{exact(totals.total_allocation_bytes)}"
+        f"plan {planned['module'] or 'without a module name'}: arguments "
+        f"{exact(planned['argument_bytes'])}, temporary {exact(planned['temp_bytes'])}, total "
+        f"{exact(planned['total_bytes'])}"
     )
-    if planned.autotuning != "unknown":
-        yield f"  {short_label(planned.autotuning)}"
-    if planned.same_module is False:
+    if planned["autotuning"] != "unknown":
+        yield f"  {short_label(planned['autotuning'])}"
+    if planned["same_module"] is False:
         yield f"  not the module of the log, which is {failure.executable_name}"
-    failed = planned.allocation
+    failed = planned["allocation"]
     if failed is None:
         yield "  no allocation of the plan has the requested size; the program at its peak:"
     else:
-        kinds = ", ".join(failed.allocation.kinds) or "no kind"
-        also = f", the first of {failed.candidates} of this size" if failed.candidates > 1 else ""
+        kinds, several = ", ".join(failed["kinds"]) or "no kind", failed["candidates"]
+        also = f", the first of {several} of this size" if several > 1 else ""
         yield (
-            f"  the request is allocation {failed.allocation.index} ({kinds}), "
-            f"{exact(failed.allocation.size_bytes)}{also}; in it where it is fullest:"
+            f"  the request is allocation {failed['index']} ({kinds}), "
+            f"{exact(failed['size_bytes'])}{also}; in it where it is fullest:"
         )
-    for group in shown_groups(planned):
-        count = f" ({len(group.values)} values)" if len(group.values) > 1 else ""
-        source = f"  {group.sources[0]}" if group.sources else ""
-        yield f"    {rounded(group.counted_bytes):>12}  {group.label}{count}{source}"
-    if failure.held_bytes is not None:
-        others_bytes = failure.held_bytes - totals.parameter_bytes
-        if others_bytes > 0:
-            yield (
-                f"  {exact(others_bytes)} more were in use than the program's arguments need: "
-                "other live arrays, outputs and executables"
-            )
+    for group in planned["contents"]:
+        count = f" ({group['values']} values)" if group["values"] > 1 else ""
+        source = f"  {group['sources'][0]}" if group["sources"] else ""
+        yield f"    {rounded(group['bytes']):>12}  {group['label']}{count}{source}"
+    others_bytes = (failure.held_bytes or 0) - planned["argument_bytes"]
+    if others_bytes > 0:
+        yield (
+            f"  {exact(others_bytes)} more were in use than the program's arguments need: "
+            "other live arrays, outputs and executables"
+        )
 
 
 def _remedy_lines(
-    remedies: Sequence[Remedy] | None, planned: PlannedFailure | None
+    remedies: Sequence[Remedy] | None, planned: Mapping[str, Any] | None
 ) -> Iterator[str]:
     if remedies is None:
         if planned is None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -136,7 +135,7 @@ def _environment() -> Environment:
 def _template_data(dump: Opened) -> dict[str, Any]:
     figures, overview = figures_of(dump), Overview(dump)
     memory, copies = overview.memory, known_copies(dump.plan)
-    not_aliased = (row.size_bytes for row in alias_groups(dump) if row.answer == NOT_ALIASED)
+    not_aliased = (row["size_bytes"] for row in alias_groups(dump) if row["answer"] == NOT_ALIASED)
     return {
         "dump": dump,
         "figures": figures,
@@ -159,24 +158,16 @@ def _template_data(dump: Opened) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a part of the total is for, and the name of its colour."""
-
-    name: str
-    color: str
-    size_bytes: int
-
-
-def _parts(overview: Overview) -> list[_Part]:
-    """The total by purpose at the peak, as `xlapipe show` has it."""
-    rows = [
-        _Part(row.purpose, f"purpose-{row.purpose.replace(' ', '-')}", row.counted_bytes)
-        for row in overview.by_purpose
-        if row.counted_bytes
+def _parts(overview: Overview) -> list[dict[str, Any]]:
+    """The total by purpose at the peak, as `xlapipe show` has it, with the names of colours."""
+    sizes = [(str(row.purpose), row.counted_bytes) for row in overview.by_purpose]
+    parts = [
+        {"name": name, "color": f"purpose-{name.replace(' ', '-')}", "size_bytes": size_bytes}
+        for name, size_bytes in sizes
+        if size_bytes
     ]
-    idle = [_Part("not in use", "unknown", overview.idle_bytes)] if overview.idle_bytes else []
-    return [*rows, *idle]
+    idle = {"name": "not in use", "color": "unknown", "size_bytes": overview.idle_bytes}
+    return [*parts, idle] if overview.idle_bytes else parts
 
 
 def _headline_time(dump: Opened) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from xlapipe.dump.readers import read_path
@@ -14,14 +14,6 @@ from xlapipe.report.wrapped_text import wrapped
 # A training run dumps hundreds, most of them tiny; only the largest files are read.
 _MAX_READ = 100
 _MAX_LISTED = 30
-
-
-@dataclass(frozen=True)
-class ModuleRow:
-    """One module; `total_bytes` is None if it cannot be read."""
-
-    path: Path
-    total_bytes: int | None
 
 
 def module_named(directory: Path, name: str) -> Path:
@@ -38,14 +30,14 @@ def module_named(directory: Path, name: str) -> Path:
             f"{directory}: expected a module whose name contains {name!r}, found "
             f"{len(paths)} others; fix: name one of: {', '.join(names):.400}"
         )
-    return module_rows(matching)[0].path
+    return next(iter(_largest_first(matching)))
 
 
-def module_rows(paths: Sequence[Path]) -> list[ModuleRow]:
-    """The modules, those with the most device memory first."""
+def _largest_first(paths: Sequence[Path]) -> dict[Path, int | None]:
+    """The modules with their device memory, the most first; None if one cannot be read."""
     largest = sorted(paths, key=lambda path: -path.stat().st_size)[:_MAX_READ]
-    rows = [ModuleRow(path, _total_bytes(path)) for path in largest]
-    return sorted(rows, key=lambda row: (-(row.total_bytes or 0), row.path.name))
+    sizes = {path: _total_bytes(path) for path in largest}
+    return dict(sorted(sizes.items(), key=lambda item: (-(item[1] or 0), item[0].name)))
 
 
 def _total_bytes(path: Path) -> int | None:
@@ -57,14 +49,15 @@ def _total_bytes(path: Path) -> int | None:
 
 def module_lines(directory: Path, paths: Sequence[Path], *, width: int) -> Iterator[str]:
     """A line per module, and the command that shows the largest."""
-    rows = module_rows(paths)
+    sizes = _largest_first(paths)
     yield f"{directory}: {len(paths)} modules, largest first"
-    for row in rows[:_MAX_LISTED]:
-        size = "unreadable" if row.total_bytes is None else rounded(row.total_bytes)
-        yield from wrapped(row.path.name, width, indent=16, first=f"  {size:>10}  ")
+    for path, total_bytes in islice(sizes.items(), _MAX_LISTED):
+        size = "unreadable" if total_bytes is None else rounded(total_bytes)
+        yield from wrapped(path.name, width, indent=16, first=f"  {size:>10}  ")
     if len(paths) > _MAX_LISTED:
         yield f"  and {len(paths) - _MAX_LISTED} more"
-    yield f"Next: xlapipe show {shlex.quote(str(directory))} --module {_short_name(rows[0].path)}"
+    largest = _short_name(next(iter(sizes)))
+    yield f"Next: xlapipe show {shlex.quote(str(directory))} --module {largest}"
 
 
 def _short_name(path: Path) -> str:

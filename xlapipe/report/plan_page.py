@@ -12,7 +12,7 @@ from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import Arena, PeakGroup, peak_of
 from xlapipe.report import cells
-from xlapipe.report.aliasing import ALIASED, NOT_DONATED, AliasGroup, alias_groups, own_outputs
+from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
 from xlapipe.report.cells import Cell, Gaps, Held, Name, Outcome
 from xlapipe.report.collectives import collective_section
 from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
@@ -156,28 +156,28 @@ def _aliasing(opened: Opened) -> Section:
         "",
         alias_groups(opened),
         {
-            "argument": lambda group: Name(group.argument, tuple(_alias_texts(group))),
-            "outcome": lambda group: Outcome(group.answer, _TONES.get(group.answer, "bad")),
-            "output": lambda group: Name.of(group.output),
-            "bytes": lambda group: cells.size(group.size_bytes),
+            "argument": lambda row: Name(row["argument"], tuple(_alias_texts(row))),
+            "outcome": lambda row: Outcome(row["answer"], _TONES.get(row["answer"], "bad")),
+            "output": lambda row: Name.of(row["output"]),
+            "bytes": lambda row: cells.size(row["size_bytes"]),
         },
     )
     outputs = Table.of(
         "Outputs in separate allocations",
         own_outputs(opened),
         {
-            "output": lambda output: Name(output.output),
-            "allocation": lambda output: output.allocation,
-            "bytes": lambda output: cells.size(output.size_bytes),
+            "output": lambda row: Name(row["output"]),
+            "allocation": lambda row: row["allocation"],
+            "bytes": lambda row: cells.size(row["size_bytes"]),
         },
     )
     title = "Arguments and the outputs that reuse them"
     return Section(title, tables=(arguments, outputs), key="aliasing")
 
 
-def _alias_texts(group: AliasGroup) -> Iterator[str]:
-    for number, argument in enumerate(group.arguments):
-        yield argument + (f" → {group.outputs[number]}" if group.outputs else "")
+def _alias_texts(row: Mapping[str, Any]) -> Iterator[str]:
+    for number, argument in enumerate(row["arguments"]):
+        yield argument + (f" → {row['outputs'][number]}" if row["outputs"] else "")
 
 
 def _copies(opened: Opened) -> Section:

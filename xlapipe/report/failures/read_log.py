@@ -8,9 +8,15 @@ from itertools import zip_longest
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump, read_allocator_dumps
 from xlapipe.report.failures.cause import cause_on_gpu, traceback_before
-from xlapipe.report.failures.failure import FailureKind, Hardware, Memory, MemoryFailure
+from xlapipe.report.failures.failure import (
+    FailureKind,
+    Hardware,
+    Memory,
+    MemoryFailure,
+    read_buffers,
+    read_parts,
+)
 from xlapipe.report.failures.job_log import read_job_log
-from xlapipe.report.failures.listed_buffers import read_buffers, read_parts
 from xlapipe.report.failures.messages import HOST, Message, Source, find_messages
 from xlapipe.report.failures.sizes import ROUNDED
 from xlapipe.report.failures.traceback_call import called_by
