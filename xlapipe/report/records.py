@@ -2,10 +2,19 @@
 
 import json
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from xlapipe.plans import SourceLine
 from xlapipe.plans.shapes import Shape
+
+Row = TypeVar("Row")
+
+
+def row_of(row_type: type[Row], record: Any, **others: Any) -> Row:
+    """A dataclass of what `record` has under the same names, and of `others`."""
+    names = [field.name for field in fields(row_type)]  # type: ignore[arg-type]  # a dataclass
+    own = {name: getattr(record, name) for name in names if name not in others}
+    return row_type(**own, **others)
 
 
 def named(record: Any, *names: str, prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from xlapipe.devices.targets.device import Device
 from xlapipe.dump.opened import Opened
 from xlapipe.dump.time_record import TimeRecord
 from xlapipe.plans.once import once_per_object
-from xlapipe.report.records import fields_of, named
+from xlapipe.report.records import fields_of, named, row_of
 from xlapipe.time.predict import Prediction, basis_of
 
 
@@ -121,18 +121,19 @@ def step_time(opened: Opened) -> StepTime | None:
     seconds_of = record.seconds_of if record is not None else {}
     prediction = opened.prediction
     predicted = {item.name: item for item in prediction.kernels} if prediction is not None else {}
-    seconds = named(prediction, *(f"{name}seconds" for name in _PREDICTED))
-    return StepTime(
-        **named(cost, "traffic_bytes", "traffic_at_most_bytes", "floor_seconds", "launches"),
-        **named(cost, "estimate_seconds", "estimated_share"),
-        **{f"predicted_{name}": value for name, value in seconds.items()},
+    times = named(prediction, *(f"{name}seconds" for name in _PREDICTED), prefix="predicted_")
+    return row_of(
+        StepTime,
+        cost,
+        **times,
         bound_seconds=cost.bound_seconds(),
         speeds=opened.device,
         measured=record,
         prediction=prediction,
         kernels=tuple(
-            TimeRow(
-                **named(kernel, *_OF_COST),
+            row_of(
+                TimeRow,
+                kernel,
                 source=str(kernel.source) if kernel.source is not None else None,
                 flops=kernel.total_flops,
                 measured_seconds=seconds_of.get(kernel.name),
@@ -146,7 +147,3 @@ def step_time(opened: Opened) -> StepTime | None:
 
 
 _PREDICTED = ("", "at_least_", "kernel_", "low_", "high_", "call_")
-_OF_COST = (
-    *("name", "kind", "op_name", "launches", "read_bytes", "written_bytes", "cached_bytes"),
-    *("unknown_bytes", "bound", "floor_seconds", "estimate_seconds", "stated"),
-)
