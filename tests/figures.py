@@ -142,7 +142,7 @@ def predicted_locks() -> Iterator[str]:
 
 def forms() -> Iterator[str]:
     """Tables of the forms that `choose` finds."""
-    choose = module_at("tests/gpu/record_choose.py")
+    choose = module_at("tests/gpu/choose_tables.py")
     families = json.loads((ROOT / "tests/gpu/choose_regret.json").read_text("utf-8"))["families"]
     yield "## Forms that choose finds"
     yield ""

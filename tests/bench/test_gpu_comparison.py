@@ -26,7 +26,7 @@ def module(name: str) -> Any:
     return script
 
 
-compare, write_record = module("compare"), module("write_record")
+compare = module("compare")
 
 
 def timing(case: str, variant: str, *milliseconds: float) -> dict[str, Any]:
@@ -107,59 +107,6 @@ def test_a_side_that_takes_too_long_is_stopped(side: Any) -> None:
 def test_a_side_that_prints_nothing_is_an_error(side: Any) -> None:
     result = side("pass")
     assert (result["timings"], result["error"]) == ([], "printed nothing")
-
-
-def test_sides_are_timed_one_after_another_when_all_have_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A side that fails while it compiles does not keep the others waiting."""
-    monkeypatch.setattr(compare, "HERE", tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
-    times = "print(json.dumps({'timings': [started, time.time()]}))"
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.py").write_text(
-            "import json, time\nfrom timing import wait_for_turn\nwait_for_turn()\n"
-            f"started = time.time()\ntime.sleep(0.2)\n{times}\n"
-        )
-    (tmp_path / "failing.py").write_text("raise SystemExit('no memory')")
-    first, failing, second = compare.run_together(["first", "failing", "second"], 60)
-    assert failing["error"] == "exit code 1: no memory"
-    assert first["timings"][1] < second["timings"][0]
-
-
-def test_a_side_that_does_not_compile_in_time_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sides may have variables and arguments; each gets its own turn."""
-    monkeypatch.setattr(compare, "HERE", tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
-    (tmp_path / "one.py").write_text(
-        "import json, os, sys, time\nfrom timing import wait_for_turn\n"
-        "time.sleep(60 if 'slow' in sys.argv else 0)\nwait_for_turn()\n"
-        "print(json.dumps({'timings': [sys.argv[1:], os.environ.get('SIZE')]}))\n"
-    )
-    names = ["one slow", "SIZE=4b one a b", "one"]
-    slow, *others = compare.run_together(names, 60, compile_seconds=2)
-    assert slow["error"] == "had not compiled after 2 s"
-    assert [side["timings"] for side in others] == [[["a", "b"], "4b"], [[], None]]
-
-
-def test_a_record_has_the_timings_and_the_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sides = [
-        {**OURS, "framework": "jax 0.11.2", "device": "H200", "driver": None},
-        {**THEIRS, "framework": "torch 2.11, alone", "error": "exit code 1", "log": "no memory"},
-    ]
-    out = tmp_path / "record.json"
-    write_record.write_record(out, ["ours", "theirs"], sides)
-    record = json.loads(out.read_text())
-    assert record["versions"] == {"jax": "0.11.2", "torch": "2.11"}
-    assert record["timings"] == OURS["timings"] + THEIRS["timings"]
-    assert record["errors"] == {"theirs": "exit code 1"}
-    printed = capsys.readouterr()
-    assert "2.0000 ms  decode: kernels" in printed.out
-    assert "theirs: exit code 1\nno memory" in printed.err
 
 
 def test_a_failed_side_is_printed_and_changes_the_exit_code(

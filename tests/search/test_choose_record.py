@@ -15,9 +15,9 @@ TIMED = [(family["family"], row) for family in FAMILIES for row in family["rows"
 
 
 @pytest.fixture(scope="module")
-def recording() -> ModuleType:
+def tables() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
-        "record_choose", ROOT / "tests/gpu/record_choose.py"
+        "choose_tables", ROOT / "tests/gpu/choose_tables.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,12 +32,10 @@ def test_every_peak_is_that_of_the_plan() -> None:
         assert ran["measured_bytes"] == pytest.approx(ran["total_bytes"], rel=3e-7)
 
 
-def test_what_is_chosen_fits_on_the_device_with_the_planned_bytes(recording: ModuleType) -> None:
+def test_what_is_chosen_fits_on_the_device_with_the_planned_bytes(tables: ModuleType) -> None:
     far = set()
-    for family in recording.timed_families(FAMILIES):
-        for limit in recording.at_limits(
-            family["rows"], "predicted_lock", recording.measured_seconds
-        ):
+    for family in tables.timed_families(FAMILIES):
+        for limit in tables.at_limits(family["rows"], "predicted_lock", tables.measured_seconds):
             chosen = family["rows"][limit["chosen"]]
             planned, own = chosen["predicted_lock"]["total_bytes"], chosen["tuned"]["total_bytes"]
             assert own <= limit["limit_bytes"]
@@ -46,14 +44,14 @@ def test_what_is_chosen_fits_on_the_device_with_the_planned_bytes(recording: Mod
     assert far == {("unet", 0), ("transformer-loop-1024", 0)}
 
 
-def test_where_choose_is_not_within_3_percent_of_the_fastest(recording: ModuleType) -> None:
+def test_where_choose_is_not_within_3_percent_of_the_fastest(tables: ModuleType) -> None:
     """A list of the misses, so that the page cannot state fewer."""
     regrets = {
         (family["family"], share): limit["regret"]
-        for family in recording.timed_families(FAMILIES)
+        for family in tables.timed_families(FAMILIES)
         for share, limit in zip(
-            recording.SHARES,
-            recording.at_limits(family["rows"], "predicted_lock", recording.measured_seconds),
+            tables.SHARES,
+            tables.at_limits(family["rows"], "predicted_lock", tables.measured_seconds),
             strict=True,
         )
     }

@@ -8,14 +8,11 @@ Needs a GPU, jax with NVIDIA's libraries and torch. `make bench-gpu` runs it.
 import argparse
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -23,7 +20,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from timing import PAUSE_SECONDS, TURN
 
 from xlapipe.files.writing import write_files
 
@@ -40,41 +36,27 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def run_side(
-    side: str,
-    limit_seconds: float,
-    turn: Path | None = None,
-    compile_seconds: float | None = None,
-) -> dict[str, Any]:
+def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
     """Runs a side, and returns its last line of output, with an `error` if it failed or timed out.
 
     Output goes to files instead of pipes: compilers that the side started may outlive it for a
     moment, and would keep a pipe open.
 
     Args:
-      side: a module of this folder, after variables of its environment and before its arguments,
-        if any: `QWEN3_SIZE=4b qwen3_jax xla`.
-      turn, compile_seconds: for `run_together`.
+      module: of this folder.
+      limit_seconds: a side that takes longer is stopped.
     """
-    words = shlex.split(side)
-    count = next(index for index, word in enumerate(words) if "=" not in word)
-    module, *arguments = words[count:]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [sys.executable, str(HERE / f"{module}.py"), *arguments],
-            env={
-                **os.environ,
-                **dict(word.split("=", 1) for word in words[:count]),
-                "PYTHONPATH": os.pathsep.join(paths),
-                **({TURN: str(turn)} if turn is not None else {}),
-            },
+            [sys.executable, str(HERE / f"{module}.py")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdout=out,
             stderr=log,
             start_new_session=True,
         )
         try:
-            failure = _wait_for(process, limit_seconds, turn, compile_seconds)
+            failure = _wait_for(process, limit_seconds)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -91,50 +73,13 @@ def run_side(
     return result
 
 
-def _wait_for(
-    process: subprocess.Popen[bytes],
-    limit_seconds: float,
-    turn: Path | None,
-    compile_seconds: float | None,
-) -> str:
+def _wait_for(process: subprocess.Popen[bytes], limit_seconds: float) -> str:
     """Waits for the end of a side; why it failed, or must be stopped, or an empty string."""
-    started = time.monotonic()
     try:
-        if turn is not None and compile_seconds is not None:
-            while process.poll() is None and not turn.with_suffix(".ready").exists():
-                if time.monotonic() - started > compile_seconds:
-                    return f"had not compiled after {compile_seconds:g} s"
-                time.sleep(PAUSE_SECONDS)
-        process.wait(max(0, started + limit_seconds - time.monotonic()))
+        process.wait(limit_seconds)
     except subprocess.TimeoutExpired:
         return f"took more than {limit_seconds:g} s"
     return "" if process.returncode == 0 else f"exit code {process.returncode}"
-
-
-def run_together(
-    names: Sequence[str], limit_seconds: float, compile_seconds: float | None = None
-) -> list[dict[str, Any]]:
-    """Runs sides that call `wait_for_turn`: all compile at once, then each is timed alone.
-
-    Args:
-      names: sides, as in `run_side`.
-      limit_seconds: a side that takes longer in all, waiting included, is stopped.
-      compile_seconds: a side that has not compiled by then is stopped, and the others are timed;
-        None for no such limit.
-    """
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(names)) as pool:
-        turns = [Path(folder, str(index)) for index in range(len(names))]
-        sides = [
-            pool.submit(run_side, name, limit_seconds, turn, compile_seconds)
-            for name, turn in zip(names, turns, strict=True)
-        ]
-        for side, turn in zip(sides, turns, strict=True):
-            while not side.done() and not turn.with_suffix(".ready").exists():
-                time.sleep(PAUSE_SECONDS)
-        for side, turn in zip(sides, turns, strict=True):
-            turn.with_suffix(".turn").touch()
-            wait([side])
-        return [side.result() for side in sides]
 
 
 def merge_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:

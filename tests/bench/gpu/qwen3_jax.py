@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from qwen3_cases import CONFIG, DECODES, PREFILL, PREFILLS, PROMPT, SLOTS, Decode
-from timing import Timing, print_timings, timed, wait_for_turn
+from timing import Timing, print_timings, timed
 
 from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
 from models.qwen3.generation.abstract_arguments import abstract_arguments
@@ -155,7 +155,6 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
         lowered(program)
     with ThreadPoolExecutor() as pool:
         list(pool.map(compiled, programs))
-    wait_for_turn()
     # Not before: together the sides of all sizes would not fit the GPU.
     params = random_params()
     for case, implementation in cases:

@@ -3,7 +3,7 @@
 Each layer is compiled with torch's `max-autotune`, and a step is replayed from one CUDA graph.
 Arguments select variants, all by default. For decoding, `flex` is torch's flex attention, and
 `grouped` attention written out as products; CUDNN and FLASH are backends for prompts. Compiling one
-takes minutes: `record_qwen3_steps.py` gives each a process, and all compile at the same time.
+takes minutes.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from qwen3_cases import CONFIG, DECODES, PREFILL, PROMPT, SLOTS
-from timing import Timing, print_timings, timed, wait_for_turn
+from timing import Timing, print_timings, timed
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -184,7 +184,6 @@ def decode(name: str) -> Iterator[Timing]:
         positions.fill_(position)
 
     graph = captured(add_token, lambda: rewind(SLOTS // 2))
-    wait_for_turn()
     for case in DECODES:
         if case.batch != batch:
             continue
@@ -204,7 +203,6 @@ def prefill(name: str) -> Iterator[Timing]:
     positions = torch.arange(PROMPT, device="cuda")
     with sdpa_kernel(getattr(SDPBackend, f"{name}_ATTENTION")):
         graph = captured(lambda: model(ids, positions, cache, None), lambda: None)
-    wait_for_turn()
     variant = f"plain, max-autotune, {name.lower()}, CUDA graph"
     yield timed(PREFILL, variant, lambda number: graph.replay(), wait)
 

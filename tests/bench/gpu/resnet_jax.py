@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from resnet_cases import BATCH, CASE, CLASSES
-from timing import Timing, print_timings, timed, wait_for_turn
+from timing import Timing, print_timings, timed
 
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state, initial_state, train_step
@@ -53,7 +53,6 @@ def timings() -> Iterator[Timing]:
     steps = [compiled(first)]
     with ThreadPoolExecutor(len(others)) as pool:
         steps += pool.map(compiled, others)
-    wait_for_turn()
     for (name, config), step in zip(VARIANTS.items(), steps, strict=True):
         call = caller(config, step)
         yield timed(CASE, name, call, jax.block_until_ready, calls=10, samples=5)

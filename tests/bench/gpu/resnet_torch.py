@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from resnet_cases import BATCH, CASE, CLASSES
-from timing import print_timings, timed, wait_for_turn
+from timing import print_timings, timed
 from torch.nn.functional import cross_entropy
 from torchvision.models import resnet50
 
@@ -30,7 +30,6 @@ def captured_step(batch: int) -> Callable[[int], None]:
     with torch.cuda.stream(side):
         step()
         torch.cuda.synchronize()
-        wait_for_turn()
         # cuDNN measures its algorithms when nothing else uses the GPU.
         torch.backends.cudnn.benchmark = True
         for _ in range(3):

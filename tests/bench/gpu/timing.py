@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,8 +26,6 @@ PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
 # Total size of the sets of inputs that rotate: larger than any L2 cache.
 ROTATED_BYTES = 256 * 2**20
-# The variable that `run_together` of `compare.py` sets: beginning of the paths of two files.
-TURN = "BENCH_TURN"
 # Minimum calls per sample, so that the final wait is a small part of it; fewer if that takes longer
 # than MAX_SAMPLE_SECONDS.
 MIN_CALLS = 10
@@ -125,15 +122,6 @@ def print_timings(*, framework: str, device: str, timings: Iterable[Timing]) -> 
     for timing in timings:
         finished.append(asdict(timing))
         print(json.dumps({**about, "timings": finished}), flush=True)
-
-
-def wait_for_turn() -> None:
-    """Between compiling and timing: if sides compile at the same time, waits until others timed."""
-    path = os.environ.get(TURN)
-    if path is not None:
-        Path(f"{path}.ready").touch()
-        while not Path(f"{path}.turn").exists():
-            time.sleep(PAUSE_SECONDS)
 
 
 def driver_version() -> str | None:
