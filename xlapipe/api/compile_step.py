@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from xlapipe.api.plan_arguments import job_of
 from xlapipe.api.planner import Planned, Planner, lowered_here
@@ -22,9 +21,8 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 class _StepPlans(Planner[StepPlan]):
     """The plans of `xlapipe.plan`, cached for this user."""
 
-    def _default_name(self, step: Any) -> str:
-        name = getattr(step, "__name__", None) or type(step).__name__
-        return _NOT_IN_A_NAME.sub("-", name).strip("-._") or "step"
+    def _default_name(self, function: str) -> str:
+        return _NOT_IN_A_NAME.sub("-", function).strip("-._") or "step"
 
     def _plan(self, planned: Planned) -> StepPlan:
         dump = planned.cached.dump

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from xlapipe.api.find_target import is_config
@@ -36,7 +35,7 @@ def workload_of(
     step: Workload | WorkloadReference | str | Callable[..., Any],
     args: Sequence[Any],
     *,
-    default_name: Callable[[Any], str],
+    default_name: Callable[[str], str],
     name: str | None,
     donate: Donate | None,
     **fields: Any,
@@ -44,7 +43,7 @@ def workload_of(
     """The Workload of a step, or `step` itself if it is one, or the one that it names.
 
     Args:
-      default_name: the name of a function.
+      default_name: the name of a step by that of its function.
       fields: fields of a Workload; those that are None are left out.
 
     Raises:
@@ -57,7 +56,7 @@ def workload_of(
         step = load_workload(find_workload(step) if isinstance(step, str) else step)
     others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
     if type(step).__module__ == _STAGES and not hasattr(step, "trace"):
-        return _lowered_step(step, name or default_name(_function_of(step)), others)
+        return _lowered_step(step, name or default_name(_name_of_stage(step)), others)
     if isinstance(step, Workload):
         if others:
             raise WorkloadError(
@@ -71,7 +70,7 @@ def workload_of(
             f"{step!r:.60}"
         )
     return Workload(
-        name=name or default_name(step),
+        name=name or default_name(getattr(step, "__name__", None) or type(step).__name__),
         fn=step,
         args=tuple(args),
         donate_argnums=() if donate is None else _argnums(step, donate),
@@ -104,11 +103,11 @@ def _lowered_step(step: Any, name: str, others: Sequence[str]) -> LoweredStep:
     return LoweredStep(name, step)
 
 
-def _function_of(step: Any) -> Any:
-    """What has the name of a stage's function."""
+def _name_of_stage(step: Any) -> str:
+    """The name of a stage's function."""
     lowering = getattr(step, "_lowering", None)
     arguments = getattr(lowering, "compile_args", {}).get("all_args_info")
-    return SimpleNamespace(__name__=arguments.debug_info.func_name if arguments else "step")
+    return str(arguments.debug_info.func_name) if arguments else "step"
 
 
 def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:

@@ -55,8 +55,8 @@ class Planner(ABC, Generic[PlanT]):
     cache: DumpCache | None = None
 
     @abstractmethod
-    def _default_name(self, step: Any) -> str:
-        """The name of a step that is a function."""
+    def _default_name(self, function: str) -> str:
+        """The name of a step by that of its function."""
 
     @abstractmethod
     def _plan(self, planned: Planned) -> PlanT: ...

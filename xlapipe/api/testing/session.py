@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from xlapipe.api.answer import Answer
 from xlapipe.api.planner import Planned, Planner
@@ -73,7 +72,7 @@ class PlansOfTest(Planner[PlanUnderTest]):
 
     __call__ = Planner.plan
 
-    def _default_name(self, step: Any) -> str:
+    def _default_name(self, function: str) -> str:
         return name_of_test(self.file, self.test)
 
     def _plan(self, planned: Planned) -> PlanUnderTest:
