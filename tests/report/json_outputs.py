@@ -13,7 +13,7 @@ from typing import Any
 from tests.conftest import GOLDEN_JAXLIB
 from tests.report.failure_logs import WRITTEN_LOGS
 from tests.shared import tpu_texts
-from tests.shared.sample_records import at_least, predicted
+from tests.shared.sample_records import at_least, planned, predicted
 from xlapipe.cli import main
 from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.choose_table import choice_figures
@@ -63,7 +63,6 @@ from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
-from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sizing.cliff import Cliff
@@ -186,18 +185,7 @@ def printed(command: str, *arguments: object) -> Any:
     return json.loads(out.getvalue())
 
 
-_MEMORY = PlannedMemory(
-    workload="w",
-    topology=None,
-    argument_bytes=1,
-    output_bytes=2,
-    temp_bytes=3,
-    device_memory_bytes=100,
-    process_bytes=75,
-    usable_bytes=75,
-    rematerialised=0,
-    seconds={"all": 1.5},
-)
+_MEMORY = planned()
 _KERNEL = RecomputedKernel(
     instruction="fusion.3.remat",
     op_name="jit(step)/tanh",

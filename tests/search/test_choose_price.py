@@ -4,29 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.shared.sample_records import predicted
+from tests.shared.sample_records import planned, predicted
 from xlapipe.cli import main
 from xlapipe.cli.choose_table import choice_lines
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.page import choice_page
-from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.rows import Row
 
-MEMORY = PlannedMemory(
-    workload="step",
-    topology=None,
-    argument_bytes=8,
-    output_bytes=8,
-    temp_bytes=8,
-    device_memory_bytes=64,
-    process_bytes=64,
-    usable_bytes=64,
-    rematerialised=0,
-    seconds={},
-    predicted=predicted(1e-3, 8e-4, 2e-3),
-)
+MEMORY = planned(predicted=predicted(1e-3, 8e-4, 2e-3))
 ROW = Row(Candidate(find_workload("step:train"), {}, "h200"), MEMORY, items=8.0)
 
 

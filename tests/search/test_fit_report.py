@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.shared import sample_records
 from tests.shared.sample_records import at_least, predicted
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
@@ -16,22 +17,19 @@ from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
 
-MEMORY, USABLE = 1_000_000, 750_000
+USABLE = 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
 SECONDS = {"load": 1.0, "lower": 0.5, "compile": 7.25, "read": 0.25, "all": 9.0}
 
 
 def planned(temp: int, *, rematerialised: int = 0, host: int = 0) -> PlannedMemory:
-    return PlannedMemory(
-        workload="step",
+    return sample_records.planned(
+        temp,
+        usable_bytes=USABLE,
         topology="8x8",
         argument_bytes=400_000,
         output_bytes=8,
-        temp_bytes=temp,
         host_bytes=host,
-        device_memory_bytes=MEMORY,
-        process_bytes=USABLE,
-        usable_bytes=USABLE,
         rematerialised=rematerialised,
         seconds=SECONDS,
     )

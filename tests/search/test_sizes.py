@@ -11,6 +11,7 @@ import pytest
 
 import xlapipe
 from tests.folders import STEPS
+from tests.shared.sample_records import planned
 from xlapipe import XlapipeError
 from xlapipe.search.candidate import Candidate
 from xlapipe.search.planned_memory import PlannedMemory
@@ -23,22 +24,11 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "largest_batch"
 
 
 def memory(size: int) -> PlannedMemory:
-    return PlannedMemory(
-        workload="w",
-        topology=None,
-        argument_bytes=1000,
-        output_bytes=0,
-        temp_bytes=10 * size,
-        device_memory_bytes=20_000,
-        process_bytes=15_000,
-        usable_bytes=15_000,
-        rematerialised=0,
-        seconds={},
-    )
+    return planned(10 * size, argument_bytes=1000, output_bytes=0, usable_bytes=15_000)
 
 
 def test_the_largest_size_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planned(
+    def compiled(
         candidates: Sequence[Candidate], search: SearchSettings, *_: object
     ) -> tuple[Row, ...]:
         usable = 15_000 - search.memory.reserved_bytes
@@ -48,7 +38,7 @@ def test_the_largest_size_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.chdir(STEPS)
-    monkeypatch.setattr(sizes, "compile_rows", planned)
+    monkeypatch.setattr(sizes, "compile_rows", compiled)
     found = xlapipe.largest("sized_step:sized", "rows", multiple_of=8)
     assert (found.value, found.too_large) == (1400, 1408)
     assert found.memory == memory(1400)

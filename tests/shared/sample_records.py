@@ -1,9 +1,11 @@
-"""A manifest, an autotune lock and predictions, for tests that change a field of one."""
+"""A manifest, a lock, predictions and planned memory, for tests that change a field of one."""
 
 from dataclasses import replace
+from typing import Any
 
 from xlapipe.dump.autotune_lock import AutotuneLock
 from xlapipe.dump.manifest import Manifest
+from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.time.predict import Prediction
 
 MANIFEST = Manifest(
@@ -59,4 +61,28 @@ def at_least(seconds: float, why: str) -> Prediction:
         at_least_seconds=seconds,
         assumptions=(why,),
         uncounted=(why,),
+    )
+
+
+def planned(temp_bytes: int = 3, *, usable_bytes: int = 75, **others: Any) -> PlannedMemory:
+    """A plan for a device of which a process may use three quarters.
+
+    Args:
+      others: further fields.
+    """
+    fields: dict[str, Any] = {
+        "argument_bytes": 1,
+        "output_bytes": 2,
+        "topology": None,
+        "rematerialised": 0,
+        "seconds": {"all": 1.5},
+        **others,
+    }
+    return PlannedMemory(
+        workload="w",
+        temp_bytes=temp_bytes,
+        device_memory_bytes=4 * usable_bytes // 3,
+        process_bytes=usable_bytes,
+        usable_bytes=usable_bytes,
+        **fields,
     )

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.shared.sample_records import at_least, predicted
+from tests.shared.sample_records import at_least, planned, predicted
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli.choose_table import choice_lines
 from xlapipe.devices.targets.device import device_of_target
@@ -18,7 +18,6 @@ from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, Change
 from xlapipe.search.choosing.choose import Choice, choose
 from xlapipe.search.choosing.rows import lower_bound_notes, row_figures, with_chosen
-from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.rows import Row
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
@@ -112,19 +111,7 @@ def test_the_timeline_of_a_loop_has_its_first_trips_and_the_rest_as_one_event() 
 def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> Row:
     """A form that fits; without seconds, of which a lower bound of 1 µs is known."""
     time = at_least(1e-6, "a loop") if seconds is None else predicted(seconds, seconds, seconds)
-    memory = PlannedMemory(
-        workload="w",
-        topology=None,
-        argument_bytes=total_bytes,
-        output_bytes=0,
-        temp_bytes=0,
-        device_memory_bytes=100,
-        process_bytes=75,
-        usable_bytes=75,
-        rematerialised=0,
-        seconds={"all": 1.5},
-        predicted=time,
-    )
+    memory = planned(0, argument_bytes=total_bytes, output_bytes=0, predicted=time)
     changed = Change(change, "") if change is not None else None
     return Row(Candidate(find_workload("step:train"), {}, "h200", changed), memory)
 
