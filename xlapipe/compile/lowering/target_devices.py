@@ -29,6 +29,8 @@ _CALLBACKS: dict[bytes, Any] = {}
 _ONE_AT_A_TIME = threading.RLock()
 # Memory kinds of every platform that is supported.
 _MEMORY_KINDS = ("device", "pinned_host")
+# Attributes of a device that a target config states.
+_OF_FIGURES = ("platform", "device_kind", "core_count", "compute_capability")
 
 
 class _Memory(str):
@@ -138,25 +140,6 @@ class TargetDevice:
     client: TargetClient
 
     @property
-    def platform(self) -> str:
-        return self.figures.platform
-
-    @property
-    def device_kind(self) -> str:
-        return self.figures.device_kind
-
-    @property
-    def core_count(self) -> int:
-        return self.figures.core_count
-
-    @property
-    def compute_capability(self) -> str:
-        """Raises AttributeError on platforms whose devices have none, as jax's devices do."""
-        if self.figures.compute_capability is None:
-            raise AttributeError("compute_capability")
-        return self.figures.compute_capability
-
-    @property
     def local_hardware_id(self) -> int:
         """Its position among the devices of its host."""
         return self.id % len(self.client._of_host())
@@ -167,8 +150,13 @@ class TargetDevice:
     def default_memory(self) -> _Memory:
         return _Memory(_MEMORY_KINDS[0])
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _refuse_if_real(jax.local_devices(backend="cpu")[0], "device", name)
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_FIGURES:
+            return _refuse_if_real(jax.local_devices(backend="cpu")[0], "device", name)
+        value = getattr(self.figures, name)
+        if value is None:
+            raise AttributeError(name)  # as of jax's devices on a platform without it
+        return value
 
     # jax asks `isinstance(device, jax.Device)` before it takes one, in `device_put` for instance.
     __class__ = property(lambda self: jax.Device)
