@@ -229,7 +229,7 @@ def _compile_program(
             refused = refused_kernels(program, devices, {**program.options, **request.options})
         if not refused:
             raise
-        raise KernelsRefusedError("; ".join(map(str, refused))) from error
+        raise KernelsRefusedError("; ".join(refused)) from error
 
 
 def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:

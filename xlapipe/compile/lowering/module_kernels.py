@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,28 +126,9 @@ def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
         context.allow_unregistered_dialects = before
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedKernel:
-    """A kernel that XLA does not compile by itself.
-
-    Attributes:
-      name: as given to `pallas_call`, or that of its function.
-      source: `file:line` of the `pallas_call`; None if the module does not have it.
-      message: XLA's.
-    """
-
-    name: str
-    source: str | None
-    message: str
-
-    def __str__(self) -> str:
-        at = f" at {self.source}" if self.source is not None else ""
-        return f"the Pallas kernel {self.name}{at}: {self.message}"
-
-
 def refused_kernels(
     program: LoweredProgram, devices: list[Any], options: Mapping[str, Any]
-) -> list[RefusedKernel]:
+) -> list[str]:
     """The program's Pallas kernels that XLA does not compile, with its message for each.
 
     Args:
@@ -179,7 +159,9 @@ def refused_kernels(
                 )
             except RuntimeError as error:
                 message = _CONTEXT.sub("", str(error)).strip()
-                refused.append(RefusedKernel(_name(call), _source(call), f"{message:.400}"))
+                source = _source(call)
+                at = f" at {source}" if source is not None else ""
+                refused.append(f"the Pallas kernel {_name(call)}{at}: {message:.400}")
     return refused
 
 
@@ -205,7 +187,6 @@ def _kernels(module: Any) -> Iterator[Any]:
 
 def _alone(call: Any) -> Any:
     """A module whose only function passes its arguments to this call."""
-
     module = ir.Module.create(loc=ir.Location.unknown())
     module.operation.attributes["sym_name"] = ir.StringAttr.get("kernel")
     types = [value.type for value in call.operands], [value.type for value in call.results]
@@ -221,7 +202,6 @@ def _alone(call: Any) -> Any:
 
 
 def _target(call: Any) -> str:
-
     return str(ir.StringAttr(call.attributes["call_target_name"]).value)
 
 
