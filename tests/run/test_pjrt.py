@@ -291,6 +291,34 @@ def test_without_a_gpu_no_client_is_created_and_jax_is_not_imported() -> None:
     assert imported == "False"
 
 
+HOLD = """
+from types import SimpleNamespace
+from xlapipe.run.pjrt.client import Client
+
+class Api:
+    def call(self, name, **handles):
+        if name.endswith("_Destroy"):
+            print(name, *handles.values())
+        return SimpleNamespace(client=1, count=0, items=[])
+
+client, owners = Client(Api(), {}), [Api(), Api()]
+for number, owner in enumerate(owners, 2):
+    client.hold(owner, "Buffer_Destroy", buffer=number)
+del owner, owners[0]
+print("exit")
+"""
+
+
+def test_what_a_client_holds_is_destroyed_before_it() -> None:
+    run = subprocess.run([sys.executable, "-c", HOLD], check=True, capture_output=True, text=True)
+    assert run.stdout.splitlines() == [
+        "Buffer_Destroy 2",
+        "exit",
+        "Buffer_Destroy 3",
+        "Client_Destroy 1",
+    ]
+
+
 def test_jaxs_choice_of_platforms_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     with pytest.raises(TargetError, match="XLA can use: JAX_PLATFORMS=cpu; fix"):

@@ -7,7 +7,7 @@ is copied: importing it takes as long as creating a client, which can load execu
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_int64, c_void_p
 from functools import cached_property
 from importlib.util import find_spec
@@ -86,14 +86,14 @@ class Client:
         """
         self.api = api
         self.handle = api.call("Client_Create", **_named_values(options)).client
-        self._held = _Held(api, self.handle)
-        weakref.finalize(self, self._held.close)
+        # At exit, what is finalized first is destroyed last.
+        weakref.finalize(self, api.call, "Client_Destroy", client=self.handle)
         listed = api.call("Client_AddressableDevices", client=self.handle)
         self.devices = tuple(Device(self, listed.items[index]) for index in range(listed.count))
 
     def hold(self, owner: Any, destroy: str, **handle: int) -> None:
         """Destroys what `handle` names when `owner` is collected, or before the client is."""
-        weakref.finalize(owner, self._held.keep(destroy, handle)).atexit = False
+        weakref.finalize(owner, self.api.call, destroy, **handle)
 
     def wait(self, event: int) -> None:
         """Waits for an event and destroys it.
@@ -119,37 +119,6 @@ class Client:
             serialized_executable_size=len(content),
         )
         return Executable(self, loaded.loaded_executable)
-
-
-class _Held:
-    """Handles of what a client holds, and the client itself, which is destroyed last."""
-
-    def __init__(self, api: PjrtApi, client: int) -> None:
-        self._api = api
-        self._client: int | None = client
-        self._destroy: dict[int, Callable[[], Any]] = {}
-        self._count = 0
-
-    def keep(self, destroy: str, handle: Mapping[str, int]) -> Callable[[], None]:
-        """Returns the function that destroys the handle, once."""
-        self._count += 1
-        number = self._count
-        self._destroy[number] = lambda: self._api.call(destroy, **handle)
-
-        def destroy_once() -> None:
-            function = self._destroy.pop(number, None)
-            if function is not None:
-                function()
-
-        return destroy_once
-
-    def close(self) -> None:
-        """Destroys everything, and then the client."""
-        while self._destroy:
-            self._destroy.popitem()[1]()
-        if self._client is not None:
-            self._api.call("Client_Destroy", client=self._client)
-            self._client = None
 
 
 class Device:
