@@ -1,6 +1,7 @@
 """Follows one program of a Pallas kernel's grid through its jaxpr, and counts what it does."""
 
 import operator
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
@@ -61,7 +62,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 # What compilers compute once, and what they compute of values alone.
 _PURE = frozenset(_OPCODES) | frozenset(_ARITHMETIC) | _FREE - {"concatenate", "split"}
 _PURE |= {"integer_pow", "square", "abs", "reduce_max", "reduce_sum"}
-_MOST_TRIPS = 1 << 32
+_MOST_POWER = 32  # of two, of the trips of a loop
 
 Count = Counter[tuple[str, Any]]
 """By what is counted and of what: bytes `loaded`, `stored` and `updated` by position of the array,
@@ -279,16 +280,11 @@ def _straight(
 
 def _trips(goes_on: Callable[[int], bool]) -> int:
     """The first trip before which a loop ends."""
-    most = 1
     if not goes_on(0):
         return 0
-    while goes_on(most) and most < _MOST_TRIPS:
-        most *= 2
-    least = most // 2
-    while most - least > 1:
-        middle = (least + most) // 2
-        least, most = (middle, most) if goes_on(middle) else (least, middle)
-    return most
+    powers = (1 << power for power in range(_MOST_POWER))
+    end = next((number for number in powers if not goes_on(number)), 1 << _MOST_POWER)
+    return bisect_left(range(end), True, key=lambda number: not goes_on(number))
 
 
 def _element(dtype: Any) -> str:

@@ -4,7 +4,7 @@ Some programs of each grid are followed, since what they do may depend on `progr
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil, prod
 from typing import Any
@@ -113,7 +113,8 @@ def _code(equation: Any, compiler: Any) -> KernelCode:
     longest = 0.0
     for number in range(followed):
         count: Count = Counter()
-        ids = _ids((2 * number + 1) * programs // (2 * followed), grid)
+        place = (2 * number + 1) * programs // (2 * followed)
+        ids = [int(index) for index in np.unravel_index(place, grid)]
         FollowedProgram(ids, grid, warps * _THREADS_OF_A_WARP, count).run(kernel, arguments)
         longest = max(longest, count["steps", ""])
         for position, block in enumerate(kernel.invars[: len(arrays)]):
@@ -155,14 +156,6 @@ def _code(equation: Any, compiler: Any) -> KernelCode:
 def _decides(jaxpr: Any) -> bool:
     """Whether what a program does may depend on its place in the grid."""
     return any(equation.primitive.name in ("while", "cond") for equation in equations(jaxpr))
-
-
-def _ids(number: int, grid: Sequence[int]) -> list[int]:
-    ids = []
-    for size in reversed(grid):
-        ids.append(number % size)
-        number //= size
-    return ids[::-1]
 
 
 def live_words(jaxpr: Any) -> int:
