@@ -20,7 +20,7 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
-from jax.tree_util import keystr, register_pytree_node_class
+from jax.tree_util import keystr, register_static
 
 from xlapipe.compile.lowering.meshes import is_spec
 from xlapipe.compile.lowering.names import argument_names, named_leaves
@@ -358,19 +358,12 @@ def is_shared_object(node: Any) -> bool:
     return nnx is not None and isinstance(node, (nnx.Variable, nnx.Pytree))
 
 
-@register_pytree_node_class
+@register_static
+@dataclass(frozen=True)
 class StaticLeaf:
     """A leaf that is not an array, as a node without leaves."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def tree_flatten(self) -> tuple[tuple[()], Any]:
-        return (), self.value
-
-    @classmethod
-    def tree_unflatten(cls, value: Any, children: tuple[()]) -> "StaticLeaf":
-        return cls(value)
+    value: Any
 
 
 def holds_static_leaves(workload: Workload) -> bool:
