@@ -18,7 +18,7 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.messages import CompileRequest, LoweredProgram
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
-from xlapipe.compile.reused_compiles import ENDED_COMPILES
+from xlapipe.compile.reused_compiles import COMPILED_AT, take_note
 from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.expect import ParameterBytes
 from xlapipe.plans.program import ArgumentLeaf
@@ -65,15 +65,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def compiled_now() -> Iterator[Callable[[], list[bool]]]:
     """For each compile since the last call: False if it came from the cache."""
-    ENDED_COMPILES.take_note()
+    take_note()
 
     def take() -> list[bool]:
-        ended = [when is None for when in ENDED_COMPILES.compiled_at]
-        ENDED_COMPILES.take_note()
+        ended = [when is None for when in COMPILED_AT]
+        take_note()
         return ended
 
     yield take
-    ENDED_COMPILES.take_note()
+    take_note()
 
 
 def job(**changes: object) -> Job:

@@ -19,7 +19,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
-from xlapipe.compile.reused_compiles import ENDED_COMPILES
+from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.diff.compare import compare
 from xlapipe.dump.dump import open_dump
 from xlapipe.dump.opened import Opened
@@ -225,6 +225,6 @@ def test_errors_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -
 
 def test_notes_on_compiles_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     """The date of a cache's entry was printed as it was."""
-    ENDED_COMPILES.compiled_at.append(HOSTILE)
+    COMPILED_AT.append(HOSTILE)
     output.print_notes_on_compiles()
     assert unsafe(capsys.readouterr().err) == []

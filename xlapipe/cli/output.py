@@ -132,7 +132,7 @@ def print_notes_on_compiles() -> None:
     for note in locks.take_skipped() if locks is not None else ():
         _print_to_stderr(f"xlapipe: {note}")
     compiles = sys.modules.get("xlapipe.compile.reused_compiles")  # not imported: none compiled
-    note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
+    note = compiles.take_note() if compiles is not None else None
     if note is not None:
         sys.stdout.flush()
         print_note(note)

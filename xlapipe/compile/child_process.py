@@ -30,7 +30,7 @@ from xlapipe.compile.messages import (
     CompileRecord,
     CompileRequest,
 )
-from xlapipe.compile.reused_compiles import ENDED_COMPILES
+from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.devices.environment.scratch import Scratch
 from xlapipe.errors import (
@@ -164,7 +164,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     if "error" in result:
         raise error_of(job.reference, job.target, ChildError(**result["error"]), log_path)
     record = typed(CompileRecord, result)
-    ENDED_COMPILES.compiled_at.append(record.compiled_at)
+    COMPILED_AT.append(record.compiled_at)
     return record
 
 
