@@ -74,7 +74,7 @@ def test_serialising_again_keeps_unknown_fields(directory: Path) -> None:
     again = proto.SerializeToString(deterministic=True)
     assert len(again) == len(data)
     assert HloProto.FromString(again) == proto
-    # Some of their fields (a constant's floats, a dot's batch dimensions) are not in the .proto.
+    # Some of their fields (a constant's booleans, a dot's batch dimensions) are not in the .proto.
     kinds = {i.opcode for c in proto.hlo_module.computations for i in c.instructions}
     assert {"constant", "dot"} <= kinds
 

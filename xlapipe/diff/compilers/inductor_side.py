@@ -61,31 +61,28 @@ def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
     worst = held.index(peak)
     before = left[worst]
     carried = [HeldBytes("left by the graphs before", before)] if before else []
-    firsts = [s for s, plan in zip(alone, dump.plans, strict=True) if not _is_backward(plan)]
-    tangents = [
+    is_backward = list(map(_is_backward, dump.plans))
+    firsts = [side for side, backward in zip(alone, is_backward, strict=True) if not backward]
+    # A backward graph takes what the forward graph kept, and the tangents.
+    arguments = tuple(
         leaf
-        for side, plan in zip(alone, dump.plans, strict=True)
-        if _is_backward(plan)
+        for side, backward in zip(alone, is_backward, strict=True)
         for leaf in side.arguments
-        if leaf.name.startswith("tangents_")
-    ]
-    kernels = Counter[str]()
-    for side in alone:
-        kernels.update(side.kernels or {})
-    arguments = (*(leaf for side in firsts for leaf in side.arguments), *tangents)
+        if not backward or leaf.name.startswith("tangents_")
+    )
+    outputs = tuple(leaf for side in alone for leaf in side.outputs)
+    kernels = sum((Counter(side.kernels) for side in alone), Counter[str]())
     return CompilerSide(
         name=f"{dump.path}: {len(alone)} graphs, one after the other",
         basis=alone[0].basis,
         arguments=arguments,
-        outputs=tuple(leaf for side in alone for leaf in side.outputs),
+        outputs=outputs,
         own_peak_bytes=peak,
         in_use_bytes=peak,
-        argument_bytes=sum_if_known([leaf.size_bytes for leaf in arguments]),
-        output_bytes=sum_if_known(
-            [leaf.size_bytes for side in alone for leaf in side.outputs if not leaf.reused]
-        ),
-        kept_bytes=sum_if_known([side.kept_bytes for side in firsts]),
-        with_backward=any(_is_backward(plan) for plan in dump.plans),
+        argument_bytes=sum_if_known(leaf.size_bytes for leaf in arguments),
+        output_bytes=sum_if_known(leaf.size_bytes for leaf in outputs if not leaf.reused),
+        kept_bytes=sum_if_known(side.kept_bytes for side in firsts),
+        with_backward=any(is_backward),
         reused_bytes=sum(leaf.size_bytes or 0 for leaf in arguments if leaf.reused),
         unknown_calls=sum(side.unknown_calls for side in alone),
         kernels=dict(sorted(kernels.items())),
@@ -93,9 +90,7 @@ def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
         products=tuple(product for side in alone for product in side.products),
         waste=tuple(_waste(dump.plans)),
         exchanges=exchanges_of(
-            (collective.kind, collective.output_bytes)
-            for plan in dump.plans
-            for collective in plan.collectives
+            (item.kind, item.output_bytes) for plan in dump.plans for item in plan.collectives
         ),
         notes=tuple(dict.fromkeys(note for side in alone for note in side.notes)),
     )

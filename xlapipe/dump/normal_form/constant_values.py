@@ -20,7 +20,6 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xlapipe.dump.normal_form.module_text import read_module_text
 from xlapipe.dump.readers.hlo_proto import HloProto, LiteralProto
@@ -41,8 +40,6 @@ _SHORT_FLOAT = re.compile(r"f\d+e\d+m(\d+)")
 # Bits of the fraction of a float, by XLA's name.
 _FRACTION_BITS = {"f64": 52, "c128": 52, "f32": 23, "c64": 23, "f16": 10, "bf16": 7}
 _OF_THE_VALUE, _OF_THE_LARGEST = 256, 16
-# Fields of XLA's LiteralProto that the private copy lacks, and the format of an element.
-_FIELDS = {"f16": (11, "e"), "c64": (12, "f"), "bf16": (13, "H"), "c128": (18, "d")}
 
 
 class Constant(NamedTuple):
@@ -224,19 +221,15 @@ def _numbers(constant: Constant, literals: Mapping[str, bytes]) -> Sequence[floa
     """The elements of a constant; None for a large one of a type that is not read."""
     if not constant.value.startswith("{... "):
         return list(map(float, _NUMBER.findall(_COMMENT.sub("", constant.value))))
-    literal = literals[constant.value[5:-1]]
-    message = LiteralProto.FromString(literal)
-    if constant.element in ("f32", "f64"):
-        return message.f32s if constant.element == "f32" else message.f64s
-    if constant.element not in _FIELDS:
+    if constant.element not in _FRACTION_BITS:
         return None
-    number, form = _FIELDS[constant.element]
-    unknown = UnknownFieldSet(message)
-    fields = (unknown[index] for index in range(len(unknown)))
-    data = b"".join(field.data for field in fields if field.field_number == number)
-    values = struct.unpack(f"<{len(data) // struct.calcsize(form)}{form}", data)
-    if form != "H":
+    literal = LiteralProto.FromString(literals[constant.value[5:-1]])
+    values: Sequence[float] | bytes = getattr(literal, f"{constant.element}s")
+    if not isinstance(values, bytes):
         return values
+    count = len(values) // 2
+    if constant.element == "f16":
+        return struct.unpack(f"<{count}e", values)
     # A bfloat16 is the upper half of a float32.
-    words = struct.pack(f"<{len(values)}I", *(value << 16 for value in values))
-    return struct.unpack(f"<{len(values)}f", words)
+    words = (b"\0\0" + values[at : at + 2] for at in range(0, 2 * count, 2))
+    return struct.unpack(f"<{count}f", b"".join(words))
