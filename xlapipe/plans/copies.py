@@ -20,7 +20,6 @@ from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.origins import address_of, origins_of
 from xlapipe.plans.plan import Placed, Plan
-from xlapipe.plans.shapes import Shape
 
 # Opcodes in a fusion that only moves data: these address elements, or choose among them.
 _NO_ARITHMETIC = (
@@ -310,7 +309,7 @@ def _moves_alone(instructions: Iterable[Instruction]) -> bool:
     for instruction in instructions:
         if instruction.opcode in opcodes.MOVES:
             moves = True
-        elif instruction.opcode in _INDEX_ARITHMETIC and _is_integer(instruction.shape):
+        elif instruction.opcode in _INDEX_ARITHMETIC and instruction.shape.element in _INTEGERS:
             continue
         elif instruction.opcode not in _NO_ARITHMETIC:
             return False
@@ -347,10 +346,6 @@ def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
             if written != read:
                 return True
     return False
-
-
-def _is_integer(shape: Shape) -> bool:
-    return shape.element in _INTEGERS
 
 
 # Opcodes that write the elements of their operand unchanged, or converted, to new memory.

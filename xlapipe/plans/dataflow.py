@@ -421,7 +421,5 @@ def _if_known(value: Value | None) -> tuple[Value, ...]:
     return () if value is None else (value,)
 
 
-@once_per_object
-def dataflow_of(module: HloModule) -> Dataflow:
-    """The one `Dataflow` of a module, so that each of its tables is made once."""
-    return Dataflow(module)
+# The one of a module, so that each of its tables is made once.
+dataflow_of = once_per_object(Dataflow)

@@ -52,7 +52,10 @@ class Labels:
         if value.shape.element != "s8" or "{" not in value.name:
             return False
         instruction = self.plan.instructions.get(value.instruction)
-        return instruction is not None and any(map(_is_of_cuda, self._with_body(instruction)))
+        return instruction is not None and any(
+            (inner.custom_call_target or "").startswith("__cu")
+            for inner in self._with_body(instruction)
+        )
 
     def _with_body(self, instruction: Instruction) -> Iterator[Instruction]:
         """An instruction and, for a fusion, those of its body: XLA fuses slices into calls."""
@@ -107,11 +110,4 @@ class Labels:
         return {index: ", ".join(names) for index, names in paths.items()}
 
 
-@once_per_object
-def labels_of(program: Program) -> Labels:
-    """Names for the values of a program."""
-    return Labels(program)
-
-
-def _is_of_cuda(instruction: Instruction) -> bool:
-    return (instruction.custom_call_target or "").startswith("__cu")
+labels_of = once_per_object(Labels)

@@ -9,7 +9,7 @@ _Result = TypeVar("_Result")
 
 
 def once_per_object(function: Callable[[_Owner], _Result]) -> Callable[[_Owner], _Result]:
-    """Caches the result of a pure function of one object on that object.
+    """Caches the result of a pure function of one object, or of a class, on that object.
 
     For functions of a `Plan`, a `Program` or a dump in modules that import those classes. The
     result is freed with the object, and is not part of its fields, its equality or its copies by

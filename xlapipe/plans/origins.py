@@ -68,10 +68,7 @@ def address_of(place: Placed | None) -> tuple[int, int] | None:
     return None if place is None else (place[0].index, place[1].offset_bytes)
 
 
-@once_per_object
-def origins_of(plan: Plan) -> Origins:
-    """The one `Origins` of a plan."""
-    return Origins(plan)
+origins_of = once_per_object(Origins)
 
 
 @once_per_object

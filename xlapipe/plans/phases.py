@@ -73,17 +73,14 @@ class Phases:
         """
         live = self.plan.live_ranges
         phases: list[Phase | None] = []
+        first = Phase.FORWARD if self.trains else None
         for name in live.schedule if live is not None else ():
             instruction = self.plan.instructions.get(name)
             if instruction is None or instruction.opcode in NO_KERNEL:
-                phases.append(phases[-1] if phases else self._first_phase)
+                phases.append(phases[-1] if phases else first)
             else:
                 phases.append(self.of(name))
         return tuple(phases)
-
-    @property
-    def _first_phase(self) -> Phase | None:
-        return Phase.FORWARD if self.trains else None
 
     def _op_name(self, name: str) -> str:
         """The op_name of an instruction, or of the nearest one with a source line."""
@@ -110,7 +107,4 @@ class Phases:
         return None
 
 
-@once_per_object
-def phases_of(plan: Plan) -> Phases:
-    """The phases of a plan's instructions."""
-    return Phases(plan)
+phases_of = once_per_object(Phases)
