@@ -1,14 +1,12 @@
 """The values of a plan that the forward pass makes and the backward pass reads."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
-from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.buffers import LogicalBuffer
 from xlapipe.plans.memory_spaces import MemorySpace, space_of
-from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
+from xlapipe.plans.occupancy import CountedValue, HeldValue, Occupancy, Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, phases_of
@@ -24,15 +22,13 @@ _CARRIED = ("parameter", "while")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptValue:
-    """A value that is alive from an instruction of the forward pass to one of a later phase.
+class KeptValue(HeldValue):
+    """A value that is alive at some position, as a rule from the forward pass to a later phase.
 
     Attributes:
       start, end: schedule positions, both included.
     """
 
-    allocation: BufferAllocation
-    value: LogicalBuffer
     space: MemorySpace
     start: int
     end: int
@@ -49,11 +45,10 @@ def kept_values(plan: Plan) -> tuple[KeptValue, ...]:
         return ()
     rule = _Rule(plan)
     return tuple(
-        KeptValue(allocation, value, space, live.start, live.end)
+        held
         for space in (MemorySpace.HBM, MemorySpace.HOST)
-        for allocation in plan.allocations_in(space)
-        for _, value, live in rule.placed_in(allocation)
-        if rule.keeps(value, space)
+        for held in rule.placed_in(space)
+        if rule.keeps(held)
     )
 
 
@@ -64,24 +59,21 @@ def saved_for_backward(plan: Plan) -> frozenset[str]:
     A scan keeps a stack, which is in the same memory before, in and after its iterations.
     """
     rule = _Rule(plan)
-    own = [held for held in kept_values(plan) if held.space is MemorySpace.HBM]
-    places = {place_of(held.allocation, held.value) for held in own}
-    in_place = defaultdict(list)
-    for allocation in {held.allocation.index: held.allocation for held in own}.values():
-        for _, value, live in rule.placed_in(allocation):
-            if (place := place_of(allocation, value)) in places:
-                in_place[place].append((value, live))
+    pending = [held for held in kept_values(plan) if held.space is MemorySpace.HBM]
+    in_place: dict[tuple[int, int, int], list[KeptValue]] = {held.place: [] for held in pending}
+    for held in rule.placed_in(MemorySpace.HBM) if pending else ():
+        if held.place in in_place:
+            in_place[held.place].append(held)
     saved: set[str] = set()
-    pending = [(held.allocation, held.value, held.start, held.end) for held in own]
     while pending:
-        allocation, value, start, end = pending.pop()
-        if value.name in saved:
+        held = pending.pop()
+        if held.value.name in saved:
             continue
-        saved.add(value.name)
-        for other, live in in_place[place_of(allocation, value)]:
-            meanwhile = live.start < end and start < live.end
-            if meanwhile or (live.end == start and rule.hands_on(other, value)):
-                pending.append((allocation, other, live.start, live.end))
+        saved.add(held.value.name)
+        for other in in_place[held.place]:
+            meanwhile = other.start < held.end and held.start < other.end
+            if meanwhile or (other.end == held.start and rule.hands_on(other.value, held.value)):
+                pending.append(other)
     return frozenset(saved)
 
 
@@ -98,11 +90,6 @@ def saved_at(occupancy: Occupancy, position: int | None) -> tuple[CountedValue, 
     )
 
 
-def place_of(allocation: BufferAllocation, value: LogicalBuffer) -> tuple[int, int, int]:
-    """The memory of a value."""
-    return allocation.index, value.offset_bytes, value.size_bytes
-
-
 class _Rule:
     """Which values are made in the forward pass and used after it."""
 
@@ -112,14 +99,13 @@ class _Rule:
         self._schedule = plan.live_ranges.schedule if plan.live_ranges is not None else ()
         self._positions = plan.live_ranges.positions if plan.live_ranges is not None else {}
 
-    def placed_in(
-        self, allocation: BufferAllocation
-    ) -> Iterator[tuple[BufferAllocation, LogicalBuffer, LiveRange]]:
+    def placed_in(self, space: MemorySpace) -> Iterator[KeptValue]:
         """The values that are alive at some position, without tuples of pointers."""
-        for value in allocation.values:
-            live = self._occupancy.alive.get(value.name)
-            if live is not None and not value.shape.is_tuple:
-                yield allocation, value, live
+        for allocation in self._plan.allocations_in(space):
+            for value in allocation.values:
+                live = self._occupancy.alive.get(value.name)
+                if live is not None and not value.shape.is_tuple:
+                    yield KeptValue(allocation, value, space, live.start, live.end)
 
     def hands_on(self, value: LogicalBuffer, later: LogicalBuffer) -> bool:
         """Whether a value in the same memory is a later one, or a part of it."""
@@ -134,21 +120,21 @@ class _Rule:
         maker = self._plan.instructions.get(value.instruction)
         return maker.opcode if maker is not None else ""
 
-    def keeps(self, value: LogicalBuffer, space: MemorySpace) -> bool:
+    def keeps(self, held: KeptValue) -> bool:
+        """Whether a value is made in the forward pass and used after it."""
         # What a loop carries is kept if what it hands on or gets is, not by its own phase.
-        if self._opcode(value) == "parameter":
+        if self._opcode(held.value) == "parameter":
             return False
-        live = self._occupancy.alive[value.name]
         # What is copied decides: a TPU moves what it keeps from its own memory to HBM. A copy to
         # the host that begins in the backward pass frees nothing until then.
-        own = value.instruction
-        maker = own if space is MemorySpace.HOST else self._copied(own)
+        own = held.value.instruction
+        maker = own if held.space is MemorySpace.HOST else self._copied(own)
         if self._phases.of(maker) is not Phase.FORWARD:
             return False
-        if live.end >= len(self._schedule):
+        if held.end >= len(self._schedule):
             return True
-        last = self._schedule[live.end]
-        return self._phases.of(last) is not Phase.FORWARD or self._is_beside_a_gradient(live)
+        last = self._schedule[held.end]
+        return self._phases.of(last) is not Phase.FORWARD or self._is_beside_a_gradient(held)
 
     def _copied(self, name: str) -> str:
         """The instruction whose result a copy holds; of another instruction, and of a copy of an
@@ -166,18 +152,18 @@ class _Rule:
         platform = platform_named(self._plan.platform)
         return space_of(shape.memory_space, platform) is MemorySpace.HOST
 
-    def _is_beside_a_gradient(self, live: LiveRange) -> bool:
+    def _is_beside_a_gradient(self, held: KeptValue) -> bool:
         """Whether a gradient at once needs the result of the operation at which a lifetime ends.
 
         XLA moves such operations out of the forward pass, next to the gradient.
         """
-        last = self._schedule[live.end]
+        last = self._schedule[held.end]
         users = [user for user in self._plan.users_of(last) if user in self._positions]
         first = min(users, key=self._positions.__getitem__, default=None)
         if first is None or self._phases.of(first) is not Phase.BACKWARD:
             return False
         beside = max(_BESIDE, len(self._schedule) // 100)
-        return live.end - live.start > beside >= self._positions[first] - self._positions[last]
+        return held.end - held.start > beside >= self._positions[first] - self._positions[last]
 
 
 def of_size(

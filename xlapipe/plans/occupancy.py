@@ -31,15 +31,26 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CountedValue:
+class HeldValue:
+    """A value and the allocation that it is in."""
+
+    allocation: BufferAllocation
+    value: LogicalBuffer
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Its memory."""
+        return self.allocation.index, self.value.offset_bytes, self.value.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CountedValue(HeldValue):
     """A value and the bytes that it adds to the bytes in use at a position.
 
     Attributes:
       counted_bytes: its bytes, without bytes shared with a value that is counted already.
     """
 
-    allocation: BufferAllocation
-    value: LogicalBuffer
     role: Role
     counted_bytes: int
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xlapipe.compile.lowering.forward_graph import ForwardValue
 from xlapipe.plans import Plan
-from xlapipe.plans.kept_values import place_of, saved_at
+from xlapipe.plans.kept_values import saved_at
 from xlapipe.plans.occupancy import CountedValue, Occupancy
 
 # A device's part of a value is a power of two at most this small.
@@ -43,7 +43,7 @@ def held_at_peak(
     occupancy = Occupancy(plan)
     saved = saved_at(occupancy, occupancy.peak_position)
     # Inside of a loop, its own value is in the place of the one that enters it.
-    alive = list({place_of(held.allocation, held.value): held for held in reversed(saved)}.values())
+    alive = list({held.place: held for held in reversed(saved)}.values())
     alive.reverse()
     primitives = {value.number: value.key.primitive for value in values if value.key is not None}
     by_name_first = sorted(values, key=lambda value: value.key is None or value.key.name is None)
