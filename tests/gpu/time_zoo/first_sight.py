@@ -27,12 +27,25 @@ COMMITS = {
     "00585165": ("twentyfourth", "twentyfifth"),
     "025af90b": ("twentysixth",),
     "553a37a8": ("twentyseventh", "twentyeighth"),
+    "6f640542": ("blind",),
 }
 """The zoos from the fifteenth on: earlier code had other rules for most kernels."""
-# Has the records in a form that such code reads.
-_PLANS_COMMIT = "0c44663d"
-# Runs with the package of such a commit; its modules had other names.
-_PREDICT = """
+# Has the records in a form that code without records reads.
+_PLANS_COMMIT, _WITH_RECORDS = "0c44663d", ("6f640542",)
+# Runs with the package of such a commit.
+_FROM_RECORD = """
+import json, sys
+from pathlib import Path
+from xlapipe.devices.targets.device import device_of_target as speeds_of_target
+from xlapipe.run.calibration.record import read_record
+from xlapipe.time.cost import step_cost
+from xlapipe.time.predict import predict
+from xlapipe.time.predict.calibration import shipped_calibration
+record, target, trips, *names = sys.argv[1:]
+plan_of, trips = {item.name: item.plan for item in read_record(Path(record))[1]}, {}
+"""
+# Runs with the package of a commit without records; its modules had other names.
+_FROM_PLANS = """
 import json, sys
 from pathlib import Path
 from xlapipe.cost import step_cost
@@ -44,12 +57,17 @@ try:
     from xlapipe.running.calibration.code_files import with_kernel_codes
 except ImportError:
     with_kernel_codes = lambda plan, folder: plan
-folder, target, *names = sys.argv[1:]
-trips = json.loads(names.pop(0))
+folder, target, trips, *names = sys.argv[1:]
+trips = json.loads(trips)
+plan_of = {
+    name: with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name) for name in names
+}
+"""
+_PREDICT = """
 speeds, calibration = speeds_of_target(target), shipped_calibration(target)
 programs = {}
 for name in names:
-    plan = with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name)
+    plan = plan_of[name]
     prediction = predict(
         plan, step_cost(plan, speeds), calibration, unknown_trips=trips.get(name)
     )
@@ -75,10 +93,13 @@ def predicted(commit: str, zoo: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         code = _git("archive", commit, "xlapipe")
         subprocess.run(["tar", "-x", "-C", folder], check=True, input=code)
-        plans = _git("show", f"{_PLANS_COMMIT}:tests/gpu/time_zoo/records/{zoo}.plans.tar.xz")
-        with tarfile.open(fileobj=io.BytesIO(plans)) as archive:
-            archive.extractall(f"{folder}/plans", filter="data")
-        command = [sys.executable, "-c", _PREDICT, f"{folder}/plans", TARGETS[about.device]]
+        read, source = _FROM_RECORD, str(RECORDS / f"{zoo}.tar.xz")
+        if commit not in _WITH_RECORDS:
+            read, source = _FROM_PLANS, f"{folder}/plans"
+            plans = _git("show", f"{_PLANS_COMMIT}:tests/gpu/time_zoo/records/{zoo}.plans.tar.xz")
+            with tarfile.open(fileobj=io.BytesIO(plans)) as archive:
+                archive.extractall(source, filter="data")
+        command = [sys.executable, "-c", read + _PREDICT, source, TARGETS[about.device]]
         trips = {name: item.trips for name, item in times.items() if item.trips}
         command += [json.dumps(trips), *times]
         result = subprocess.run(command, check=True, capture_output=True, cwd=folder, text=True)
