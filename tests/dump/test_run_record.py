@@ -64,7 +64,6 @@ def test_a_record_holds_the_portable_command_and_digests(
     (checkout / "hlo" / "plan.txt").write_text("plan")
     record = run_record(
         device="NVIDIA H200",
-        driver=None,
         versions={"jaxlib": "0.11.2"},
         command=["/opt/venv/bin/xlapipe", "dump", "step", "--out", str(checkout / "hlo")],
     )

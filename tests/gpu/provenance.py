@@ -13,7 +13,6 @@ def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
     gpu = Machine.local().gpu()
     return run_record(
         device=gpu.name if gpu is not None else "no GPU",
-        driver=gpu.driver_version if gpu is not None else None,
         versions=versions,
         command=["python", *sys.argv],
     )

@@ -122,16 +122,11 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
 
 def _record_run(made: "WrittenDump") -> None:
     """Writes the device, its driver and this command next to a dump made on the device itself."""
-    from xlapipe.devices.environment.machine import Machine
     from xlapipe.dump.run_record import run_record, write_run_record
 
-    manifest, gpu = made.dump.manifest, Machine.local().gpu()
-    record = run_record(
-        device=manifest.target_description,
-        driver=gpu.driver_version if gpu is not None else None,
-        versions=manifest.versions,
-        command=["xlapipe", *sys.argv[1:]],
-    )
+    manifest, command = made.dump.manifest, ["xlapipe", *sys.argv[1:]]
+    device, versions = manifest.target_description, manifest.versions
+    record = run_record(device=device, versions=versions, command=command)
     write_run_record(made.dump.path, record)
 
 

@@ -93,16 +93,13 @@ def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
     """Writes the profile as a time record."""
     from statistics import median
 
-    from xlapipe.devices.environment.machine import Machine
     from xlapipe.dump.dump import read_manifest
     from xlapipe.dump.run_record import run_record
     from xlapipe.dump.time_record import TimeRecord, write_time_record
 
     assert result.profile is not None
-    gpu = Machine.local().gpu()
     provenance = run_record(
         device=result.device,
-        driver=gpu.driver_version if gpu is not None else None,
         versions=read_manifest(built).versions,
         command=["xlapipe", *sys.argv[1:]],
     )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.files.contents import read_plain
 from xlapipe.files.writing import write_files
@@ -26,19 +27,21 @@ _ABSOLUTE_PATH = re.compile(
 
 
 def run_record(
-    *, device: str, driver: str | None, versions: Mapping[str, str], command: Sequence[str]
+    *, device: str, versions: Mapping[str, str], command: Sequence[str]
 ) -> dict[str, Any]:
-    """The provenance of a file that was written on a device.
+    """The provenance of a file that was written on a device of this machine.
+
+    Its driver is None if it is unknown.
 
     Args:
       device: the GPU's name.
-      driver: its driver's version; None if unknown.
       versions: versions of jax, jaxlib and the plugin, by package.
       command: the program and its arguments, given in the current folder.
     """
+    gpu = Machine.local().gpu()
     return {
         "device": device,
-        "driver": driver,
+        "driver": gpu.driver_version if gpu is not None else None,
         "versions": dict(versions),
         "command": portable_command(command, Path.cwd()),
         "date": datetime.now(UTC).date().isoformat(),

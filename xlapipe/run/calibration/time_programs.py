@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from xlapipe.compile.lowering.kernel_codes import kernel_codes
-from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.dump.run_record import run_record
@@ -226,13 +225,12 @@ def time_probes(
         advance=advance,
     ):
         write_calls(folder / name, timed)
-    gpu = Machine.local().gpu()
     devices = jax.devices("gpu")
     about = run_record(
         device=devices[0].device_kind,
-        driver=gpu.driver_version if gpu is not None else "unknown",
         versions={name: version(name) for name in _PACKAGES},
         command=command,
     )
     config = str(get_topology_for_devices(devices[:1]).target_config)
+    about["driver"] = about["driver"] or "unknown"
     return RecordAbout(**about, gpus=jax.device_count(), target_config=config)
