@@ -32,7 +32,6 @@ from xlapipe.search.choosing.policies import (
     places_of,
 )
 from xlapipe.search.choosing.search import keep_within, seconds_of
-from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.recomputed import relative
 from xlapipe.search.rows import SearchSettings
 
@@ -245,36 +244,27 @@ def freeing(
 def _freed_by_blocks(
     places: Sequence[Place], compiles: Compiles, free_bytes: int
 ) -> Iterator[Freed]:
-    written = compiles.rows[0]
+    totals = [row.memory.total_bytes for row in compiles.rows]
+    freed_bytes = totals[0] - min(totals)
     for change in block_changes(places):
-        if (
-            written.memory.total_bytes - min(r.memory.total_bytes for r in compiles.rows)
-            >= free_bytes
-        ):
+        if freed_bytes >= free_bytes:
             return
-        compiles.run([replace(written.candidate, change=change)])
-        if compiles.rows[-1].candidate.change is change:
-            yield _freed(change, written.memory, compiles.rows[-1].memory)
+        freed = _freed(change, compiles)
+        if freed is not None:
+            freed_bytes = max(freed_bytes, freed.freed_bytes)
+            yield freed
 
 
 def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None:
-    """Compiles policies for a place until one frees enough; the last one, None if it failed.
-
-    Args:
-      compiles: whose first row is the step as written.
-    """
+    """Compiles policies for a place until one frees enough; the last one, None if it failed."""
     freed, asked_bytes = None, free_bytes
-    base = compiles.rows[0].candidate
-    device = target_device(base.target)
+    device = target_device(compiles.rows[0].candidate.target)
     for _ in range(_MOST_TRIES):
         kept = keep_within(place.values, place.saved_bytes - asked_bytes, device)
-        if kept is None:
+        tried = _freed(chosen_values(kept, place), compiles) if kept is not None else None
+        if tried is None:
             break
-        change = chosen_values(kept, place)
-        compiles.run([replace(base, change=change)])
-        if compiles.rows[-1].candidate.change is not change:
-            break
-        freed = _freed(change, compiles.rows[0].memory, compiles.rows[-1].memory)
+        freed = tried
         if freed.freed_bytes >= free_bytes or asked_bytes == place.saved_bytes:
             break
         scale = free_bytes / freed.freed_bytes if freed.freed_bytes > 0 else 2.0
@@ -282,15 +272,25 @@ def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None
     return freed
 
 
-def _freed(change: Change, written: PlannedMemory, changed: PlannedMemory) -> Freed:
-    before = written.predicted.seconds if written.predicted is not None else None
-    after = changed.predicted.seconds if changed.predicted is not None else None
+def _freed(change: Change, compiles: Compiles) -> Freed | None:
+    """Compiles a change; None if that fails.
+
+    Args:
+      compiles: whose first row is the step as written.
+    """
+    written = compiles.rows[0]
+    compiles.run([replace(written.candidate, change=change)])
+    changed = compiles.rows[-1]
+    if changed.candidate.change is not change:
+        return None
+    before, after = written.seconds_per_item, changed.seconds_per_item
+    predicted, total_bytes = changed.memory.predicted, changed.memory.total_bytes
     return Freed(
         change=change,
-        freed_bytes=written.total_bytes - changed.total_bytes,
-        total_bytes=changed.total_bytes,
+        freed_bytes=written.memory.total_bytes - total_bytes,
+        total_bytes=total_bytes,
         seconds=after - before if after is not None and before is not None else None,
-        network=changed.predicted.network_name if changed.predicted is not None else "",
+        network=predicted.network_name if predicted is not None else "",
     )
 
 
