@@ -20,9 +20,8 @@ from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.plans.usable_memory import usable_memory
 from xlapipe.time.predict.calibration import CalibrationError, shipped_calibration
-from xlapipe.time.predict.choose import calibration_for
 from xlapipe.time.predict.gpu import HOPPER, gpu_of
-from xlapipe.time.predict.study import Study
+from xlapipe.time.predict.study import Study, calibration_for
 
 DEVICE = (files("xlapipe.devices.targets") / "h200_device.txtpb").read_text()
 

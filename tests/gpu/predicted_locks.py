@@ -47,7 +47,7 @@ from xlapipe.registry import find_workload
 from xlapipe.run.calibration.record import read_record, unpack
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
-from xlapipe.time.predict.choose import calibration_for
+from xlapipe.time.predict.study import calibration_for
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.instructions import instruction_texts, tuned_instructions

@@ -45,10 +45,10 @@ def _work(*lines: str, tiled: bool = False, each: int = 1, before: str = "") -> 
     )
     module = plan_of_text(text).module
     assert module is not None
-    main, body = module.entry_computation, module.computations["fused"]
+    main = module.entry_computation
     assert main is not None
     cost = KernelCost(name="f", kind="kLoop", op_name=None, source=None)
-    fusion = Fusion(main.by_name["f"], body, main, module, cost, {}, 0, 0, HOPPER)
+    fusion = Fusion(main.by_name["f"], main, module, cost, 0, 0, HOPPER)
     return followed(
         fusion,
         tiled=tiled,

@@ -62,12 +62,7 @@ _WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
 _Read = tuple[str, float]
 
 
-def followed(
-    fusion: Fusion,
-    *,
-    tiled: bool,
-    elements_of_a_thread: int,
-) -> ThreadWork:
+def followed(fusion: Fusion, *, tiled: bool, elements_of_a_thread: int) -> ThreadWork:
     """The work of all threads of a fusion.
 
     Args:
@@ -132,10 +127,7 @@ class _Threads:
         starts = np.asarray(chosen, dtype=np.int64)[:, None, None] * of_block
         element = np.arange(self._unrolled, dtype=np.int64)[None, :, None]
         thread = np.arange(THREADS_OF_A_BLOCK, dtype=np.int64)[None, None, :]
-        if self._tiled and self._unrolled == 1:
-            place = (starts + element * THREADS_OF_A_BLOCK + thread).ravel()
-        else:
-            place = (starts + thread * self._unrolled + element).ravel()
+        place = (starts + thread * self._unrolled + element).ravel()
         active = place < shape.elements
         self._at.blocks = len(chosen)
         self._scale = shape.elements / max(1, int(active.sum()))

@@ -1,4 +1,4 @@
-"""A fusion that a kernel computes, and the instruction by which XLA emits it."""
+"""What a kernel computes: its launch, and of a fusion the instruction by which XLA emits it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,25 +25,37 @@ _HEROES = (
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """A fusion that a kernel computes, and how it is launched.
+class LaunchedKernel:
+    """What a kernel computes, and how it is launched.
 
     Attributes:
-      inner: the instruction, in `scope`; `body` is what it computes.
-      cost: of one launch; `flops` its operations by type, without zeros.
+      inner: the instruction, in `scope`.
+      cost: of one launch.
       threads, per_block: of the launch, and of a block; 0 if unknown.
       gpu: that runs it.
     """
 
     inner: Instruction
-    body: Computation
     scope: Computation
     module: HloModule
     cost: KernelCost
-    flops: Mapping[str, int]
     threads: int
     per_block: int
     gpu: Gpu
+
+    @cached_property
+    def flops(self) -> Mapping[str, int]:
+        """Operations by type, without zeros."""
+        return {name: count for name, count in (self.cost.flops or {}).items() if count}
+
+    @property
+    def body(self) -> Computation:
+        """What a fusion computes."""
+        return self.module.computations[self.inner.called_computations[0]]
+
+
+class Fusion(LaunchedKernel):
+    """A kernel of a fusion, by what its body has."""
 
     @property
     def by_triton(self) -> bool:

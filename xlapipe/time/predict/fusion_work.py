@@ -258,7 +258,7 @@ def _sorted(sort: Instruction) -> tuple[int, int]:
     """Length of each sort, and the stride in memory, in elements, between two of its elements."""
     shape = sort.shape.arrays[0]
     dim = sort.contraction.dims[0] if sort.contraction is not None else len(shape.dims) - 1
-    order = shape.order or tuple(reversed(range(len(shape.dims))))
+    order = minor_to_major(shape)
     inside = order[: order.index(dim)] if dim in order else ()
     length = shape.dims[dim] if dim < len(shape.dims) else 1
     return length, prod(shape.dims[number] for number in inside)

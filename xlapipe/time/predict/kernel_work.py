@@ -9,15 +9,15 @@ from dataclasses import replace
 from math import prod
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.fingerprint import signature
-from xlapipe.time.cost.kernel import Kernel, KernelCost
+from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
-from xlapipe.time.predict.arrays import first_array, log, operand_shapes
-from xlapipe.time.predict.fusion import Fusion
+from xlapipe.time.predict.arrays import log, operand_shapes
+from xlapipe.time.predict.fusion import Fusion, LaunchedKernel
 from xlapipe.time.predict.fusion_work import fusion_work
 from xlapipe.time.predict.gpu import HOPPER, Gpu
 from xlapipe.time.predict.library_work import call_of, features_of_call
@@ -72,38 +72,35 @@ def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> Kern
 def _by_kind(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
     site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
     inner = site.inner
-    threads, per_block = _grid(thunk)
+    launched = LaunchedKernel(inner, site.scope, module, cost, *_grid(thunk), gpu)
     opcode = inner.opcode.removesuffix("-start")
     if opcode in COLLECTIVES:
         what = f"{opcode} of {cost.written_bytes:,} B"
-        return _moved(opcode, cost, what, link_bytes=kernel.wire_bytes)
+        return replace(_moved(opcode, launched, what), threads=0, link_bytes=kernel.wire_bytes)
     if touches_host(site):
-        return _moved("host copy", cost, f"{cost.written_bytes:,} B")
+        return replace(_moved("host copy", launched), threads=0)
     if inner.opcode in opcodes.COPIES or (thunk is not None and thunk.kind == "kCopy"):
         # Also slices, and updates in a loop, which XLA runs as copies without a kernel.
         own = thunk is not None and thunk.kind == "kCustomKernel"
-        kind = "copy kernel" if own else "copy"
-        return _moved(kind, cost, f"{cost.written_bytes:,} B", threads=threads)
-    flops = {name: count for name, count in (cost.flops or {}).items() if count}
+        return _moved("copy kernel" if own else "copy", launched)
     call = library_call(inner, site.scope, module)
-    if flops and call is not None:
-        return library_product(*call, cost, flops, gpu)
+    if launched.flops and call is not None:
+        return library_product(replace(launched, inner=call[0], scope=call[1]))
     if inner.opcode == "fusion":
-        body = module.computations[inner.called_computations[0]]
-        if flops and "gemm" in cost.kind:
-            return triton_product(inner, body, cost, flops, threads, gpu, untuned=untuned)
+        if launched.flops and "gemm" in cost.kind:
+            return triton_product(launched, untuned=untuned)
+        body = launched.body
         if inner.fusion_kind == "kCustom" and "custom-call" in body.opcodes:
             # XLA's dynamic slice fusion: the call gets slices of the operands. The bytes that it
             # touches are as unknown as those of a call outside a fusion.
             called = next(item for item in body.instructions if item.opcode == "custom-call")
             target = called.custom_call_target or cost.kind
             cost = replace(cost, kind=target, read_bytes=0, written_bytes=0)
-            return _other(called, body, cost, threads, thunk, gpu)
-        within = (inner, body, site.scope, module)
-        return fusion_work(Fusion(*within, cost, flops, threads, per_block, gpu))
-    if flops and inner.kernel_name is None:
-        return library_product(inner, site.scope, cost, flops, gpu)
-    return _other(inner, site.scope, cost, threads, thunk, gpu)
+            return _other(replace(launched, inner=called, scope=body, cost=cost))
+        return fusion_work(Fusion(inner, site.scope, module, cost, *_grid(thunk), gpu))
+    if launched.flops and inner.kernel_name is None:
+        return library_product(launched)
+    return _other(launched)
 
 
 def _is_indexed(instruction: Instruction, module: HloModule) -> bool:
@@ -135,24 +132,17 @@ def _grid(thunk: Thunk | None) -> tuple[int, int]:
     return prod(numbers), prod(numbers[3:])
 
 
-def _other(
-    inner: Instruction,
-    scope: Computation,
-    cost: KernelCost,
-    threads: int,
-    thunk: Thunk | None,
-    gpu: Gpu,
-) -> KernelWork:
+def _other(kernel: LaunchedKernel) -> KernelWork:
     """A library call or an instruction that is not a fusion."""
+    inner, cost = kernel.inner, kernel.cost
     name = inner.custom_call_target or inner.opcode
     if cost.code is not None:
-        return counted_work(cost, cost.code, gpu)
+        return counted_work(cost, cost.code, kernel.gpu)
     if inner.opcode == "custom-call" and cost.kind != name:  # the kernel's own name
-        if threads:
-            elements = first_array(inner.shape)[2]
-            return uncounted_work(cost, elements, threads, _grid(thunk)[1], gpu)
+        if kernel.threads:
+            return uncounted_work(kernel)
         name = UNCOUNTED
-    call = call_of(name, inner, scope, cost, threads, gpu)
+    call = call_of(name, inner, kernel.scope, cost, kernel.threads, kernel.gpu)
     features = features_of_call(call)
     work = KernelWork(
         features.kind or f"{name} {call.element}",
@@ -161,7 +151,7 @@ def _other(
         cost.written_bytes,
         features.operations,
         cost.flops or {},
-        features.threads or threads,
+        features.threads or kernel.threads,
         features.what or f"{call.element}[{','.join(map(str, call.dims))}]",
         partly_unknown=name == UNCOUNTED and not cost.stated,
     )
@@ -170,10 +160,8 @@ def _other(
     return replace(work, point=(*work.point, work.beside_memory))
 
 
-def _moved(
-    kind: str, cost: KernelCost, what: str, *, threads: int = 0, link_bytes: int = 0
-) -> KernelWork:
+def _moved(kind: str, kernel: LaunchedKernel, what: str = "") -> KernelWork:
     """The work of a kernel that only moves bytes."""
-    read, written = cost.read_bytes, cost.written_bytes
-    point = (log(read + written),)
-    return KernelWork(kind, point, read, written, 0.0, {}, threads, what, link_bytes)
+    read, written = kernel.cost.read_bytes, kernel.cost.written_bytes
+    what = what or f"{written:,} B"
+    return KernelWork(kind, (log(read + written),), read, written, 0.0, {}, kernel.threads, what)

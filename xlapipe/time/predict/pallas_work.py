@@ -4,7 +4,8 @@ from math import log2
 
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.time.cost.kernel import KernelCost
-from xlapipe.time.predict.arrays import log
+from xlapipe.time.predict.arrays import first_array, log
+from xlapipe.time.predict.fusion import LaunchedKernel
 from xlapipe.time.predict.gpu import HOPPER, LEAST_THREADS, SMALL_SECONDS, THREADS_OF_A_WARP, Gpu
 from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.work import KernelWork
@@ -42,16 +43,10 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
     )
 
 
-def uncounted_work(
-    cost: KernelCost, elements: int, threads: int, per_block: int, gpu: Gpu
-) -> KernelWork:
-    """The work of one launch of a kernel whose code is unknown: it reads and writes.
-
-    Args:
-      elements: of the first result.
-      threads, per_block: of the launch, and of a block.
-    """
-    costs = gpu.features.programs
+def uncounted_work(kernel: LaunchedKernel) -> KernelWork:
+    """The work of one launch of a kernel whose code is unknown: it reads and writes."""
+    cost, threads, per_block = kernel.cost, kernel.threads, kernel.per_block
+    elements, costs = first_array(kernel.inner.shape)[2], kernel.gpu.features.programs
     alone = per_block <= THREADS_OF_A_WARP
     of_a_byte = costs.byte_alone_operations if alone else costs.byte_operations
     return KernelWork(

@@ -6,11 +6,11 @@ from dataclasses import replace
 from math import inf, log2, prod
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
-from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
 from xlapipe.time.predict.convolutions import Convolution, Engine, convolution_of, engine_work
+from xlapipe.time.predict.fusion import LaunchedKernel
 from xlapipe.time.predict.gpu import HOPPER, Gpu
 from xlapipe.time.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
 from xlapipe.time.predict.work import KernelWork
@@ -76,26 +76,14 @@ def is_untuned(module: HloModule, gpu: Gpu) -> bool:
     )
 
 
-def triton_product(
-    inner: Instruction,
-    body: Computation,
-    cost: KernelCost,
-    flops: Mapping[str, int],
-    threads: int,
-    gpu: Gpu,
-    *,
-    untuned: bool,
-) -> KernelWork:
+def triton_product(fusion: LaunchedKernel, *, untuned: bool) -> KernelWork:
     """The work of a product by Triton.
 
     Args:
-      inner: the fusion; `body` is what it computes.
-      cost: of one launch.
-      flops: its operations by type, without zeros.
-      threads: of the launch; 0 if unknown.
       untuned: the result of `is_untuned`.
     """
-    result = first_array(inner.shape)[2]
+    inner, body, flops, threads = fusion.inner, fusion.body, fusion.flops, fusion.threads
+    gpu, result = fusion.gpu, first_array(fusion.inner.shape)[2]
     dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
     operands = [body.by_name[name].shape for name in dot.operands] if dot is not None else []
     terms = (
@@ -113,7 +101,7 @@ def triton_product(
         tile = tuned_tile(tile, area, result)
         threads = result // area * _TUNED_THREADS
     kind = f"triton {_SAME_PRODUCTS.get(element, element)}"
-    work = _product(kind, inner, cost, flops, threads, tile.area if tile is not None else 0)
+    work = _product(kind, fusion, threads, tile.area if tile is not None else 0)
     given = [item.shape for item in body.instructions if item.opcode == "parameter"]
     share = misaligned_share(_matrices(inner.shape, *given))
     depth, stages = (tile.depth, tile.stages) if tile is not None else (1, 1)
@@ -123,28 +111,19 @@ def triton_product(
         what=work.what + (", in tiles as a tuner chooses them" if as_tuned else ""),
         tile=tile,
         as_tuned=as_tuned,
-        or_else=_given_to_cublas(dot, body, cost, flops, gpu) if dot and tuned_anew else None,
+        or_else=_given_to_cublas(dot, fusion) if dot and tuned_anew else None,
     )
 
 
-def library_product(
-    inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
-) -> KernelWork:
-    """The work of a call of cuBLAS or cuDNN.
-
-    Args:
-      scope: the computation that has the call.
-      cost: of one launch.
-      flops: its operations by type, without zeros.
-    """
-    target = inner.custom_call_target or cost.kind
-    element = _peak_type(flops)
+def library_product(call: LaunchedKernel) -> KernelWork:
+    """The work of a call of cuBLAS or cuDNN."""
+    inner, flops = call.inner, call.flops
+    target, element = inner.custom_call_target or call.cost.kind, _peak_type(flops)
     if target.startswith("__cublas$"):
-        exact = '"HIGHEST"' in inner.backend_config
-        return _by_cublas(inner, scope, cost, flops, gpu, exact=exact)
+        return _by_cublas(call, exact='"HIGHEST"' in inner.backend_config)
     kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
-    work = _product(kind, inner, cost, flops)
-    dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
+    work = _product(kind, call)
+    dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, call.scope)]
     inputs, weights = (*dims, (1,), (1,))[:2]
     terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
     point = (
@@ -157,60 +136,44 @@ def library_product(
     )
     what = f"{sum(flops.values()):,} operations"
     work = replace(work, point=point, what=what)
-    convolution = convolution_of(inner, scope) if target.startswith("__cudnn$conv") else None
-    return work if convolution is None else _by_engine(work, convolution, inner, gpu)
+    convolution = convolution_of(inner, call.scope) if target.startswith("__cudnn$conv") else None
+    return work if convolution is None else _by_engine(work, convolution, inner, call.gpu)
 
 
-def _by_cublas(
-    product: Instruction,
-    scope: Computation,
-    cost: KernelCost,
-    flops: Mapping[str, int],
-    gpu: Gpu,
-    *,
-    exact: bool = False,
-) -> KernelWork:
+def _by_cublas(product: LaunchedKernel, *, exact: bool = False) -> KernelWork:
     """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it.
 
     Args:
       exact: whether float32 is computed without tensor cores.
     """
-    element = _peak_type(flops)
+    element, result = _peak_type(product.flops), product.inner
     kind = f"cublas {_SAME_PRODUCTS.get(element, element)}" + " exact" * exact
-    work = _product(kind, product, cost, flops)
+    work = _product(kind, product)
     work = replace(work, point=work.point[:5])
     if element not in _TILED:
         return work
-    work = _in_blocks_of_cublas(work, product, gpu, exact=exact)
-    misaligned = misaligned_share(_matrices(product.shape, *operand_shapes(product, scope)[:2]))
-    if exact or not misaligned:
+    work = _in_blocks_of_cublas(work, result, product.gpu, exact=exact)
+    operands = operand_shapes(result, product.scope)[:2]
+    if exact or not misaligned_share(_matrices(result.shape, *operands)):
         return work
     slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
     return replace(work, block_flops=slower * work.block_flops)
 
 
-def _given_to_cublas(
-    dot: Instruction, body: Computation, cost: KernelCost, flops: Mapping[str, int], gpu: Gpu
-) -> KernelWork:
+def _given_to_cublas(dot: Instruction, fusion: LaunchedKernel) -> KernelWork:
     """The work of cuBLAS for a fusion's dot; a separate kernel computes what is fused with it."""
-    moved_bytes = 0
-    if any(item.opcode not in _IN_A_CALL for item in body.instructions):
+    moved_bytes, cost = 0, fusion.cost
+    if any(item.opcode not in _IN_A_CALL for item in fusion.body.instructions):
         moved_bytes = dot.shape.size_bytes or 0
     read, written = cost.read_bytes + moved_bytes, cost.written_bytes + moved_bytes
-    work = _by_cublas(dot, body, replace(cost, read_bytes=read, written_bytes=written), flops, gpu)
+    cost = replace(cost, read_bytes=read, written_bytes=written)
+    work = _by_cublas(replace(fusion, inner=dot, scope=fusion.body, cost=cost))
     return replace(work, what=f"{work.what}, by cuBLAS as a tuner chooses it", as_tuned=True)
 
 
-def _product(
-    kind: str,
-    inner: Instruction,
-    cost: KernelCost,
-    flops: Mapping[str, int],
-    threads: int = 0,
-    area: int = 0,
-) -> KernelWork:
-    total = sum(flops.values())
-    result = first_array(inner.shape)[2]
+def _product(kind: str, product: LaunchedKernel, threads: int = 0, area: int = 0) -> KernelWork:
+    flops, cost = product.flops, product.cost
+    total, result = sum(flops.values()), first_array(product.inner.shape)[2]
     terms = total / 2 / max(result, 1)
     point = (
         log(total) * 0.7,

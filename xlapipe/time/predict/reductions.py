@@ -4,6 +4,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.time.predict.arrays import minor_to_major
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 
 ACCESSES_OF_WRITTEN, CHAIN_OF_WRITTEN = 3.0, 5.0
@@ -93,9 +94,8 @@ def reduced(reduce: Instruction, body: Computation) -> Reduced:
     shape = operand.shape.arrays[0]
     along = set(reduce.contraction.dims if reduce.contraction is not None else ())
     length = prod(shape.dims[dim] for dim in along if dim < len(shape.dims))
-    order = shape.order or tuple(reversed(range(len(shape.dims))))
     kept = 1
-    for dim in order:
+    for dim in minor_to_major(shape):
         if dim in along:
             if shape.dims[dim] > 1:
                 break

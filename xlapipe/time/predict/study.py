@@ -1,16 +1,22 @@
-"""Cost and predicted time of a plan on a GPU, computed once for all callers."""
+"""Cost and predicted time of a plan on a GPU, computed once for all callers.
+
+A GPU has its own calibration, or another's scaled by the two datasheets.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.step_cost import StepCost, step_cost
-from xlapipe.time.predict.calibration import Calibration
-from xlapipe.time.predict.choose import calibration_for
+from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
+
+# GPUs without their own calibration are scaled from this one.
+_REFERENCE = "h200"
 
 
 @dataclass(frozen=True)
@@ -73,3 +79,44 @@ def device_of(target: str | None, config_text: str | None, asked: str | None) ->
     if config_text:
         return device_of_config(config_text)
     return device_of_target(target) if target is not None else None
+
+
+def calibration_for(device: Device, given: Calibration | None = None) -> Calibration | None:
+    """The calibration for a GPU.
+
+    Args:
+      given: a calibration of the user, instead of the one in this package.
+
+    Returns:
+      None for a GPU without peaks, which nothing can be scaled to.
+
+    Raises:
+      CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
+    """
+    if given is not None:
+        return given if is_same_device(given.device, device.name) else _scaled(given, device)
+    shipped = shipped_calibration(device.row) if device.row is not None else None
+    if shipped is not None:
+        return shipped
+    reference = shipped_calibration(_REFERENCE)
+    return _scaled(reference, device) if reference is not None and device.peak_flops else None
+
+
+def _scaled(calibration: Calibration, after: Device) -> Calibration:
+    row = row_of_device(calibration.device)
+    before = device_of_target(row.name) if row is not None else None
+    if before is None:
+        raise CalibrationError(
+            f"the calibration is of {calibration.device!r}, which the catalogue does not have: "
+            f"expected one of {after.name!r}, or of a GPU of `xlapipe targets`, from whose "
+            "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe calibrate "
+            "--target attached --out FILE`, or leave out --calibration"
+        )
+    vector = after.vector_flops / before.vector_flops if after.vector_flops else 1.0
+    return calibration.scaled(
+        after.name,
+        bandwidth=after.bandwidth / before.bandwidth,
+        peak_flops=(after.peak_of("bf16") or 0.0) / (before.peak_of("bf16") or 1.0) or 1.0,
+        vector=vector,
+        l2_bytes=after.l2_bytes / before.l2_bytes,
+    )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.time.predict.arrays import minor_to_major
 from xlapipe.time.predict.gpu import REGISTERS, SHARED_BYTES, THREADS, THREADS_OF_A_WARP
 
 _SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
@@ -231,9 +232,8 @@ def _contiguous(array: Shape, sizes: tuple[int, ...]) -> int:
     """Elements of a tile that are contiguous in memory."""
     if len(sizes) != len(array.dims):
         return prod(sizes)
-    order = array.order or tuple(reversed(range(len(array.dims))))
     run = 1
-    for dim in order:
+    for dim in minor_to_major(array):
         run *= min(sizes[dim], array.dims[dim])
         if sizes[dim] < array.dims[dim]:
             break
