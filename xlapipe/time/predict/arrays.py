@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import log2
+from typing import NamedTuple
 
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import operand_index
@@ -9,14 +10,22 @@ from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape
 
 
+class ArrayInMemory(NamedTuple):
+    """Type, dimensions from major to minor in memory, and elements of an array."""
+
+    element: str
+    dims: tuple[int, ...]
+    elements: int
+
+
 @lru_cache(maxsize=1 << 14)
-def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
-    """Type, dimensions from major to minor, and elements of the first array of a shape."""
+def first_array(shape: Shape) -> ArrayInMemory:
+    """The first array of a shape; one of no elements if it has none."""
     if not shape.arrays:
-        return "", (), 0
+        return ArrayInMemory("", (), 0)
     first = shape.arrays[0]
     dims = tuple(first.dims[number] for number in reversed(minor_to_major(first)))
-    return first.element, dims, first.elements
+    return ArrayInMemory(first.element, dims, first.elements)
 
 
 def minor_to_major(shape: Shape) -> tuple[int, ...]:

@@ -78,7 +78,7 @@ class Fusion(LaunchedKernel):
 
         def order(candidate: tuple[bool, Instruction]) -> tuple[bool, int, int]:
             at_root, instruction = candidate
-            elements = first_array(instruction.shape)[2]
+            elements = first_array(instruction.shape).elements
             return not at_root, _HEROES.index(instruction.opcode), -elements
 
         candidates = list(_candidates(self.body, self.module, once=self.by_triton))
@@ -108,7 +108,7 @@ class Fusion(LaunchedKernel):
         if not self.threads:
             return _ELEMENTS_OF_A_THREAD
         if self.in_place and self.hero is not None:
-            elements = first_array(self.body.by_name[self.hero.operands[1]].shape)[2]
+            elements = first_array(self.body.by_name[self.hero.operands[1]].shape).elements
         return max(1, min(_ELEMENTS_OF_A_THREAD, round(elements / self.threads)))
 
     def assumed_threads(self, elements: float) -> int:

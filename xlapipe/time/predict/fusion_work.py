@@ -1,7 +1,7 @@
 """Work of fusions: XLA's emitter, the operations of the body, and the reads of the threads."""
 
 from dataclasses import replace
-from math import inf, log2, prod
+from math import inf, prod
 
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
@@ -16,7 +16,6 @@ from xlapipe.time.predict.reductions import (
     CHAIN_OF_WRITTEN,
     Reduced,
     column_tile,
-    writes_elements,
 )
 from xlapipe.time.predict.triton_tiles import pieces_of_a_tile
 from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork
@@ -95,7 +94,7 @@ def _of_hero(fusion: Fusion, work: KernelWork) -> KernelWork:
         return _of_rows(fusion, hero, work)
     if hero is not None and opcode == "sort":
         point, operations = sort_steps(hero, fusion.inner.shape, fusion.gpu)
-        arrays, elements = fusion.inner.shape.arrays, first_array(fusion.inner.shape)[2]
+        arrays, elements = fusion.inner.shape.arrays, first_array(fusion.inner.shape).elements
         work = replace(work, point=tuple(point), operations=operations)
         return _named(work, "sort", f"{len(arrays)} arrays of {elements:,} elements")
     if fusion.in_place:
@@ -124,12 +123,12 @@ def _of_rows(fusion: Fusion, indexed: Instruction, work: KernelWork) -> KernelWo
     """The work of a gather or scatter."""
     from xlapipe.time.predict.scatter_work import rows_of, updates_of
 
-    row, table, moved = rows_of(indexed, fusion.body)
-    place = (log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1))))
-    what = f"rows of {row:,} elements in an array of {table:,} B"
+    rows = rows_of(indexed, fusion.body)
+    place = (log(rows.elements), 0.5 * log(rows.table_bytes), 0.7 * log(rows.accesses))
+    what = f"rows of {rows.elements:,} elements in an array of {rows.table_bytes:,} B"
     if indexed.opcode == "gather":
         return _named(replace(work, point=(*work.point, *place)), "gather", what)
-    count = first_array(fusion.body.by_name[indexed.operands[-1]].shape)[2]
+    count = first_array(fusion.body.by_name[indexed.operands[-1]].shape).elements
     updates = updates_of(indexed, fusion, work.threads)
     touched = work.touched_bytes
     share = 2 * share_of(work.written_bytes, touched)
@@ -164,22 +163,22 @@ def _of_input(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     """The same of a thread that has a part of a tile."""
     inner, sums, threads = fusion.inner, fusion.sums, work.threads
     chain = work.operations / max(threads, 1)
-    each = done.elements / max(threads, 1)
     work = replace(work, chain_operations=chain, chain_reads=done.longest_reads)
-    if sums is None or (sums.along == "row" and not writes_elements(inner, sums)):
+    each = done.elements / max(threads, 1)
+    if sums is None:
         return work
     if sums.along == "row":
+        terms = sums.length * sums.sums
+        if all(array.elements < terms for array in inner.shape.arrays):
+            return work
         accesses = each * ACCESSES_OF_WRITTEN
         return replace(work, chain_operations=chain * CHAIN_OF_WRITTEN, serial_accesses=accesses)
     tile = column_tile(sums, threads, fusion.per_block)
     accesses = tile.accesses(len(inner.shape.arrays), len(inner.operands))
-    parts = tile.parts_of_a_sector(inner, fusion.body, sums, threads, fusion.per_block)
     return replace(
         work,
-        point=(*work.point, float(tile.whole), 0.5 * log(tile.vector)),
         chain_operations=chain * (tile.elements / tile.elements_of_all),
         serial_accesses=max(each, tile.elements) * accesses,
-        scattered_bytes=int(work.written_bytes * parts),
     )
 
 
@@ -214,7 +213,7 @@ def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
     """The work of a Triton fusion, which computes each instruction's tile once."""
     operations = most = 0.0
     for instruction in body.instructions:
-        opcode, own = instruction.opcode, first_array(instruction.shape)[2]
+        opcode, own = instruction.opcode, first_array(instruction.shape).elements
         most = max(most, own)
         if opcode in opcodes.HAS_BODY:
             called = module.computations[instruction.called_computations[0]]
@@ -224,7 +223,7 @@ def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
             size = float(own)
             if opcode in opcodes.REDUCES and instruction.operands:
                 operand = body.by_name[instruction.operands[0]]
-                size *= max(1.0, first_array(operand.shape)[2] / max(own, 1))
+                size *= max(1.0, first_array(operand.shape).elements / max(own, 1))
             operations += size * OPERATIONS.get(opcode, 1)
     return ThreadWork(operations=operations, elements=most)
 
@@ -244,7 +243,7 @@ def _terms_alone(body: Computation) -> float:
 
 def sort_steps(sort: Instruction, result: Shape, gpu: Gpu) -> tuple[list[float], float]:
     """The point of a sort by XLA, and its cost in operations of the whole GPU."""
-    operands, elements = len(result.arrays), first_array(result)[2]
+    operands, elements = len(result.arrays), first_array(result).elements
     length, distance = _sorted(sort)
     # Blocks sort parts of 4,096 elements in dependent steps.
     steps = log(length) * (log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)

@@ -86,31 +86,32 @@ def index_of_operand(
         return tuple(part + by for part, by in zip(index, moved_by, strict=True)), None
     if opcode == "pad" and contraction is not None and contraction.starts and position == 0:
         return _within_padding(operand, dims, contraction.starts, index)
-    if opcode in ("dot", "sort", "scatter") or len(operand.dims) != len(index):
-        return (index, None) if len(operand.dims) == len(index) else (None, None)
-    return index, None
+    return (index if len(operand.dims) == len(index) else None), None
 
 
 def has_interior(pad: Instruction) -> bool:
     return pad.contraction is not None and any(pad.contraction.dims)
 
 
+def _within(places: Sequence[Array], sizes: Sequence[int]) -> tuple[Index, Array]:
+    """Places clipped to an array of these sizes, and which of them are inside of it."""
+    inside = np.ones(len(places[0]) if places else 1, bool)
+    for place, size in zip(places, sizes, strict=True):
+        inside &= (place >= 0) & (place < size)
+    clipped = (np.clip(place, 0, size - 1) for place, size in zip(places, sizes, strict=True))
+    return tuple(clipped), inside
+
+
 def _within_padding(
     operand: Shape, interior: Sequence[int], starts: Sequence[int], index: Index
 ) -> tuple[Index, Array]:
-    inside = np.ones(len(index[0]), bool)
-    places = []
-    for part, between, low, size in zip(index, interior, starts, operand.dims, strict=True):
-        if between == 0 and low == 0 and part.max(initial=0) < size:
-            places.append(part)
-            continue
-        place = part - low
-        if between:
-            inside &= place % (1 + between) == 0
-            place = place // (1 + between)
-        inside &= (place >= 0) & (place < size)
-        places.append(np.clip(place, 0, size - 1))
-    return tuple(places), inside
+    moved = [part - low for part, low in zip(index, starts, strict=True)]
+    steps = zip(moved, interior, strict=True)
+    places, inside = _within([place // (1 + step) for place, step in steps], operand.dims)
+    for place, step in zip(moved, interior, strict=True):
+        if step:
+            inside &= place % (1 + step) == 0
+    return places, inside
 
 
 def of_joined(
@@ -119,24 +120,22 @@ def of_joined(
     """Each operand of a concatenation, its index, and which threads read it."""
     dim, start = joined_dimension(joined.shape.arrays[0], shapes), 0
     for name, shape in zip(joined.operands, shapes, strict=False):
-        place, size = index[dim] - start, shape.dims[dim]
-        inside = (place >= 0) & (place < size) if len(shapes) > 1 else None
-        yield name, (*index[:dim], np.clip(place, 0, size - 1), *index[dim + 1 :]), inside
-        start += size
+        moved = (*index[:dim], index[dim] - start, *index[dim + 1 :])
+        places, inside = _within(moved, shape.dims)
+        yield name, places, inside if len(shapes) > 1 else None
+        start += shape.dims[dim]
 
 
 def of_update(
     instruction: Instruction, shapes: Sequence[Shape], index: Index
 ) -> Iterator[tuple[str, Index, Array | None]]:
     """The array and the update of a dynamic-update-slice in the middle, as of a concatenation."""
-    inside = np.ones(len(index[0]) if index else 1, bool)
-    places = []
-    for part, size, whole in zip(index, shapes[1].dims, shapes[0].dims, strict=True):
-        place = part - (whole - size) // 2
-        inside &= (place >= 0) & (place < size)
-        places.append(np.clip(place, 0, size - 1))
+    whole, part = (shape.dims for shape in shapes[:2])
+    starts = ((all_of_it - size) // 2 for all_of_it, size in zip(whole, part, strict=True))
+    moved = [place - start for place, start in zip(index, starts, strict=True)]
+    places, inside = _within(moved, part)
     yield instruction.operands[0], index, ~inside
-    yield instruction.operands[1], tuple(places), inside
+    yield instruction.operands[1], places, inside
 
 
 def window_of(instruction: Instruction, operand: Shape) -> tuple[int, ...]:
@@ -168,14 +167,13 @@ def terms_of(
     starts = contraction.starts or (0,) * len(window)
     terms = np.linspace(0, number - 1, len(terms)).astype(int)
     for steps in zip(*np.unravel_index(terms, window), strict=True):
-        inside, moved = np.ones(count, bool), []
-        for part, step, low, size, of_result in zip(
-            index, steps, starts, operand.dims, result.dims, strict=True
-        ):
-            place = part * max(1, round(size / max(1, of_result))) - low + step
-            inside &= (place >= 0) & (place < size)
-            moved.append(np.clip(place, 0, size - 1))
-        yield tuple(moved), inside
+        moved = [
+            part * max(1, round(size / max(1, of_result))) - low + step
+            for part, step, low, size, of_result in zip(
+                index, steps, starts, operand.dims, result.dims, strict=True
+            )
+        ]
+        yield _within(moved, operand.dims)
 
 
 def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:

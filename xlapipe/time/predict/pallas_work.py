@@ -46,7 +46,7 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
 def uncounted_work(kernel: LaunchedKernel) -> KernelWork:
     """The work of one launch of a kernel whose code is unknown: it reads and writes."""
     cost, threads, per_block = kernel.cost, kernel.threads, kernel.per_block
-    elements, costs = first_array(kernel.inner.shape)[2], kernel.gpu.features.programs
+    elements, costs = first_array(kernel.inner.shape).elements, kernel.gpu.features.programs
     alone = per_block <= THREADS_OF_A_WARP
     of_a_byte = costs.byte_alone_operations if alone else costs.byte_operations
     return KernelWork(

@@ -66,11 +66,15 @@ def is_untuned(module: HloModule, gpu: Gpu) -> bool:
         for instruction in computation.instructions
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
-    default = [tile for tile, array in tiles if tile and not (tile["large"] and array[2] < waves)]
+    default = [
+        tile for tile, array in tiles if tile and not (tile["large"] and array.elements < waves)
+    ]
     if len(default) == len(tiles):
         return any(tile["small"] or tile["large"] for tile in default)
     return any(
-        tile["small"] and array[2] >= _NEVER_SMALL_ELEMENTS and min(array[1][-2:]) >= _NARROW
+        tile["small"]
+        and array.elements >= _NEVER_SMALL_ELEMENTS
+        and min(array.dims[-2:]) >= _NARROW
         for tile, array in tiles
         if tile
     )
@@ -83,12 +87,11 @@ def triton_product(fusion: LaunchedKernel, *, untuned: bool) -> KernelWork:
       untuned: the result of `is_untuned`.
     """
     inner, body, flops, threads = fusion.inner, fusion.body, fusion.flops, fusion.threads
-    gpu, result = fusion.gpu, first_array(fusion.inner.shape)[2]
+    gpu, result = fusion.gpu, first_array(fusion.inner.shape).elements
     dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
     operands = [body.by_name[name].shape for name in dot.operands] if dot is not None else []
-    terms = (
-        sum(flops.values()) / 2 / max(first_array(dot.shape)[2] if dot is not None else result, 1)
-    )
+    summed = first_array(dot.shape).elements if dot is not None else result
+    terms = sum(flops.values()) / 2 / max(summed, 1)
     element = _peak_type(flops)
     element_bytes = (element_bits(element) or 32) / 8
     tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
@@ -123,14 +126,15 @@ def library_product(call: LaunchedKernel) -> KernelWork:
         return _by_cublas(call, exact='"HIGHEST"' in inner.backend_config)
     kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
     work = _product(kind, call)
-    dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, call.scope)]
+    dims = [first_array(shape).dims or (1,) for shape in operand_shapes(inner, call.scope)]
     inputs, weights = (*dims, (1,), (1,))[:2]
-    terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
+    result = first_array(inner.shape)
+    terms = sum(flops.values()) / 2 / max(result.elements, 1)
     point = (
         *work.point[:3],
         log(terms),
         0.7 * log(inputs[-1]),
-        0.7 * log(first_array(inner.shape)[1][-1] if first_array(inner.shape)[1] else 1),
+        0.7 * log(result.dims[-1] if result.dims else 1),
         # In a grouped convolution, each sum has fewer terms than a window has elements.
         1.5 * log(prod(weights) / max(weights[0], 1) / max(terms, 1)),
     )
@@ -173,7 +177,7 @@ def _given_to_cublas(dot: Instruction, fusion: LaunchedKernel) -> KernelWork:
 
 def _product(kind: str, product: LaunchedKernel, threads: int = 0, area: int = 0) -> KernelWork:
     flops, cost = product.flops, product.cost
-    total, result = sum(flops.values()), first_array(product.inner.shape)[2]
+    total, result = sum(flops.values()), first_array(product.inner.shape).elements
     terms = total / 2 / max(result, 1)
     point = (
         log(total) * 0.7,

@@ -28,11 +28,6 @@ _SHARE_OF_A_WAIT = {
     (4, False): 1.5,
     (4, True): 0.6,
 }
-# Blocks that together write partial sectors as fast as the whole GPU does.
-_BLOCKS_THAT_WRITE = 69
-# With few operands, LLVM unrolls the loop over rows and then writes elements one by one; the share
-# of others is their median.
-_FEW_OPERANDS, _SHARE_OF_FEW, _SHARE_OF_OTHERS = 2, 0.85, 0.5
 
 
 class Reduced(NamedTuple):
@@ -71,20 +66,6 @@ class ColumnTile(NamedTuple):
         waits = _SHARE_OF_A_WAIT[self.vector, self.whole]
         return waits * (results + _SHARE_OF_AN_OPERAND * operands)
 
-    def parts_of_a_sector(
-        self, inner: Instruction, body: Computation, columns: Reduced, threads: int, per_block: int
-    ) -> float:
-        """Partial writes per sector of results that have all elements; 0 for other results.
-
-        A few blocks write more slowly, which counts as more partial writes.
-        """
-        if self.vector == 1 or not writes_elements(inner, columns):
-            return 0.0
-        given = [item.shape.text for item in body.instructions if item.opcode == "parameter"]
-        operands = len(given) + any(text.startswith("pred") for text in given)
-        share = _SHARE_OF_FEW if operands <= _FEW_OPERANDS else _SHARE_OF_OTHERS
-        return share * self.vector * max(1.0, _BLOCKS_THAT_WRITE * per_block / max(1, threads))
-
 
 def reduced(reduce: Instruction, body: Computation) -> Reduced:
     """What a reduction in a fusion's body adds up."""
@@ -103,11 +84,6 @@ def reduced(reduce: Instruction, body: Computation) -> Reduced:
             kept *= shape.dims[dim]
     sums = shape.elements // max(1, length)
     return Reduced("column" if kept > 1 else "row", length, kept, sums)
-
-
-def writes_elements(inner: Instruction, sums: Reduced) -> bool:
-    """Whether the terms, or the same number of elements, are a result of the fusion too."""
-    return any(array.elements >= sums.length * sums.sums for array in inner.shape.arrays)
 
 
 def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:

@@ -50,7 +50,7 @@ class ScatterIndices:
 
         Where indices are computed, as those of tokens that experts take, few are replaced.
         """
-        table = first_array(self._fusion.body.by_name[self._scatter.operands[0]].shape)[1]
+        table = first_array(self._fusion.body.by_name[self._scatter.operands[0]].shape).dims
         _, index, rows = first_array(self._index.shape)
         if self._scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
             return 0.0

@@ -10,6 +10,7 @@ between, and otherwise retries. 16-bit adds, for which PTX has an instruction, t
 import math
 from dataclasses import dataclass
 from math import gcd, log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -172,7 +173,8 @@ class _Added:
 def _added(scatter: Instruction, fusion: Fusion, threads: int) -> _Added:
     body, gpu = fusion.body, fusion.gpu
     element, _, elements = first_array(body.by_name[scatter.operands[-1]].shape)
-    row, table_bytes, moved = rows_of(scatter, body)
+    rows = rows_of(scatter, body)
+    row = rows.elements
     together = gcd(row, 4) if not threads else max(1, round(elements / threads))
     together = together if together <= _MOST_OF_A_THREAD else 1
     combiner = fusion.module.computations[scatter.called_computations[0]]
@@ -189,8 +191,8 @@ def _added(scatter: Instruction, fusion: Fusion, threads: int) -> _Added:
         element,
         max(1, elements),
         row,
-        table_bytes,
-        moved / max(table_bytes, 1),
+        rows.table_bytes,
+        rows.accesses,
         together,
         max(1.0, sectors),
         combine,
@@ -255,15 +257,27 @@ def _sectors(updates: Shape, table: Shape, together: int) -> Array:
     return sectors.reshape(place.shape)
 
 
-def rows_of(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
-    """Elements of each row, bytes of the array addressed, and bytes gathered or scattered."""
-    count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
-    index = body.by_name[instruction.operands[count]]
+class Rows(NamedTuple):
+    """The rows of a gather or scatter: elements of each, and bytes of the array and of all."""
+
+    elements: int
+    table_bytes: int
+    moved_bytes: int
+
+    @property
+    def accesses(self) -> float:
+        """Accesses of each element of the array, if spread evenly."""
+        return self.moved_bytes / max(self.table_bytes, 1)
+
+
+def rows_of(instruction: Instruction, body: Computation) -> Rows:
+    """The rows of a gather or scatter in a fusion's body."""
+    is_scatter = instruction.opcode == "scatter"
+    index = body.by_name[instruction.operands[len(instruction.operands) // 2 if is_scatter else 1]]
     table = body.by_name[instruction.operands[0]]
     _, dims, elements = first_array(index.shape)
     if len(dims) > 1 and dims[-1] <= 4:
         elements //= dims[-1]
-    is_scatter = instruction.opcode == "scatter"
     moved = body.by_name[instruction.operands[-1]] if is_scatter else instruction
-    rows = first_array(moved.shape)[2] // max(elements, 1)
-    return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
+    of_row = max(1, first_array(moved.shape).elements // max(elements, 1))
+    return Rows(of_row, table.shape.size_bytes or 0, moved.shape.size_bytes or 0)
