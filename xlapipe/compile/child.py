@@ -32,7 +32,6 @@ from xlapipe.compile.compile_program import (
     LockRefusedError,
     compile_program,
 )
-from xlapipe.compile.compile_timeline import Timeline, machine
 from xlapipe.compile.lowering.asked_early import noting_questions
 from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
 from xlapipe.compile.lowering.leaves import leaves_as_compiled
@@ -67,7 +66,6 @@ from xlapipe.dump.compile_facts import StepFacts
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import get_topology_for_devices
-from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.
@@ -188,24 +186,15 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         standard_library=os.path.dirname(os.__file__),
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
-        times=_times(program, compiled.timeline),
+        times=replace(
+            compiled.times,
+            stages={**program.seconds, **compiled.times.stages},
+            copies=program.copies,
+        ),
     )
     if cache is not None:
         cache.keep(key, request, record)
     return record
-
-
-def _times(program: LoweredProgram, timeline: Timeline | None) -> CompileTimes | None:
-    if timeline is None:
-        return None
-    return CompileTimes(
-        machine=machine(),
-        stages={**program.seconds, "compile": timeline.stage},
-        code_seconds=timeline.code_seconds,
-        passes=timeline.passes,
-        kernels=timeline.kernels,
-        copies=program.copies,
-    )
 
 
 def _compile_program(

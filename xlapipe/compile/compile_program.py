@@ -14,7 +14,7 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir, pxla
 
 from xlapipe import jax_private
-from xlapipe.compile.compile_timeline import Timeline, timed_compile
+from xlapipe.compile.compile_timeline import timed_compile
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
 from xlapipe.compile.messages import CompileRequest, LoweredProgram
 from xlapipe.compile.wire_format import field, number
@@ -27,6 +27,7 @@ from xlapipe.compile.xla_patches.client_order import (
 )
 from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
@@ -49,17 +50,17 @@ class CompiledProgram:
       renumbered: whether XLA got the module in the order that it has on the device.
       predicted_lock: number of tuned instructions by the basis of their result; None if no result
         was predicted.
-      timeline: what this call of XLA took; None if it was not timed.
+      times: what this call of XLA took; kernels have no names.
       refused: XLA's message if it made a plan, and then refused it because the device has too
         little memory; there is no executable then.
     """
 
     executable: Any | None
+    times: CompileTimes
     fusion_without_result: str | None = None
     renumbered: bool = False
     predicted_lock: Mapping[str, int] | None = None
     refused: str | None = None
-    timeline: Timeline | None = None
 
 
 class LockRefusedError(Exception):
@@ -166,7 +167,7 @@ class _Compile:
         """
         refused = executable = None
         is_profiled = self.request.target_config is not None and self.platform.runs_gpu_kernels
-        with timed_compile(profiled=is_profiled) as timeline:
+        with timed_compile(profiled=is_profiled) as times:
             try:
                 executable = self.executable(options, module)
             except RuntimeError as error:
@@ -174,9 +175,7 @@ class _Compile:
                     raise
                 refused = str(error)
         renumbered = module is not None
-        return CompiledProgram(
-            executable, renumbered=renumbered, refused=refused, timeline=timeline
-        )
+        return CompiledProgram(executable, times[0], renumbered=renumbered, refused=refused)
 
     def _is_planned(self, error: RuntimeError) -> bool:
         """Whether XLA made a plan, and then refused it because the device has too little memory."""

@@ -12,14 +12,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jax.profiler import ProfileData
 
 from xlapipe.jax_private import host_profile
-from xlapipe.plans.compile_times import KernelSeconds, PassSeconds, StageSeconds
+from xlapipe.plans.compile_times import CompileTimes, KernelSeconds, PassSeconds, StageSeconds
 
 _HOST = "/host:CPU"
 _CODE = "CompileModuleToLlvmIr"
@@ -51,63 +51,54 @@ class _Event:
         return next((value for key, value in self.event.stats if key == name), None)
 
 
-@dataclass
-class Timeline:
-    """One call of XLA's compiler; the attributes are set when it has ended.
-
-    Attributes:
-      stage: what it took.
-      code_seconds, passes, kernels: as of `CompileTimes`; kernels have no names.
-    """
-
-    stage: StageSeconds = field(default_factory=lambda: StageSeconds(0.0, 0.0))
-    code_seconds: float | None = None
-    passes: tuple[PassSeconds, ...] = ()
-    kernels: tuple[KernelSeconds, ...] = ()
-
-    def read(self, profile: bytes) -> None:
-        """Sets what a profile tells; nothing, for one of another form."""
-        planes = ProfileData.from_serialized_xspace(profile).planes
-        lines = [line for plane in planes if plane.name == _HOST for line in plane.lines]
-        codes = [
-            (event.start_ns, line) for line in lines for event in line.events if event.name == _CODE
-        ]
-        if not codes:
-            return
-        start, main = max(codes, key=lambda item: item[0])
-        # Constant folding alone may schedule a million tasks: only those of kernels are read.
-        events = _events(event for event in main.events if not event.name.startswith(_TASK))
-        self.passes = tuple(_passes(events))
-        during = [
-            _events(event for event in line.events if event.start_ns >= start) for line in lines
-        ]
-        code = next(event for event in reversed(events) if event.name == _CODE)
-        compiled = [event for thread in during for event in thread if event.name == _KERNEL]
-        self.code_seconds = (max(event.end for event in (code, *compiled)) - code.start) / 1e9
-        # Otherwise XLA compiles modules of several kernels, when it has emitted them all.
-        if all(event.start < code.end for event in compiled):
-            self.kernels = tuple(_kernels(during))
-
-
 @contextmanager
-def timed_compile(*, profiled: bool) -> Iterator[Timeline]:
-    """Times the block.
+def timed_compile(*, profiled: bool) -> Iterator[list[CompileTimes]]:
+    """Times the block, one call of XLA's compiler; after it, the list has what it took.
+
+    Kernels have no names.
 
     Args:
       profiled: whether to profile what XLA does in it; a device that is attached would be too.
     """
-    timeline = Timeline()
+    times: list[CompileTimes] = []
     session = host_profile() if profiled else None
     cpu, wall = cpu_seconds(), time.perf_counter()
     try:
-        yield timeline
+        yield times
     finally:
-        timeline.stage = StageSeconds(time.perf_counter() - wall, cpu_seconds() - cpu)
+        stage = StageSeconds(time.perf_counter() - wall, cpu_seconds() - cpu)
+        taken = CompileTimes(machine=machine(), stages={"compile": stage})
         # A profile that fails, or of another form, tells nothing, and must not stop a compile.
         with suppress(Exception):
             profile = session.stop() if session is not None else b""
             if 0 < len(profile) <= _LARGEST_PROFILE_BYTES:
-                timeline.read(profile)
+                taken = _with_profile(taken, profile)
+        times.append(taken)
+
+
+def _with_profile(times: CompileTimes, profile: bytes) -> CompileTimes:
+    """The times, with what a profile tells; nothing, for one of another form."""
+    planes = ProfileData.from_serialized_xspace(profile).planes
+    lines = [line for plane in planes if plane.name == _HOST for line in plane.lines]
+    codes = [
+        (event.start_ns, line) for line in lines for event in line.events if event.name == _CODE
+    ]
+    if not codes:
+        return times
+    start, main = max(codes, key=lambda item: item[0])
+    # Constant folding alone may schedule a million tasks: only those of kernels are read.
+    events = _events(event for event in main.events if not event.name.startswith(_TASK))
+    during = [_events(event for event in line.events if event.start_ns >= start) for line in lines]
+    code = next(event for event in reversed(events) if event.name == _CODE)
+    compiled = [event for thread in during for event in thread if event.name == _KERNEL]
+    # Otherwise XLA compiles modules of several kernels, when it has emitted them all.
+    is_one_each = all(event.start < code.end for event in compiled)
+    return replace(
+        times,
+        passes=tuple(_passes(events)),
+        code_seconds=(max(event.end for event in (code, *compiled)) - code.start) / 1e9,
+        kernels=tuple(_kernels(during)) if is_one_each else (),
+    )
 
 
 def cpu_seconds() -> float:
