@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
@@ -14,6 +12,9 @@ from xlapipe.report.donation import failed_donation_lines
 from xlapipe.report.subjects import CheckedSubject
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _DIGITS = re.compile(r"\d")
 # Most causes that are listed for one finding, and most leaves for one cause after the largest.
@@ -103,8 +104,10 @@ def _size_text(group: Sequence[Violation]) -> str:
     return text if text == every else f"{text} ({every})"
 
 
-def check_lines(checked: CheckedSubject) -> Iterator[Text]:
+def check_lines(checked: CheckedSubject) -> "Iterator[Text]":
     """A line per finding that holds, a paragraph per failure, donations and collectives."""
+    from rich.text import Text
+
     name, autotuning = checked.name, checked.autotuning
     label = "autotuning unknown" if autotuning == "unknown" else autotuning
     yield Text(name if label is None else f"{name}: {short_label(label)}", style="bold")
@@ -120,8 +123,10 @@ def check_lines(checked: CheckedSubject) -> Iterator[Text]:
         yield Text(f"  {held} of {len(expected)} expectations hold")
 
 
-def outcome_lines(finding: Finding) -> Iterator[Text]:
+def outcome_lines(finding: Finding) -> "Iterator[Text]":
     """One line for a finding that holds; warnings and failures also with what was found where."""
+    from rich.text import Text
+
     if finding.is_warning:
         yield Text(f"  warn  {finding.expectation}: {finding.measured}", style="yellow")
     elif finding.holds:

@@ -8,12 +8,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from xlapipe.files.visible_text import visible_line
 from xlapipe.report.cells import Cell, Held, Name, Number, cell_text
 from xlapipe.report.text_table import Table, column_widths
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,10 @@ class Page:
     note: str = ""
 
 
-def page_lines(page: Page) -> Iterator[Text]:
+def page_lines(page: Page) -> "Iterator[Text]":
     """The page for a terminal; readable without colour."""
+    from rich.text import Text
+
     yield Text(page.title, style="bold")
     if page.note:
         yield Text(page.note)
