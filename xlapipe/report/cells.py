@@ -68,6 +68,11 @@ def size(size_bytes: int | None, whole_bytes: int = 0, role: str = "") -> Number
     return Number(size_bytes, text, short if short != text else "", "", percent, role)
 
 
+def known(number: int | None) -> int | str:
+    """A number that may be unknown."""
+    return "unknown" if number is None else number
+
+
 def seconds(number: float | None) -> Number:
     """A time; None if unknown."""
     return Number(number or 0, units.microseconds(number))

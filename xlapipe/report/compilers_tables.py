@@ -8,7 +8,7 @@ from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
 from xlapipe.diff.compilers.compiler_side import CompilerSide
 from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
 from xlapipe.report import cells
-from xlapipe.report.cells import Cell, cell_text
+from xlapipe.report.cells import cell_text
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
@@ -128,7 +128,7 @@ def _figures(comparison: CompilerComparison) -> Table:
     )
     rows = (
         *((name, cells.size(first), cells.size(second)) for name, first, second in sizes),
-        ("launches", _known(inductor.launches), _known(xla.launches)),
+        ("launches", cells.known(inductor.launches), cells.known(xla.launches)),
         ("calls that hide bytes", inductor.unknown_calls, xla.unknown_calls),
     )
     return Table("bytes and launches", ("figure", "Inductor", "XLA"), rows)
@@ -173,7 +173,7 @@ def _products(products: Sequence[ProductRow]) -> Table:
         "matrix products and convolutions",
         products,
         {
-            "multiplications of each": lambda row: _known(row.multiplications),
+            "multiplications of each": lambda row: cells.known(row.multiplications),
             "results": lambda row: ", ".join(row.results),
             "Inductor": lambda row: _backends(row.inductor),
             "XLA": lambda row: _backends(row.xla),
@@ -205,9 +205,5 @@ def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
     return Table("collectives" + ("" if rows else ": none"), headings, rows)
 
 
-def _known(number: int | None) -> Cell:
-    return "unknown" if number is None else number
-
-
 def _count(number: int | None) -> str:
-    return cell_text(_known(number))
+    return cell_text(cells.known(number))

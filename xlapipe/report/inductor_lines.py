@@ -8,7 +8,7 @@ from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.gemms import Gemm
-from xlapipe.report.cells import Cell
+from xlapipe.report.cells import Cell, known
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.text_table import MOST_ROWS, Table, grouped, shapes_of_product
@@ -49,7 +49,7 @@ def _total_table(plan: InductorPlan) -> Table:
     return Table.of(
         "totals",
         totals.items(),
-        {"figure": lambda item: item[0], "bytes or calls": lambda item: _bytes(item[1])},
+        {"figure": lambda item: item[0], "bytes or calls": lambda item: known(item[1])},
     )
 
 
@@ -136,8 +136,8 @@ def _collective_table(plan: InductorPlan) -> Table:
         plan.collectives,
         {
             "kind": lambda item: item.kind,
-            "in": lambda item: _bytes(item.operand_bytes),
-            "out": lambda item: _bytes(item.output_bytes),
+            "in": lambda item: known(item.operand_bytes),
+            "out": lambda item: known(item.output_bytes),
             "devices": lambda item: "?" if item.group_size is None else item.group_size,
             "kernels meanwhile": lambda item: len(item.overlapped_by),
             "result used": lambda item: "yes" if item.used else "no",
@@ -158,7 +158,7 @@ def finding_tables(plan: InductorPlan) -> Iterator[Table]:
             ordered,
             {
                 "node": lambda finding: finding.node,
-                "bytes": lambda finding: _bytes(finding.size_bytes),
+                "bytes": lambda finding: known(finding.size_bytes),
                 "what": lambda finding: finding.detail,
                 "line": lambda finding: str(finding.line),
                 "source": lambda finding: str(finding.source or ""),
@@ -219,10 +219,6 @@ def _values(allocation: BufferAllocation) -> str:
 def _results(sizes: Sequence[int | None]) -> Cell:
     known = sum(size for size in sizes if size is not None)
     return f"{known:,} and unknown" if None in sizes else known
-
-
-def _bytes(size: int | None) -> Cell:
-    return "unknown" if size is None else size
 
 
 def inductor_page(dump: InductorDump) -> Page:

@@ -13,7 +13,7 @@ from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import Arena, PeakGroup, peak_of
 from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
-from xlapipe.report.cells import Cell, Gaps, Held, Name, Outcome
+from xlapipe.report.cells import Gaps, Held, Name, Outcome
 from xlapipe.report.collectives import collective_section
 from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
 from xlapipe.report.pages import Page, Section, pages_markdown
@@ -137,7 +137,7 @@ def _arenas(opened: Opened) -> Section:
             "values": lambda arena: arena.values,
             "in use at the peak": lambda arena: cells.size(arena.occupied_at_peak_bytes),
             "largest use": lambda arena: cells.size(arena.fullest_bytes),
-            "at position": lambda arena: _known(arena.fullest_position),
+            "at position": lambda arena: cells.known(arena.fullest_position),
             "never used": lambda arena: cells.size(arena.never_used_bytes),
             "gaps at the peak": Gaps,
         },
@@ -145,10 +145,6 @@ def _arenas(opened: Opened) -> Section:
     line = "Allocations whose memory several values share over time."
     empty = "None: every allocation contains one value."
     return _listed("Arenas and gaps", "arenas", table, line, empty)
-
-
-def _known(number: int | None) -> Cell:
-    return "unknown" if number is None else number
 
 
 def _aliasing(opened: Opened) -> Section:
