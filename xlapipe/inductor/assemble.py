@@ -7,6 +7,7 @@ from typing import Any
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.derive import derive
+from xlapipe.inductor.findings import ir_findings, wrapper_findings
 from xlapipe.inductor.gemms_and_collectives import (
     collectives,
     gemms,
@@ -26,11 +27,9 @@ from xlapipe.inductor.inductor_plan import (
     Kernel,
     ResizedStorage,
 )
-from xlapipe.inductor.ir.findings import ir_findings
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.layouts import Layout, sum_if_known
-from xlapipe.inductor.wrapper.findings import wrapper_findings
 from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 

@@ -1,6 +1,6 @@
 """Calls in wrapper code: allocations, launches of kernels, operators, methods of tensors.
 
-A call returns a value whose references the caller of it owns.
+A call returns a value without references, which `replay` adds.
 """
 
 import ast
@@ -96,11 +96,9 @@ class Calls(Evaluator):
         if layout.dtype is not None and layout.dtype not in ITEM_BYTES:
             self.fail(node, "a dtype of torch", shown(layout.dtype))
         name = names[0] if names else "?"
-        tensor = self.new_tensor(name, layout.storage_bytes, layout, node)
         if layout.storage_bytes is None:
             self.unknown(name, node, f"the size {layout} has symbols without a value")
-        self.hold(tensor)
-        return tensor
+        return self.new_tensor(name, layout, node)
 
     def part_of_pool(self, node: ast.Call) -> Value:
         """`alloc_from_pool(pool, offset in bytes, dtype, sizes, strides)`, of memory planning."""
@@ -109,9 +107,7 @@ class Calls(Evaluator):
             self.refuse(node, "a part of a pool")
         layout = self.layout_in(node, 3, stated_dtype(node, 2), "cuda")
         place = offset if isinstance(offset, int) else None
-        tensor = self.checked_view(Tensor(pool.storage, layout, place), node)
-        self.hold(tensor)
-        return tensor
+        return self.checked_view(Tensor(pool.storage, layout, place), node)
 
     def is_kernel(self, operator: str) -> bool:
         """Whether the wrapper defines what is called: a Triton, C++ or CUTLASS kernel."""
@@ -132,7 +128,6 @@ class Calls(Evaluator):
             results = OPAQUE if outputs else None
         if not outputs and not self.is_kernel(operator):
             results = self._results(node, operator, names, operands)
-            self.hold(results)
             outputs = self._named(results, names)
         self._record(operator, node, operands, outputs, keywords)
         if base_name(operator) == "resize_storage_bytes_" and operands:
@@ -218,7 +213,7 @@ class Calls(Evaluator):
         made: Value = OPAQUE
         if places:
             made = tuple(
-                self._result(places[place], self.layout_of(places[place], node), node)
+                self.new_tensor(places[place], self.layout_of(places[place], node), node)
                 if place in places
                 else OPAQUE
                 for place in range(min(max(places) + 1, max(len(names), 64)))
@@ -227,13 +222,9 @@ class Calls(Evaluator):
             layout = self.layout_of(name, node)
             if layout is None and operands:
                 layout = collective_layout(operator, operands[0].tensor.layout, node)
-            made = self._result(name, layout, node)
+            made = self.new_tensor(name, layout, node)
         self._note_unknown(operator, node, made)
         return made
-
-    def _result(self, name: str, layout: Layout | None, node: ast.Call) -> Tensor:
-        size = layout.storage_bytes if layout is not None else None
-        return self.new_tensor(name, size, layout, node)
 
     def _note_unknown(self, operator: str, node: ast.Call, made: Value) -> None:
         """Records that a call allocates more than its results, or results of unknown sizes."""
@@ -275,13 +266,11 @@ class Calls(Evaluator):
         if tensor is None or method in _QUESTIONS:
             return None if tensor is None else self.evaluate(node)
         if method in _VIEW_METHODS:
-            self.hold(tensor)
             return tensor
         if method == "clone":
-            copied = self._result(ast.unparse(node)[:80], tensor.layout, node)
+            copied = self.new_tensor(ast.unparse(node)[:80], tensor.layout, node)
             if self.replay.storages[copied.storage].size_bytes is None:
                 self.unknown(ast.unparse(node)[:80], node, _NO_SIZE)
-            self.hold(copied)
             return copied
         if method.endswith("_"):
             operands, _ = self._operands(node)

@@ -129,11 +129,10 @@ class Evaluator:
             self.replay.name_value(name, value)
         self.release(before, node)
 
-    def new_tensor(
-        self, name: str, size_bytes: int | None, layout: Layout | None, node: ast.AST
-    ) -> Tensor:
+    def new_tensor(self, name: str, layout: Layout | None, node: ast.AST) -> Tensor:
         """A tensor in memory that a statement allocates, without references."""
-        return self.replay.allocate(name, size_bytes, self.code.number(node), layout=layout)
+        size = layout.storage_bytes if layout is not None else None
+        return self.replay.allocate(name, size, self.code.number(node), layout=layout)
 
     def unknown(
         self, name: str, node: ast.AST, reason: str, result_bytes: int | None = None

@@ -216,20 +216,24 @@ class _Interpreter(Calls):
 
     def _call(self, node: ast.Call, names: Sequence[str]) -> Value:
         """Follows a call; its result has a reference that the caller of it owns."""
+        function = self._function(node)
+        if function is not None:
+            return self._inline(function, node)
+        if dotted(node.func) in RETURN_OPERAND and node.args:
+            return self._held_value(node.args[0], names)
+        result = self._result(node, names)
+        self.hold(result)
+        return result
+
+    def _result(self, node: ast.Call, names: Sequence[str]) -> Value:
+        """What a call that leaves the module returns."""
         operator = dotted(node.func)
         if operator in ALLOCATORS:
             return self.allocate(node, operator, names)
         if operator in VIEWS:
-            view = self.evaluate(node)
-            self.hold(view)
-            return view
+            return self.evaluate(node)
         if operator.endswith("alloc_from_pool"):
             return self.part_of_pool(node)
-        function = self._function(node)
-        if function is not None:
-            return self._inline(function, node)
-        if operator in RETURN_OPERAND and node.args:
-            return self._held_value(node.args[0], names)
         if operator.endswith(".clear") and not node.args:
             self._clear(operator.removesuffix(".clear"), node)
             return None
