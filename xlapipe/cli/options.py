@@ -17,7 +17,6 @@ from xlapipe.compile.tuning import tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.errors import XlapipeError
-from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
     from xlapipe.compile.make_jobs import CompileSettings
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 # without metavar is a flag, and `_TYPES` has the type of a metavar.
 Options = Mapping[str, str | Mapping[str, Any]]
 
-SIZE_HELP = "bytes, or e.g. 16GB, 16GiB, 512MB"
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
 GEMM_HELP = "which GEMM backends XLA may use"
 WORKLOAD_HELP = (
@@ -98,7 +96,7 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, modul
     Args:
       module: with `OPTIONS`, and `run`, which takes their values and returns the exit code.
     """
-    text, _, examples = module.__doc__.partition("\n\n")
+    text, _, examples = (module.__doc__ or "").partition("\n\n")  # none under -OO
     text = " ".join(text.split())
     examples = textwrap.indent(textwrap.dedent(examples), "  ")
     parser = commands.add_parser(
@@ -186,28 +184,6 @@ def target_names(text: str) -> str:
         if target is not None and target.others:
             print_note(f"target {name} is {target.name}; others: {', '.join(target.others)}")
     return ",".join(names)
-
-
-def size_of(option: str, *, least: int = 0) -> Callable[[str], int]:
-    """The type of an option that is a number of bytes, e.g. 16GB, 16GiB or 17179869184.
-
-    Args:
-      option: its name, for errors.
-      least: the smallest number that is accepted.
-    """
-
-    def size_bytes(text: str) -> int:
-        try:
-            number = parse_bytes(text)
-        except ValueError as error:
-            raise XlapipeError(f"{option} {text}: {error}") from None
-        if number < least:
-            raise XlapipeError(
-                f"{option} {text}: expected {least} or more bytes; fix: write e.g. {option} 16GB"
-            )
-        return number
-
-    return size_bytes
 
 
 def multiple(text: str) -> float:

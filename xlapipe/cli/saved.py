@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
     NETWORK,
-    SIZE_HELP,
     TARGET,
     WORKLOAD,
     Options,
     compile_settings,
-    size_of,
     target_name,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
 from xlapipe.errors import XlapipeError
+from xlapipe.report.units import parse_bytes
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,13 +32,25 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
 _SHOWN, _SHOWN_FORMS = 30, 5
 
+
+def _free_bytes(text: str) -> int:
+    try:
+        free_bytes = parse_bytes(text)
+    except ValueError as error:
+        raise XlapipeError(f"--free {text}: {error}") from None
+    if not free_bytes:
+        raise XlapipeError("--free 0: expected 1 or more bytes; fix: write e.g. --free 16GB")
+    return free_bytes
+
+
 OPTIONS: Options = {
     **WORKLOAD,
     "--policy NAMES": "the names of the step's policy, e.g. attn,mlp or "
     "\"save_only_these_names('attn')\": those that the step gives to no value are errors",
     "--free SIZE": {
-        "type": size_of("--free", least=1),
-        "help": "compile the policy that computes least again and keeps so much less: " + SIZE_HELP,
+        "type": _free_bytes,
+        "help": "compile the policy that computes least again and keeps so much less: bytes, or "
+        "e.g. 16GB, 16GiB, 512MB",
     },
     **TARGET,
     **NETWORK,
