@@ -18,6 +18,14 @@ MODULE = """HloModule small
   ROOT %sum = f32[] add(%x, %y)
 }}
 
+%both (p: f32[], q: f32[], r: f32[], s: f32[]) -> (f32[], f32[]) {{
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  %r = f32[] parameter(2)
+  %s = f32[] parameter(3)
+  ROOT %sums = (f32[], f32[]) tuple(%p, %r)
+}}
+
 %negated (z: f32[4,8]) -> f32[4,8] {{
   %z = f32[4,8]{{1,0}} parameter(0)
   ROOT %minus = f32[4,8]{{1,0}} negate(%z)
@@ -39,7 +47,16 @@ ENTRY %main (a: f32[4,8], b: f32[8,16], n: s32[], c: pred[]) -> f32[] {{
   ROOT %last = f32[] copy(%zero)
 }}
 """
+# Of two arrays each, whose combiner takes two scalars of each.
+TWICE = [
+    "(f32[4,8]{1,0}, f32[4,8]{1,0}) sort(%a, %a), dimensions={1}, to_apply=",
+    "(f32[8]{0}, f32[8]{0}) reduce(%a, %a, %zero, %zero), dimensions={0}, to_apply=",
+    "(f32[4,8]{1,0}, f32[4,8]{1,0}) reduce-window(%a, %a, %zero, %zero), window={size=1x1}, "
+    "to_apply=",
+    "(f32[4,8]{1,0}, f32[4,8]{1,0}) scatter(%a, %a, %n, %a, %a), to_apply=",
+]
 SOUND = [
+    *(f"{text}%both" for text in TWICE),
     "f32[8]{0} gather(%a, %n), offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0}",
     "f32[4,8]{1,0} negate(%a)",
     "f32[4,8]{1,0} add(%a, %a)",
@@ -66,6 +83,7 @@ SOUND = [
     "f32[9]{0} opcode-of-a-later-xla(%a, %n)",
 ]
 BROKEN = [
+    *(f"{text}%add" for text in TWICE),
     "f32[4,8]{1,0} negate()",
     "f32[4,8]{1,0} negate(%a, %a)",
     "f32[4,9]{1,0} negate(%a)",
