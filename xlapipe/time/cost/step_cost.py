@@ -17,7 +17,7 @@ from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.layout import least_seconds, spans_hosts
 from xlapipe.time.cost.elements import size_of
@@ -266,34 +266,46 @@ class _Walk:
         return _Totals(traffic, floor, 0.0)
 
     def _kernel(self, site: Site) -> Kernel:
-        cost, touched = self._measure(site)
-        graph, collective = self._graphs.get(site.name), self._collectives.get(site.name)
+        """One launch of a kernel, without its floor."""
+        inner, scope, name = site.inner, site.scope, site.name
+        graph, collective = self._graphs.get(name), self._collectives.get(name)
+        flops: Mapping[str, int] | None
+        code = self._code_of(inner, scope) if collective is None else None
+        if collective is not None:
+            touched, flops = _touched_by(collective), {}
+        elif code is not None:
+            touched = self._touched.of_code(inner, scope, code)
+            # Loops and branches that depend on data have no known lower bound.
+            flops = None if code.undecided else code.flops
+        else:
+            touched, flops = self._touched.of(inner, scope), self._flops.of(inner, scope)
+        stated = self._stated(inner)
+        if stated is not None:
+            touched, code = touched.of_total(stated.accessed_bytes), None
+            element = inner.shape.arrays[0].element if inner.shape.arrays else ""
+            flops = {element: stated.flops} if stated.flops else flops
         return Kernel(
             site,
-            cost,
+            self._cost(site, touched, flops, code, stated=stated is not None),
             touched,
-            thunk=self._thunks.get(site.name),
+            thunk=self._thunks.get(name),
             graph=graph,
             graph_size=self._graph_sizes[graph] if graph is not None else 0,
             wire_bytes=(collective.wire_bytes or 0) if collective is not None else 0,
         )
 
-    def _measure(self, site: Site) -> tuple[KernelCost, Touched]:
-        """One launch of a kernel, without its floor."""
+    def _cost(
+        self,
+        site: Site,
+        touched: Touched,
+        flops: Mapping[str, int] | None,
+        code: KernelCode | None,
+        *,
+        stated: bool,
+    ) -> KernelCost:
         instruction, inner = site.instruction, site.inner
         collective = self._collectives.get(instruction.name)
-        flops: Mapping[str, int] | None
-        code = None
-        if collective is not None:
-            touched, flops = _touched_by(collective), {}
-        elif (code := self._code_of(inner, site.scope)) is not None:
-            touched = self._touched.of_code(inner, site.scope, code)
-            # Loops and branches that depend on data have no known lower bound.
-            flops = None if code.undecided else code.flops
-        else:
-            touched = self._touched.of(inner, site.scope)
-            flops = self._flops.of(inner, site.scope)
-        kernel = KernelCost(
+        return KernelCost(
             name=instruction.name,
             kind=inner.fusion_backend_kind
             or inner.fusion_kind
@@ -313,9 +325,15 @@ class _Walk:
                 if collective is None
                 else collective.asynchronous
             ),
+            stated=stated,
             code=code,
         )
-        return self._as_stated(kernel, touched, inner)
+
+    def _stated(self, call: Instruction) -> StatedCost | None:
+        """What the author of a Pallas kernel states, of which XLA does not have the code."""
+        sizes = (None, call.shape.size_bytes)
+        costs = (cost for cost in self._plan.stated_costs if cost.kernel == call.kernel_name)
+        return next((cost for cost in costs if cost.result_bytes in sizes), None)
 
     def _code_of(self, call: Instruction, scope: Computation) -> KernelCode | None:
         """The code of a Pallas kernel for Triton; None of other instructions."""
@@ -329,29 +347,6 @@ class _Walk:
         codes = self._plan.kernel_codes
         size_bytes = sum(size_of(shape) for shape in call.shape.arrays)
         return next((c for c in codes if c.is_of(call.kernel_name, operands, size_bytes)), None)
-
-    def _as_stated(
-        self, kernel: KernelCost, touched: Touched, call: Instruction
-    ) -> tuple[KernelCost, Touched]:
-        """A Pallas kernel with what its author states: XLA does not have its code."""
-        for cost in self._plan.stated_costs:
-            if cost.kernel != call.kernel_name:
-                continue
-            if cost.result_bytes not in (None, call.shape.size_bytes):
-                continue
-            touched = touched.of_total(cost.accessed_bytes)
-            element = call.shape.arrays[0].element if call.shape.arrays else ""
-            kernel = replace(
-                kernel,
-                read_bytes=touched.read_bytes,
-                written_bytes=touched.written_bytes,
-                unknown_bytes=0,
-                flops={element: cost.flops} if cost.flops else kernel.flops,
-                stated=True,
-                code=None,
-            )
-            break
-        return kernel, touched
 
     def _with_floor(self, kernel: KernelCost) -> KernelCost:
         """One launch with its bounds in seconds."""

@@ -177,6 +177,7 @@ def _of_input(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     accesses = tile.accesses(len(inner.shape.arrays), len(inner.operands))
     return replace(
         work,
+        point=(*work.point, float(tile.whole), 0.5 * log(tile.vector)),
         chain_operations=chain * (tile.elements / tile.elements_of_all),
         serial_accesses=max(each, tile.elements) * accesses,
     )

@@ -21,7 +21,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "loop row reduction": (*_FUSION, *_REDUCED, *_BOUND),
     "loop column reduction": (*_FUSION, *_REDUCED, *_BOUND),
     "input row reduction": (*_FUSION, *_REDUCED, *_BOUND),
-    "input column reduction": (*_FUSION, *_REDUCED, *_BOUND),
+    "input column reduction": (*_FUSION, *_REDUCED, "whole tiles", "vector", *_BOUND),
     "loop gather": (*_FUSION, *_INDEXED, *_BOUND),
     "input gather": (*_FUSION, *_INDEXED, *_BOUND),
     "loop scatter": _SCATTER,
