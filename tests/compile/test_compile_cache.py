@@ -16,7 +16,7 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.messages import CompileRequest, LoweredProgram
+from xlapipe.compile.messages import ChildError, CompileRequest, LoweredProgram, of_json, to_json
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.compile.reused_compiles import COMPILED_AT, take_note
 from xlapipe.dump.dump import EXECUTABLE
@@ -229,6 +229,17 @@ def test_everything_that_affects_a_plan_is_in_the_key(
     assert key(replace(base, timeout_seconds=1.0)) == keys[0]
     assert key(program=replace(PROGRAM, expectations=({},))) == keys[0]
     assert key(variables={**environment, "WINDOWID": "7"}) == keys[0]
+
+
+def test_texts_that_are_not_utf8_are_in_messages_and_keys(tmp_path: Path) -> None:
+    """A folder's name need not be UTF-8, nor what the user's code raises."""
+    folder = tmp_path / "\udcff"
+    (made,) = jobs_of([find_workload("qwen3-step")], CompileSettings(target="h200"))
+    request = request_of(replace(made, reference=replace(made.reference, folder=folder)), folder)
+    assert of_json(to_json(request), CompileRequest) == request
+    error = ChildError("import", "ValueError", "a \udc80 b", f"{folder}/step.py:6")
+    assert of_json(to_json(error), ChildError) == error
+    assert compile_key(request, PROGRAM, {"PATH": str(folder)}) != compile_key(request, PROGRAM, {})
 
 
 def test_compiles_on_a_device_and_repeated_ones_use_no_cache(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import msgspec
 from jax.experimental import topologies
 from jax.extend import source_info_util
 from jax.extend.mlir import ir
@@ -51,6 +50,8 @@ from xlapipe.compile.messages import (
     CompileRecord,
     CompileRequest,
     LoweredProgram,
+    of_json,
+    to_json,
 )
 from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_patches import XlaPatch, cub_table
@@ -75,14 +76,14 @@ _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 def main(request_path: Path) -> int:
     """Returns 0 if a result was written, even if it is an error."""
-    request = msgspec.json.decode(request_path.read_bytes(), type=CompileRequest)
+    request = of_json(request_path.read_bytes(), CompileRequest)
     stages = _Stages(request.started_seconds)
     try:
         result: object = _compile(request, stages)
     except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
         traceback.print_exc()
         result = {"error": _child_error(error, stages.current)}
-    write_files({request.result_path: msgspec.json.encode(result)})
+    write_files({request.result_path: to_json(result)})
     return 0
 
 

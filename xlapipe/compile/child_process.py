@@ -19,8 +19,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import IO
 
-import msgspec
-
 from xlapipe.compile.doctor import missing_to_compile
 from xlapipe.compile.failed_child import LockRefusedError, crash, error_of
 from xlapipe.compile.fork_server import ForkedChild, ForkServers
@@ -29,6 +27,7 @@ from xlapipe.compile.messages import (
     ChildError,
     CompileRecord,
     CompileRequest,
+    to_json,
 )
 from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
@@ -152,7 +151,7 @@ def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     request_path, log_path = scratch / "request.json", scratch / "child.log"
     request = _request(job, scratch)
-    request_path.write_bytes(msgspec.json.encode(request))
+    request_path.write_bytes(to_json(request))
     if job.program is not None and request.lowered is not None:
         Path(request.lowered).write_bytes(job.program.to_bytes())
     if job.known_results is not None:

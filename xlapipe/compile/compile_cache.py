@@ -18,10 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
-from xlapipe.compile.messages import CompileRecord, CompileRequest, LoweredProgram
+from xlapipe.compile.messages import CompileRecord, CompileRequest, LoweredProgram, to_json
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
@@ -73,7 +71,7 @@ class CompileCache:
                 return
             kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
             files = {str(path.relative_to(request.folder)): path.read_bytes() for path in paths}
-            files[_RECORD] = msgspec.json.encode(kept)
+            files[_RECORD] = to_json(kept)
             packed = io.BytesIO()
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL

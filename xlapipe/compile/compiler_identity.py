@@ -5,6 +5,7 @@ reads is another key.
 """
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -52,7 +53,8 @@ def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) ->
 
 def digest_of(**parts: object) -> str:
     """SHA-256 of plain data and dataclasses, whatever the order of keys."""
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+    text = json.dumps(msgspec.to_builtins(parts), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache

@@ -5,10 +5,11 @@ travels as MLIR bytecode, with the names of scopes and the source lines in it. B
 code of one checkout at one moment.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from xlapipe.plans.compile_times import CompileTimes, Copies, StageSeconds
 
 # What a module calls that Python code partitions, which XLA calls back in the same process.
 PYTHON_PARTITIONED = b"CustomSPMDPartitioning"
+Message = TypeVar("Message")
 LOCK_STAGE = "compile with a predicted lock"
 TRACES_STAGE = "compare traces"
 KERNEL_STAGE = "compile a Pallas kernel"
@@ -155,9 +157,19 @@ class LoweredProgram(StepFacts):
 
     def to_bytes(self) -> bytes:
         """JSON, with the module as base64."""
-        return msgspec.json.encode(self)
+        return to_json(self)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "LoweredProgram":
         """What `to_bytes` wrote, a moment ago and with this code."""
-        return msgspec.json.decode(content, type=cls)
+        return of_json(content, cls)
+
+
+def to_json(message: object) -> bytes:
+    """A message as JSON, also with a folder's name or another text that is not UTF-8."""
+    return json.dumps(msgspec.to_builtins(message)).encode()
+
+
+def of_json(content: bytes, kind: type[Message]) -> Message:
+    """The message that `to_json` wrote."""
+    return msgspec.convert(json.loads(content), kind)
