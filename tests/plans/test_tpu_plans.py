@@ -259,6 +259,8 @@ def test_show_has_no_time_for_a_tpu(folder: Path, capsys: pytest.CaptureFixture[
         assert main(["show", str(folder), "--time", *options]) == 0
         (line,) = (row for row in capsys.readouterr().out.splitlines() if row.startswith("time:"))
         assert line.startswith("time: computed for GPUs only; a TPU's kernels")
+    assert main(["report", str(folder), "--text"]) == 0
+    assert "## Time\n\n- computed for GPUs only; a TPU's kernels" in capsys.readouterr().out
     assert main(["show", str(folder), "--time", "--target", "v6e"]) == 2
     assert "--target v6e: expected a GPU" in capsys.readouterr().err
 

@@ -30,6 +30,7 @@ _TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 def plan_page(opened: Opened) -> Page:
     """The page of a dump; it depends on the plan alone."""
     plan, fusions = opened.plan, _fusions(opened)
+    on_tpu = platform_named(plan.platform).has_chip_memory
     sections = (
         _totals(opened),
         _peak(opened),
@@ -41,10 +42,9 @@ def plan_page(opened: Opened) -> Page:
         Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
         _memories(opened),
         _of_instructions(opened, "Fusions", "fusions", len(fusions.rows), fusions),
-        time_section(step_time(opened)),
+        time_section(step_time(opened), on_tpu=on_tpu),
     )
-    has_chip_memory = platform_named(plan.platform).has_chip_memory
-    optional = {"collectives": False, "host": False, "memories": has_chip_memory}
+    optional = {"collectives": False, "host": False, "memories": on_tpu}
     shown = (part for part in sections if part.lines or optional.get(part.key, True))
     return Page(opened.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
 

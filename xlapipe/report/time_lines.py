@@ -15,32 +15,28 @@ from xlapipe.time.predict import basis_of
 _MAX_ROWS = 20
 
 
-def time_section(time: StepTime | None) -> Section:
-    """Totals, and tables by source line and by kernel, the longest floors first."""
+def time_section(time: StepTime | None, *, on_tpu: bool = False) -> Section:
+    """Totals, and tables by source line and by kernel, the longest floors first.
+
+    Args:
+      time: from `step_time`.
+      on_tpu: whether the plan is for a TPU, for which no time is computed.
+    """
     if time is None:
-        return Section("Time", ("Unknown: this dump contains no complete HLO module.",), key="time")
+        why = (
+            "computed for GPUs only; a TPU's kernels may read and write VMEM instead of HBM, so "
+            "their bytes give no least time"
+        )
+        unknown = "unknown, because the dump has no complete HLO module"
+        return Section("Time", (why if on_tpu else unknown,), key="time")
     by_source = _table("By source line", "source line", group_by_source(time.kernels))
     kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
     return Section("Time", tuple(summary_lines(time)), (by_source, kernels), "time")
 
 
 def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
-    """The section for a terminal.
-
-    Args:
-      time: from `step_time`.
-      on_tpu: whether the plan is for a TPU, for which no time is computed.
-    """
-    if time is None and on_tpu:
-        yield (
-            "time: computed for GPUs only; a TPU's kernels may read and write VMEM instead of HBM, "
-            "so their bytes give no least time"
-        )
-        return
-    if time is None:
-        yield "time: unknown, because the dump has no complete HLO module"
-        return
-    section = time_section(time)
+    """The section for a terminal; arguments as `time_section`."""
+    section = time_section(time, on_tpu=on_tpu)
     first, *others = section.lines
     yield f"time: {first}"
     yield from (f"  {line}" for line in others)
