@@ -53,7 +53,7 @@ def arrays():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("asks")
+    folder = tmp_path_factory.mktemp("asks with spaces")
     (folder / "asks.py").write_text(MODULE)
     return folder
 

@@ -317,7 +317,10 @@ class _Relative:
 
     def in_lines(self, text: str) -> str:
         """A text with relative paths in its lines of source, `file:line`."""
-        return re.sub(r"/[^\s:`]+(?=:\d)", lambda match: self.path(match[0]), text)
+        # The folders may have spaces in their names.
+        roots = (f"{re.escape(root)}[^:`]+" for root, _ in self._roots)
+        pattern = f"(?:{'|'.join(roots)}|/[^\\s:`]+)(?=:\\d)"
+        return re.sub(pattern, lambda match: self.path(match[0]), text)
 
     def in_collective(self, collective: RequestedCollective) -> RequestedCollective:
         """A collective of the traced program with a relative source path."""
