@@ -190,14 +190,6 @@ class _TempAccount:
             {change.a: change for change in changes},
             {change.b: change for change in changes},
         )
-        self._values = tuple(
-            {
-                value.name: value
-                for allocation in side.program.plan.allocations
-                for value in allocation.values
-            }
-            for side in self._sides
-        )
 
     def lines(self) -> Iterator[BytesChange]:
         """The lines of every color."""
@@ -271,7 +263,7 @@ class _TempAccount:
         candidates = [f"{partner}{{{index}" if index else partner]
         if index in ("", "0}"):
             candidates += [partner, f"{partner}{{0}}"]
-        return next((value for value in candidates if value in self._values[side]), None)
+        return next((value for value in candidates if value in self._sides[side].values), None)
 
     def _line(
         self, color: int, names: tuple[str | None, str | None], held: tuple[int | None, int | None]
@@ -296,7 +288,7 @@ class _TempAccount:
     def _compared(self, side: int, name: str | None, held: int | None) -> ComparedValue | None:
         if name is None:
             return None
-        value = self._values[side][name]
+        value = self._sides[side].values[name]
         place = self._sides[side].place(name)
         shape = value.shape.text
         return ComparedValue(name, shape, value.size_bytes, held or 0, place, held is not None)

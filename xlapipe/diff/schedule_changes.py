@@ -19,11 +19,6 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
         for one, two in (*matching.paired_arguments, *matching.paired_outputs)
         if one is not None and two is not None
     }
-    values_b = {
-        value.name: value
-        for allocation in matching.b.program.plan.allocations
-        for value in allocation.values
-    }
     # An output that is aliased in one plan only; the change of the alias states the move.
     labels_a = {b: a for a, b in renamed.items()}
     aliases = {
@@ -31,19 +26,18 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
         *((labels_a.get(out, out), argument) for out, argument in matching.b.aliased_to.items()),
     }
     moved: dict[tuple[str, str], list[LogicalBuffer]] = {}
-    for allocation in matching.a.program.plan.allocations:
-        for value in allocation.values:
-            partner = matching.instructions.get(value.instruction, "")
-            other = values_b.get(partner + value.name.removeprefix(value.instruction))
-            if other is None or value.size_bytes != other.size_bytes:
-                continue
-            a, b = matching.a.place(value.name), matching.b.place(other.name)
-            if (a, b) in aliases:
-                continue
-            if renamed.get(a, a) != b:
-                moved.setdefault((a, b), []).append(value)
-            elif value.offset_bytes != other.offset_bytes:
-                moved.setdefault((b, b), []).append(value)
+    for value in matching.a.values.values():
+        partner = matching.instructions.get(value.instruction, "")
+        other = matching.b.values.get(partner + value.name.removeprefix(value.instruction))
+        if other is None or value.size_bytes != other.size_bytes:
+            continue
+        a, b = matching.a.place(value.name), matching.b.place(other.name)
+        if (a, b) in aliases:
+            continue
+        if renamed.get(a, a) != b:
+            moved.setdefault((a, b), []).append(value)
+        elif value.offset_bytes != other.offset_bytes:
+            moved.setdefault((b, b), []).append(value)
     for (a, b), values in moved.items():
         yield PlacementChange(a, b, len(values), max(value.size_bytes for value in values))
 

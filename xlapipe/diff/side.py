@@ -7,7 +7,7 @@ from functools import cached_property
 from xlapipe.diff.changes import InstructionCategory, OperationName, Place
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.leaves import ComparedLeaf
-from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.opcodes import COLLECTIVES, POINT_TO_POINT, RUNS_COMPUTATIONS
@@ -42,12 +42,17 @@ class Side:
         return frozenset(copy.instruction for copy in find_copies(self.program.plan))
 
     @cached_property
+    def values(self) -> dict[str, LogicalBuffer]:
+        """Every value by name."""
+        allocations = self.program.plan.allocations
+        return {value.name: value for allocation in allocations for value in allocation.values}
+
+    @cached_property
     def written_bytes(self) -> Counter[str]:
         """Size of the values that each instruction defines, including a tuple's pointer table."""
         written: Counter[str] = Counter()
-        for allocation in self.program.plan.allocations:
-            for value in allocation.values:
-                written[value.instruction] += value.size_bytes
+        for value in self.values.values():
+            written[value.instruction] += value.size_bytes
         return written
 
     def category(self, node: Node) -> InstructionCategory:
