@@ -53,43 +53,38 @@ class Offloaded(Expectation):
         return self.finding(f"{offloaded:,} B in host memory", *violations)
 
     def _check_values(self, program: Program, values: tuple[NamedValue, ...]) -> Finding:
-        violations = []
-        offloaded_bytes = 0
+        offloaded_bytes, violations = 0, []
         for value in values:
             held = kept_in_plan(program, value, MemorySpace.HOST)
             if value.kept is KeptIn.HOST and len(held) >= value.count:
                 offloaded_bytes += value.size_bytes
                 continue
-            if value.kept is KeptIn.HOST:
-                on_device = len(kept_in_plan(program, value, MemorySpace.HBM))
-                found = (
-                    f"the policy offloads {counted(value.count, 'value')}; of this size the plan "
-                    f"has {len(held)} in host memory and {on_device} on the device from the "
-                    "forward to the backward pass"
-                )
-            elif value.kept is KeptIn.DEVICE:
-                found = "it is kept on the device"
-            elif value.kept is KeptIn.CARRY:
-                found, at_start = carried(value.name)
-                violations.append(
-                    Violation(f"{value}: kept in host memory", found, advice=at_start)
-                )
-                continue
-            else:
-                found = "the backward pass does not use it, or computes it again"
-            violations.append(
-                Violation(
-                    f"{value}: kept in host memory",
-                    found,
-                    advice=_SCAN
-                    if value.kept is KeptIn.HOST
-                    else "offload it with jax.checkpoint_policies.save_and_offload_only_these_"
-                    f'names(names_which_can_be_offloaded=[{self.name!r}], offload_src="device", '
-                    'offload_dst="pinned_host", …); if the step does, a later function under '
-                    "jax.checkpoint keeps it as its input: give the name at that function's start",
-                )
-            )
+            found, advice = _not_offloaded(program, value, len(held))
+            violations.append(Violation(f"{value}: kept in host memory", found, advice=advice))
         return self.finding(f"{offloaded_bytes:,} B in host memory", *violations)
+
+
+def _not_offloaded(program: Program, value: NamedValue, count: int) -> tuple[str, str]:
+    """What was found in place of an offloaded value, and what to do."""
+    if value.kept is KeptIn.HOST:
+        on_device = len(kept_in_plan(program, value, MemorySpace.HBM))
+        return (
+            f"the policy offloads {counted(value.count, 'value')}; of this size the plan has "
+            f"{count} in host memory and {on_device} on the device from the forward to the "
+            "backward pass",
+            _SCAN,
+        )
+    if value.kept is KeptIn.CARRY:
+        return carried(value.name)
+    return (
+        "it is kept on the device"
+        if value.kept is KeptIn.DEVICE
+        else "the backward pass does not use it, or computes it again",
+        "offload it with jax.checkpoint_policies.save_and_offload_only_these_"
+        f'names(names_which_can_be_offloaded=[{value.name!r}], offload_src="device", '
+        'offload_dst="pinned_host", …); if the step does, a later function under '
+        "jax.checkpoint keeps it as its input: give the name at that function's start",
+    )
 
 
 @dataclass(frozen=True)
