@@ -70,12 +70,11 @@ def test_a_missing_donation_is_explained_first(
     kept = file.read_text()
     file.write_text(kept.replace(', donate="cache"', ""))
     try:
-        done = run(project, "-n", "2", "-k", "place or golden")
+        done = run(project, "-k", "place or golden")
     finally:
         file.write_text(kept)
     assert done.returncode == 1
-    # Several workers ask for one plan, and one of them compiles it; another one for the golden, if
-    # there is one for this jaxlib.
+    # Another one for the golden, if there is one for this jaxlib.
     golden = jaxlib_version == golden_jaxlib
     assert plans(done.stdout) == ((2, 1) if golden else (1, 1))
     lines = done.stdout.splitlines()

@@ -89,8 +89,14 @@ def children(folder: Path) -> list[int]:
     return [int(path.name) for path in (folder / "steps").iterdir() if path.name.isdecimal()]
 
 
-@pytest.mark.parametrize("arguments", [ONE, SEVERAL, CHOOSE])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (ONE, signal.SIGTERM),
+        (SEVERAL, signal.SIGINT),
+        (CHOOSE, signal.SIGHUP),
+    ],
+)
 def test_a_signal_ends_the_command_and_its_children(
     folder: Path, arguments: tuple[str, ...], number: signal.Signals
 ) -> None:
@@ -104,9 +110,8 @@ def test_a_signal_ends_the_command_and_its_children(
     assert list((folder / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [ONE, SEVERAL])
-def test_children_of_a_killed_command_end_too(folder: Path, arguments: tuple[str, ...]) -> None:
-    command = start(folder, *arguments)
+def test_children_of_a_killed_command_end_too(folder: Path) -> None:
+    command = start(folder, *SEVERAL)
     command.kill()
     command.communicate(timeout=_PATIENCE_SECONDS)
     _until(lambda: not any(map(_alive, children(folder))), "a child compiles on")

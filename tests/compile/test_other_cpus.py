@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB, ROOT
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 
-pytestmark = pytest.mark.jax
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 STEP = """\
 import jax
@@ -126,7 +126,6 @@ def test_dump_leaves_the_golden_of_another_cpu_as_it_is(project: Path) -> None:
     assert note.endswith("differ in the last digits")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cpu", [*CPUS, "the oldest"])
 def test_a_plan_matches_the_golden_of_another_cpu(
     project_of_tests: Path, cpu: str, tmp_path: Path
@@ -138,7 +137,6 @@ def test_a_plan_matches_the_golden_of_another_cpu(
         assert "constants that this machine's CPU computed at test_literals.py:" in printed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["qwen3-generate-persistent", "qwen3-decode"])
 def test_no_cpu_changes_a_golden_of_this_repository(
     workload: str, goldens: Path, tmp_path: Path, jaxlib_version: str

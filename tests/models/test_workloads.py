@@ -50,19 +50,23 @@ LARGE = {
     "qwen3-train",
 }
 
+# Whose untuned plans the quick tests compile too: one of each family.
+QUICK_UNTUNED = {"float8-linear-forward", "fsdp-mlp", "qwen3-decode", "spectral-diffusion"}
+
 
 def params(policies: Collection[str]) -> list[Any]:
     """Cases of the policies: of large workloads, only the tuned ones are quick.
 
-    A large workload without a tuned golden is compiled for cuBLAS in the slow suite, and there is
-    Triton's untuned plan of those that are tuned.
+    A large workload without a tuned golden is compiled for cuBLAS in the slow suite, and there are
+    most untuned plans of those that are tuned.
     """
 
     def marks(workload: str, policy: str) -> Any:
         if workload in RESNETS | TORCH_TWINS:
             return pytest.mark.exhaustive
-        if policy == "triton" and workload in TUNED and workload not in LARGE:
-            return pytest.mark.slow
+        if policy != "tuned" and workload in TUNED and workload not in LARGE:
+            quick = policy == "cublas" and workload in QUICK_UNTUNED
+            return () if quick else pytest.mark.slow
         if policy == "tuned" or workload not in LARGE:
             return ()
         in_ci = policy == "cublas" and workload not in TUNED
@@ -175,13 +179,7 @@ def test_locks_are_those_of_the_gpu_that_is_named(goldens: Path, jaxlib_version:
     assert devices("h100_sxm") == devices(None) == {H100}
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        pytest.param(name, marks=pytest.mark.exhaustive if name in RESNETS | LARGE else ())
-        for name in TUNED
-    ],
-)
+@pytest.mark.parametrize("workload", sorted(QUICK_UNTUNED))
 def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled: Any) -> None:
     made = compiled(workload, "tuned")
     assert made.dump.manifest.tuned is True

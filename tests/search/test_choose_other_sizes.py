@@ -222,8 +222,13 @@ def origins(values: Any) -> Counter[tuple[str, str | None]]:
     return Counter((v.key.primitive, v.source) for v in own if v.key is not None)
 
 
-@pytest.mark.parametrize("step", [in_loop, scanned, linen, nnx_step, convolved, per_example])
-@pytest.mark.parametrize("share", [0.6, 0.25])
+@pytest.mark.parametrize(
+    ("step", "share"),
+    [
+        *((step, 0.25) for step in (in_loop, scanned, linen, nnx_step, convolved, per_example)),
+        (scanned, 0.6),
+    ],
+)
 def test_the_printed_code_keeps_the_same_values_at_other_sizes(
     step: Callable[[Policy], Step], share: float, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def errors_of_fixed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, li
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", FIXED)
 def test_the_step_that_follows_the_fix_compiles(
     row: str, errors_of_fixed: Mapping[str, list[str]]
