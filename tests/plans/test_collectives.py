@@ -81,7 +81,7 @@ def test_gathered_values_end_at_a_reader(directory: Path) -> None:
     values = gathered_values(plan)
     assert values
     assert not any(value.is_output for value in values)
-    assert 4_194_304 <= most_alive(values)[0] <= sum(value.size_bytes for value in values)
+    assert 4_194_304 <= most_alive(values)[0] <= sum(held.value.size_bytes for held in values)
 
 
 def test_thunks_and_hlo_must_agree() -> None:

@@ -20,7 +20,7 @@ def gathered(
     )
     values = gathered_values(plan_of_text(f"{text}{entry}}}\n", memory, alive))
     assert values is not None
-    return {value.name: value for value in values}
+    return {value.value.name: value for value in values}
 
 
 def test_a_value_moved_from_a_gathered_one_is_gathered_and_a_computed_one_is_not() -> None:
@@ -190,7 +190,7 @@ def test_the_most_bytes_alive_count_shared_bytes_once() -> None:
     # At position 3: 16 of the 32 bytes of h are those of g.
     most_bytes, alive = most_alive(tuple(values.values()))
     assert most_bytes == 32 + 16 + 32
-    assert [value.name for value in alive] == ["g", "h", "i"]
+    assert [value.value.name for value in alive] == ["g", "h", "i"]
     # Of several positions the first; j and k are in different allocations.
     most_bytes, alive = most_alive((values["j"], values["k"]))
     assert (most_bytes, len(alive)) == (64, 2)

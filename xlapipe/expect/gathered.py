@@ -29,10 +29,8 @@ class GatheredLiveAtMost(Expectation):
         measured = f"{alive_bytes:,} B of {counted(len(values), 'gathered value')}"
         if alive_bytes <= self.limit_bytes:
             return self.finding(measured)
-        largest = max(alive, key=lambda value: value.size_bytes)
-        listed = ", ".join(
-            f"{value.name} ({value.size_bytes:,} B)" for value in alive[:_MAX_LISTED]
-        )
+        largest = max(alive, key=lambda held: held.value.size_bytes)
+        listed = ", ".join(map(_named, alive[:_MAX_LISTED]))
         return self.finding(
             measured,
             Violation(
@@ -59,7 +57,7 @@ class GatheredEndAtUse(Expectation):
         values = _values(program)
         violations = [
             Violation(
-                f"{value.name} ({value.size_bytes:,} B) ends at its last reader",
+                f"{_named(value)} ends at its last reader",
                 "it is an output, or alive to the end of the step",
                 _where(value),
                 value.collective.source,
@@ -71,10 +69,14 @@ class GatheredEndAtUse(Expectation):
         return self.finding(counted(len(values), "gathered value"), *violations)
 
 
-def _where(value: GatheredValue) -> str:
+def _named(held: GatheredValue) -> str:
+    return f"{held.value.name} ({held.value.size_bytes:,} B)"
+
+
+def _where(held: GatheredValue) -> str:
     return (
-        f"allocation {value.allocation}, value {value.name}, alive at positions {value.start} to "
-        f"{value.end}" + (f" ({value.ends_at})" if value.ends_at else "")
+        f"allocation {held.allocation.index}, value {held.value.name}, alive at positions "
+        f"{held.start} to {held.end}" + (f" ({held.ends_at})" if held.ends_at else "")
     )
 
 

@@ -15,30 +15,24 @@ from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import only_moves
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plans.hlo import Instruction
-from xlapipe.plans.occupancy import Occupancy, covered_bytes
+from xlapipe.plans.occupancy import HeldValue, Occupancy, covered_bytes
 from xlapipe.plans.opcodes import FORWARDS
 from xlapipe.plans.plan import Placed, Plan
 from xlapipe.plans.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class GatheredValue:
+class GatheredValue(HeldValue):
     """A value with gathered data.
 
     Attributes:
-      name: XLA's name, as in live ranges.
       collective: the all-gather that it comes from.
-      allocation, offset_bytes, size_bytes: its memory.
       start, end: schedule positions, both included.
       ends_at: the instruction at `end`; None after the last one.
       is_output: whether it is an output of the program or alive to the end of the schedule.
     """
 
-    name: str
     collective: Collective
-    allocation: int
-    offset_bytes: int
-    size_bytes: int
     start: int
     end: int
     ends_at: str | None
@@ -55,7 +49,7 @@ def gathered_values(plan: Plan) -> tuple[GatheredValue, ...] | None:
         if collective.kind == "all-gather":
             for placed in finder.values_of(collective):
                 values.setdefault(placed[1].name, finder.gathered(placed, collective))
-    return tuple(sorted(values.values(), key=lambda value: (value.start, value.name)))
+    return tuple(sorted(values.values(), key=lambda held: (held.start, held.value.name)))
 
 
 def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredValue, ...]]:
@@ -74,9 +68,9 @@ def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredVa
 
 def _occupied_bytes(values: tuple[GatheredValue, ...]) -> int:
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for value in values:
-        end_bytes = value.offset_bytes + value.size_bytes
-        ranges[value.allocation].append((value.offset_bytes, end_bytes))
+    for held in values:
+        value = held.value
+        ranges[held.allocation.index].append((value.offset_bytes, value.end_bytes))
     return sum(map(covered_bytes, ranges.values()))
 
 
@@ -169,11 +163,9 @@ class _GatheredValueFinder:
         live = self._alive[value.name]
         ends_at = self._schedule[live.end] if live.end < len(self._schedule) else None
         return GatheredValue(
-            name=value.name,
+            allocation=allocation,
+            value=value,
             collective=collective,
-            allocation=allocation.index,
-            offset_bytes=value.offset_bytes,
-            size_bytes=value.size_bytes,
             start=live.start,
             end=live.end,
             ends_at=ends_at,
