@@ -38,6 +38,7 @@ from xlapipe.dump.normal_form.module_text import (
     COMPUTATION,
     ComputationText,
     InstructionText,
+    names_by_calls,
     numbered,
     read_module_text,
     renamed,
@@ -88,7 +89,7 @@ def canonical_hlo(text: str) -> CanonicalHlo:
         name: _neighbours(in_order(computations[name].instructions, _has_no_thunk), fused)
         for name in scheduled
     }
-    new_names = _computation_names(ordered)
+    new_names = names_by_calls(ordered, "ENTRY", COMPUTATION.findall)
     entry_names = _entry_names(ordered["ENTRY"])
     lines = [header]
     for name, new_name in new_names.items():
@@ -175,20 +176,6 @@ def _neighbours(
 
 def _reads_nothing(line: InstructionText) -> bool:
     return line.opcode == "fusion" and " fusion()," in line.text and not line.is_root
-
-
-def _computation_names(ordered: Mapping[str, list[InstructionText]]) -> dict[str, str]:
-    """New names in the order of the calls, from the entry on."""
-    names: dict[str, str] = {}
-    pending = ["ENTRY"]
-    while pending:
-        name = pending.pop(0)
-        if name in names or name not in ordered:
-            continue
-        names[name] = f"computation_{len(names)}" if names else name
-        for line in ordered[name]:
-            pending += COMPUTATION.findall(line.text)
-    return names
 
 
 def _entry_names(lines: list[InstructionText]) -> dict[str, str]:

@@ -16,13 +16,13 @@ Rules, by name; for each, a test proves that a real change still shows:
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from xlapipe.dump.normal_form.module_text import (
     NAME,
     ComputationText,
     InstructionText,
+    names_by_calls,
     numbered,
     read_module_text,
     renamed,
@@ -45,7 +45,8 @@ def normal_hlo(text: str, *, entry_names: bool = True) -> str:
     """
     header, computations = read_module_text(text)
     ordered = {name: in_order(it.instructions) for name, it in computations.items()}
-    names = _new_names(computations, ordered)
+    entry = next((name for name, it in computations.items() if it.is_entry), "")
+    names = names_by_calls(ordered, entry, _called_in)
     lines = [_FINGERPRINT.sub("", header)]
     for name in names:
         computation = computations[name]
@@ -54,22 +55,9 @@ def normal_hlo(text: str, *, entry_names: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _new_names(
-    computations: Mapping[str, ComputationText], ordered: Mapping[str, list[InstructionText]]
-) -> dict[str, str]:
-    """New names of the computations: the entry first, the others in the order of the calls."""
-    names: dict[str, str] = {}
-    pending = deque(name for name, it in computations.items() if it.is_entry)
-    while pending:
-        name = pending.popleft()
-        if name in names or name not in computations:
-            continue
-        names[name] = "ENTRY" if computations[name].is_entry else f"computation_{len(names)}"
-        for line in ordered[name]:
-            if _may_call(line.text):
-                for _, called in _CALLED.findall(line.text):
-                    pending += NAME.findall(called)
-    return names
+def _called_in(text: str) -> list[str]:
+    called = _CALLED.findall(text) if _may_call(text) else ()
+    return [name for _, names in called for name in NAME.findall(names)]
 
 
 def _normal_lines(

@@ -5,7 +5,8 @@ are `computation_1` and the like, without `%`, and the entry is called `ENTRY`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,6 +85,28 @@ def read_module_text(text: str) -> tuple[str, dict[str, ComputationText]]:
             instructions = []
             computations[name] = ComputationText(name, is_entry, match["signature"], instructions)
     return header, computations
+
+
+def names_by_calls(
+    ordered: Mapping[str, Sequence[InstructionText]],
+    entry: str,
+    called_in: Callable[[str], Iterable[str]],
+) -> dict[str, str]:
+    """New names of the computations: the entry first, the others in the order of the calls.
+
+    Args:
+      called_in: names of the computations that an instruction's text names.
+    """
+    names: dict[str, str] = {}
+    pending = deque([entry])
+    while pending:
+        name = pending.popleft()
+        if name in names or name not in ordered:
+            continue
+        names[name] = f"computation_{len(names)}" if names else "ENTRY"
+        for line in ordered[name]:
+            pending += called_in(line.text)
+    return names
 
 
 def numbered(instructions: Iterable[InstructionText]) -> dict[str, str]:
