@@ -15,11 +15,12 @@ OPTIONS: Options = {"--out FILE": "default: print it"}
 
 
 def run(options: argparse.Namespace) -> int:
-    from xlapipe.run.capture_target import captured_target, write_target
+    from xlapipe.files.writing import write_files
+    from xlapipe.run.capture_target import captured_target
 
     captured = captured_target()
     if options.out is not None:
-        write_target(options.out, captured)
+        write_files({options.out: captured.text().encode()})
     if options.json:
         print_json(captured.to_json())
     elif options.out is None:

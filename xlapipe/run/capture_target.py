@@ -9,13 +9,11 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.errors import TargetError
-from xlapipe.files.writing import write_files
 from xlapipe.run.check_devices import no_gpu
 
 _CHILD_PROGRAM = """
@@ -96,12 +94,3 @@ def captured_target() -> CapturedTarget:
         date=datetime.now(UTC).date().isoformat(),
         config=answer["config"],
     )
-
-
-def write_target(path: Path, captured: CapturedTarget) -> None:
-    """Writes the config to `path`.
-
-    Raises:
-      XlapipeError: it cannot be written.
-    """
-    write_files({path: captured.text().encode()})

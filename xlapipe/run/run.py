@@ -102,13 +102,13 @@ def _run(
     arguments = _PlacedArguments(executable, host_values)
     del host_values
     with_inputs = _memory_stats(local)
-    outside_before = _outside_allocator(local, with_inputs)
+    outside_before = [*map(outside_allocator_bytes, local, with_inputs)]
     exchange(member, "ready", None)
 
     with _time_limit(member):
         first_call_seconds, results = _call(executable, arguments.arrays)
     after = _memory_stats(local)
-    outside_after = _outside_allocator(local, after)
+    outside_after = [*map(outside_allocator_bytes, local, after)]
     device_runs = [
         DeviceRun(
             process=jax.process_index(),
@@ -280,12 +280,3 @@ def _digest(array: np.ndarray[Any, Any]) -> str:
 
 def _memory_stats(devices: Sequence[Any]) -> list[Mapping[str, int]]:
     return [dict(device.memory_stats() or {}) for device in devices]
-
-
-def _outside_allocator(
-    devices: Sequence[Any], stats: Sequence[Mapping[str, int]]
-) -> list[int | None]:
-    return [
-        outside_allocator_bytes(device, device_stats)
-        for device, device_stats in zip(devices, stats, strict=True)
-    ]
