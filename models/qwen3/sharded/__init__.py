@@ -6,7 +6,6 @@
     loss.py             cross-entropy without logits of all tokens
     train.py            the training step: AdamW on float32 shards
     serve.py            the decode step
-    stack_weights.py    weights of `models.qwen3.modules.model` in the layout used here
     workloads.py        the workloads that `xlapipe dump` and `xlapipe fit` compile
     expectations.py     expectations about the plans (no jax)
 
