@@ -176,6 +176,7 @@ def test_the_changes_of_a_program(goldens: Path) -> None:
     assert "8 devices instead of 4" in several
 
 
+@pytest.mark.slow
 def test_sharding_and_policies_save_what_their_compile_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
