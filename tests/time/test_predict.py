@@ -74,7 +74,7 @@ def test_kernels_of_programs_that_no_fit_has_seen_are_predicted(compare: ModuleT
 
 @pytest.mark.parametrize(
     ("family", "mean", "median", "call"),
-    [("machine_learning", 0.096, 0.08, 0.13), ("numerics", 0.13, 0.12, 0.18)],
+    [("machine_learning", 0.096, 0.08, 0.135), ("numerics", 0.13, 0.12, 0.18)],
 )
 def test_a_blind_zoo(
     compare: ModuleType, family: str, mean: float, median: float, call: float
