@@ -10,6 +10,7 @@ from xlapipe.time.predict.gpu import HOPPER
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.triton_tiles import (
     ProductTile,
+    dependent_sums,
     misaligned_share,
     pieces_of_a_tile,
     product_tile,
@@ -168,6 +169,22 @@ def test_a_softmax_of_a_slice_has_the_tile_of_one_of_the_whole() -> None:
         for text, operand in ((body, shape), (of_slice, wider))
     )
     assert part == whole == (1, 2)
+
+
+def test_sums_of_which_one_needs_another_are_counted_one_after_another() -> None:
+    shape, kept = "f32[64,1024]{1,0}", "f32[64]{0}"
+    summed = "dimensions={1}, to_apply=add"
+    body = (
+        "  zero = f32[] constant(0)\n"
+        f"  mean = {kept} reduce(q0, zero), {summed}\n"
+        f"  other = {kept} reduce(q0, zero), {summed}\n"
+        f"  wide = {shape} broadcast(mean), dimensions={{0}}\n"
+        f"  centred = {shape} subtract(q0, wide)\n"
+        f"  variance = {kept} reduce(centred, zero), {summed}\n"
+        f"  ROOT both = {kept} multiply(variance, other)"
+    )
+    _, computation = _fusion(kept, "8", body, shape)
+    assert dependent_sums(computation) == 2
 
 
 def test_rows_that_are_summed_lie_beside_each_other() -> None:

@@ -17,7 +17,7 @@ from xlapipe.time.predict.reductions import (
     Reduced,
     column_tile,
 )
-from xlapipe.time.predict.triton_tiles import pieces_of_a_tile
+from xlapipe.time.predict.triton_tiles import dependent_sums, pieces_of_a_tile
 from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork
 
 _COMPLEX = ("c64", "c128")
@@ -114,7 +114,7 @@ def _of_sums(fusion: Fusion, sums: Reduced, work: KernelWork) -> KernelWork:
     what = f"{along} reduction of {length:,} elements each"
     if fusion.by_triton and along == "row":
         pieces = pieces_of_a_tile(fusion.inner, fusion.body, length)
-        point.append(log(pieces.separate))
+        point += [log(pieces.separate), 4 * log(dependent_sums(fusion.body))]
         what += f", {pieces.number:,} separate pieces of {pieces.rows:,} rows in a tile"
     return _named(replace(work, point=tuple(point)), f"{along} reduction", what)
 

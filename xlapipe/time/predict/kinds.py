@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "input sort": (*_SORT, *_BOUND),
     "loop": (*_FUSION, *_BOUND),
     "input": (*_FUSION, *_BOUND),
-    "triton row reduction": (*_FUSION, *_REDUCED, "separate pieces"),
+    "triton row reduction": (*_FUSION, *_REDUCED, "separate pieces", "dependent sums"),
     "triton column reduction": (*_FUSION, *_REDUCED),
     "triton bf16": (*_PRODUCT, "misaligned share", "terms of a step", "stages"),
     "triton f": (*_PRODUCT, "misaligned share", "terms of a step", "stages"),

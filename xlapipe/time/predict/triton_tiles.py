@@ -210,6 +210,15 @@ def pieces_of_a_tile(fusion: Instruction, body: Computation, length: int) -> Pie
     return Pieces(max(1, round(padded / contiguous)), max(1, contiguous // row))
 
 
+def dependent_sums(body: Computation) -> int:
+    """Sums in the longest chain of which each needs the one before, as a variance needs a mean."""
+    depth: dict[str, int] = {}
+    for item in body.instructions:
+        before = max((depth.get(name, 0) for name in item.operands), default=0)
+        depth[item.name] = before + (item.opcode == "reduce")
+    return max(1, depth.get(body.root, 0))
+
+
 def _aligned_bits(array: Shape) -> int:
     minor = array.order[0] if array.order else -1
     bits = (array.dims[minor] if array.dims else 1) * (element_bits(array.element) or 0)
