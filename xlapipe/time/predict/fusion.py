@@ -86,7 +86,7 @@ class Fusion(LaunchedKernel):
 
     @property
     def opcode(self) -> str:
-        """Of the hero; empty without one."""
+        """The opcode of the hero; empty without one."""
         return self.hero.opcode if self.hero is not None else ""
 
     @cached_property
