@@ -72,13 +72,14 @@ def test_kernels_of_programs_that_no_fit_has_seen_are_predicted(compare: ModuleT
     assert compare.summary(compare.compared(compare.ZOOS[-1]))["median"] <= 0.047
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("zoo", "family", "mean", "median", "call"),
     [
         ("blind", "machine_learning", 0.096, 0.08, 0.135),
         ("blind", "numerics", 0.13, 0.12, 0.18),
-        pytest.param("blind2", "learning", 0.085, 0.036, 0.1, marks=pytest.mark.slow),
-        pytest.param("blind2", "numerics", 0.29, 0.16, 0.25, marks=pytest.mark.slow),
+        ("blind2", "learning", 0.085, 0.036, 0.1),
+        ("blind2", "numerics", 0.29, 0.16, 0.25),
     ],
 )
 def test_a_blind_zoo(
