@@ -100,7 +100,7 @@ def scrubbed(text):
 def scrubbed_proto(data):
     """An HloProto without the folders of this machine."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from xlapipe.read.hlo_proto import HloProto
+    from xlapipe.dump.readers.hlo_proto import HloProto
 
     proto = HloProto.FromString(data)
     index = proto.hlo_module.stack_frame_index
