@@ -15,7 +15,7 @@ from tests.folders import STEPS
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump, read_file, write_dump
 from xlapipe.dump.manifest import MANIFEST
-from xlapipe.errors import DumpError
+from xlapipe.errors import DumpError, XlapipeError
 
 pytestmark = pytest.mark.jax
 
@@ -122,6 +122,30 @@ def test_files_that_people_or_programs_open_by_name_are_not_compressed(
     write_dump(tmp_path / "large", open_dump(dump).manifest, dict.fromkeys(names, large))
     found = {path.name for path in (tmp_path / "large").iterdir()}
     assert found == {*names, "manifest.json"}
+
+
+@pytest.mark.parametrize("other", ["file", "folder", "link in it", "link"])
+def test_a_users_files_are_not_replaced(dump: Path, tmp_path: Path, other: str) -> None:
+    """`dump` replaced a folder that held another file, and printed success."""
+    target, manifest = tmp_path / "dump", open_dump(dump).manifest
+    for content in (b"1", b"2"):  # what a dump holds is replaced, and what a killed process left
+        assert write_dump(target, manifest, {"plan.txt": content}) is True
+        (target / f".plan.txt.partial-{'0' * 16}").touch()
+    (tmp_path / "thesis.txt").write_text("mine")
+    if other == "file":
+        (target / "thesis.txt").write_text("mine")
+    elif other == "folder":
+        (target / "plan.txt").unlink()
+        (target / "plan.txt").mkdir()
+    elif other == "link in it":
+        (target / "hlo.txt").symlink_to(tmp_path / "thesis.txt")
+    else:
+        target.rename(tmp_path / "moved")
+        target.symlink_to(tmp_path / "moved")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(XlapipeError, match=r"(holds other files|found a link).*fix: move it away"):
+        write_dump(target, manifest, {"plan.txt": b"3"})
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_rows_have_the_order_of_the_command(

@@ -253,7 +253,7 @@ def test_a_folder_with_other_files_is_refused_before_compiling(
     (tmp_path / "mine").write_text("kept")
     # Compiling this workload would fail with another message.
     for out in (tmp_path, tmp_path / "mine"):
-        assert "holds other files" in error_of(
+        assert "fix: move it away" in error_of(
             ["build", "broken:does_not_lower", "--out", str(out)], capsys
         )
     assert (tmp_path / "mine").read_text() == "kept"

@@ -79,6 +79,7 @@ class DumpCache:
             dump = self._read(path)
             if dump is None:
                 compiled = compile_dump(job, folder)
+                shutil.rmtree(path, ignore_errors=True)  # damaged, or of another key
                 write_dump(path, compiled.dump.manifest, compiled.written_files, fix=self.fix)
                 os.ftruncate(binding, 0)
                 os.pwrite(binding, _binding(path), 0)

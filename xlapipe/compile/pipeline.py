@@ -22,6 +22,7 @@ from xlapipe.dump.dump import (
     Dump,
     is_dump,
     read_manifest,
+    refuse_other_files,
     write_dump,
     write_manifest,
 )
@@ -161,7 +162,8 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
 
 
 def _refuse_to_replace_another(path: Path, job: Job) -> None:
-    """Refuses to write where a dump of another step is, whose workload has the same name."""
+    """Refuses to write where other files are, or another step whose workload has the same name."""
+    refuse_other_files(path)
     if not is_dump(path):
         return
     earlier = read_manifest(path, check_files=False).compiled_name
@@ -209,8 +211,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
             f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
             "dump` for the plan, or choose a GPU with --target"
         )
-    if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
-        raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
+    refuse_other_files(path)
     if job.known_results is not None:
         raise XlapipeError(
             f"{job.reference.name}: a predicted lock is for plans, since the device may refuse "

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
-from xlapipe.errors import DumpError, PlanMismatchError
+from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
-from xlapipe.files.writing import recover_folder, write_files, write_folder
+from xlapipe.files.visible_text import visible_line
+from xlapipe.files.writing import is_partial, recover_folder, write_files, write_folder
 from xlapipe.plans import Plan
 from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes, read_compile_times
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -248,8 +250,9 @@ def write_dump(
       fix: what to do if the folder cannot be written, for the message.
 
     Raises:
-      XlapipeError: the folder cannot be written.
+      XlapipeError: the folder cannot be written, or holds files of no dump.
     """
+    refuse_other_files(path)
     manifest = with_digests(manifest, files)
     contents = {**files, MANIFEST: manifest_bytes(manifest)}
     if _holds(path, contents):
@@ -258,6 +261,37 @@ def write_dump(
     stored = (_as_stored(path, name, content) for name, content in contents.items())
     write_folder(path, dict(stored), fix=fix)
     return True
+
+
+def refuse_other_files(path: Path) -> None:
+    """Refuses to replace a link, a file, or a folder with anything that is not of a dump.
+
+    Raises:
+      XlapipeError: e.g. the folder holds a user's own file.
+    """
+    from xlapipe.dump.autotune_lock import LOCK  # not needed to load an executable
+    from xlapipe.dump.readers.file_contents import plain_name
+    from xlapipe.dump.run_record import RUN_RECORD
+    from xlapipe.dump.time_record import TIME_RECORD
+
+    if not os.path.lexists(path):
+        return
+    fix = "fix: move it away, or choose another folder with --out"
+    if path.is_symlink() or not path.is_dir():
+        kind = "a link" if path.is_symlink() else "a file"
+        raise XlapipeError(f"{path}: expected the folder of a dump, found {kind}; {fix}")
+    known = {file.name for platform in PLATFORMS for file in platform.dump_files}
+    known |= {MANIFEST, PLAN, HLO, EXECUTABLE, TARGET_CONFIG, SOURCE_LINES, COMPILE_TIMES}
+    known |= {LOCK, RUN_RECORD, TIME_RECORD}
+    with suppress(DumpError):  # a damaged one is replaced
+        known |= read_manifest(path, check_files=False).files.keys() if is_dump(path) else set()
+    for item in sorted(path.iterdir()):
+        is_file = stat.S_ISREG(item.lstat().st_mode)
+        if not (is_file and (plain_name(item.name) in known or is_partial(item.name))):
+            raise XlapipeError(
+                f"{path}: holds other files ({visible_line(item.name)}), which writing a dump "
+                f"there would delete; {fix}"
+            )
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from functools import cache
 from glob import escape
 from pathlib import Path
@@ -79,6 +80,11 @@ def remove_left(folder: Path, *, of: str | None = None) -> int:
             written_bytes += left.stat().st_size if left.is_file() else 0
             _remove_unless_locked(left)
     return written_bytes
+
+
+def is_partial(name: str) -> bool:
+    """Whether this is the name of a file that a killed process left half written."""
+    return fnmatch(name, f".*.partial-{_RANDOM}") or fnmatch(name, f".*.new-{_RANDOM}")
 
 
 def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
