@@ -89,7 +89,7 @@ calibration: setup ## derive a calibration from each record of timed probes, int
 mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/time/cost)
 	@$(bin)/python -m tests.mutants.run $(ARGS)
 
-bench: ## compare speed with a bare compile and with XProf
+bench: ## compare speed with a bare compile
 	@$(setup) bench
 	@$(bin)/python -m pytest tests/bench/bench_*.py -s $(BENCH_ARGS)
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.dump.dump import read_file
 
 HERE = Path(__file__).resolve().parent
 XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]
@@ -71,26 +70,6 @@ def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
     medians: list[float] = []
     benchmark.pedantic(lambda: medians.extend(in_turns(5, ours, bare)), rounds=1)
     report(benchmark, "xlapipe dump, 28-layer decode", "a bare compile", *medians, goal=1.25)
-
-
-def test_show_against_xprof(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
-    pytest.importorskip("xprof", reason="`make bench` installs xprof")
-    proto = read_file(dumps[28], "after_optimizations.hlo.pb")
-    (tmp_path / "step.hlo_proto.pb").write_bytes(proto)
-    (tmp_path / "host.xplane.pb").touch()
-    medians: list[float] = []
-
-    def both() -> None:
-        medians.extend(
-            in_turns(
-                9,
-                lambda: run(*XLAPIPE, "show", "--json", dumps[28]),
-                lambda: run(sys.executable, "xprof_viewer.py", tmp_path),
-            )
-        )
-
-    benchmark.pedantic(both, rounds=1)
-    report(benchmark, "xlapipe show --json, 28 layers", "xprof", *medians, goal=3)
 
 
 def test_show_from_text(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:

@@ -2,16 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import xlapipe
-from xlapipe.cli import all_commands, main
-from xlapipe.cli.completion import SHELLS, options_by_command, script_lines
+from xlapipe.cli import _COMMANDS, _REMOVED, main
 from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_lines
-
-COMMANDS = sorted(options_by_command(all_commands()))
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -25,13 +21,12 @@ def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> Non
     assert answer(capsys, "--version") == (0, f"xlapipe {xlapipe.__version__}\n")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_each_help_has_two_examples_and_fits_a_terminal(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    words = {"target": ("target", "capture"), "lock": ("lock", "add")}.get(command, (command,))
-    code, text = answer(capsys, *words, "--help")
+    code, text = answer(capsys, *command.split(), "--help")
     assert code == 0
     examples = text.partition("examples:\n")[2].splitlines()
     commands = [line for line in examples if not line.startswith("      ")]
@@ -55,29 +50,13 @@ def test_a_misspelled_word_is_answered_with_the_one_that_was_meant(
     assert text.endswith(f"; did you mean {meant}?\n") and "choose from" not in text
 
 
-def test_bash_completes_commands_options_and_leaves_files_to_the_shell(tmp_path: Path) -> None:
-    script = tmp_path / "complete.sh"
-    lines = script_lines("bash", options_by_command(all_commands()))
-    script.write_text("\n".join(lines) + "\n")
-
-    def completed(*words: str) -> list[str]:
-        quoted = " ".join(f"'{word}'" for word in words)
-        command = (
-            f"source {script}; COMP_WORDS=(xlapipe {quoted}); COMP_CWORD={len(words)}; _xlapipe; "
-            'echo "${COMPREPLY[@]}"'
-        )
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    assert completed("sh") == ["show"]
-    assert completed("show", "--al") == ["--all", "--allocations"]
-    assert completed("show", "hlo") == []
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_command_is_in_the_script_of_each_shell(shell: str) -> None:
-    script = "\n".join(script_lines(shell, options_by_command(all_commands())))
-    assert all(command in script for command in COMMANDS)
+@pytest.mark.parametrize("command", _REMOVED)
+def test_a_removed_command_names_what_replaces_it(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "gpt:workload", "--json"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"xlapipe: error: `xlapipe {command}` was removed; fix: ")
 
 
 def test_python_m_xlapipe_is_the_command_line() -> None:

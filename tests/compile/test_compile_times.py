@@ -18,11 +18,10 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.diff import compare_opened
-from xlapipe.diff.comparing import bisect as bisecting
 from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.opened import Opened
-from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.errors import DumpError
 from xlapipe.expect import CompileTimeAtMost
 from xlapipe.plans.compile_times import (
     COMPILE_TIMES,
@@ -151,27 +150,6 @@ def test_diff_states_both_compile_times(dump: Dump) -> None:
     assert "2.0 -> 5.0 s of CPU, 2.50 times" in difference.compile_time_text
     assert "not compared" in compare_opened(opened[0], opened[2]).compile_time_text
     assert compare_opened(opened[0], opened[3]).compile_time_text == ""
-
-
-def test_bisect_finds_the_first_slow_compile(
-    dump: Dump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (job,) = jobs_of(["tests.steps.timed_steps:large_workload"], CompileSettings(target="h200"))
-    jobs = {f"v{cpu:g}": (lambda cpu=cpu: replace(job, timeout_seconds=cpu)) for cpu in (1, 1.2, 2)}
-
-    def make(job: Any, out: Path) -> Any:
-        assert job.cache_folder is None
-        times = times_of(job.timeout_seconds) if job.timeout_seconds < 9 else None
-        return SimpleNamespace(dump=replace(dump, compile_times=times))
-
-    monkeypatch.setattr(bisecting, "make_dump", make)
-    result = bisecting.bisect(jobs, tmp_path, expect=None, compile_time=1.5)
-    assert (result.good, result.bad) == ("v1.2", "v2")
-    unknown = {"a": jobs["v1"], "b": lambda: replace(job, timeout_seconds=9)}
-    with pytest.raises(XlapipeError, match="b: expected the time of its compile"):
-        bisecting.bisect(unknown, tmp_path, expect=None, compile_time=1.5)
-    with pytest.raises(SystemExit):
-        main(["bisect", "w", "--compile-time", "0"])
 
 
 def test_what_is_not_profiled_is_timed() -> None:

@@ -5,7 +5,6 @@ import pytest
 from tests.folders import STEPS
 from tests.steps import partitioned_steps as steps
 from xlapipe import plan
-from xlapipe.cli import main
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.compile.tuning import Tuned
@@ -43,22 +42,6 @@ def test_a_mesh_divides_attention_as_shard_map_does(monkeypatch: pytest.MonkeyPa
 def test_attention_over_batch_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     (shape,) = attention(compiled("by_batch_and_heads", monkeypatch))
     assert "bf16[4,2,256,64]" in shape
-
-
-def test_such_compiles_are_equal_to_the_last_byte(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(STEPS)
-    arguments = [
-        "dump",
-        "partitioned_steps:by_batch_and_heads",
-        "--tuning",
-        "none",
-        "--repeat",
-        "2",
-    ]
-    assert main(arguments) == 0
-    assert "2 compiles are equal to the last byte" in capfd.readouterr().out
 
 
 def test_a_step_that_the_tests_process_lowers_is_refused_with_what_works() -> None:

@@ -19,10 +19,9 @@ from xlapipe.dump.normal_form.plan import differences, read_normal_form
 from xlapipe.dump.readers import read_path, read_proto, read_text
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.dump.readers.proto_reader import parse_proto
-from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines, with_stack_frames
+from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import DumpError
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.call_chains import Frame
 from xlapipe.plans.program import RequestedDot
@@ -94,12 +93,9 @@ def test_every_version_reads_the_same_without_frames_in_the_module(directory: Pa
     stripped = without_frames(Part.PROTO, proto)
     lines = source_lines(proto, stripped)
     expected = read_proto(proto, where="proto")
-    for read in (
-        parse_proto(stripped, where="proto", lines=lines),
-        read_proto(with_stack_frames(stripped, lines), where="proto"),
-    ):
-        assert read == expected
-        assert chains(read) == chains(expected)
+    read = parse_proto(stripped, where="proto", lines=lines)
+    assert read == expected
+    assert chains(read) == chains(expected)
     assert SourceLines.from_bytes(lines.to_bytes(), where="lines") == lines
     texts = texts_of(directory)
     assert texts.hlo is not None
@@ -171,8 +167,6 @@ def instruction_sources(folder: Path) -> dict[str, SourceLine]:
 
 
 def test_files_of_tools_have_the_lines(old: Path, new: Path) -> None:
-    """XProf reads frames from the module."""
-    assert read_proto(open_path(new).proto(), where="new").module == open_dump(old).plan.module
     assert read_path(one(new, MODULE)).module == open_dump(old).plan.module
 
 

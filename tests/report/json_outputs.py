@@ -15,13 +15,8 @@ from tests.report.failure_logs import WRITTEN_LOGS
 from tests.shared import tpu_texts
 from tests.shared.sample_records import at_least, planned, predicted
 from xlapipe.cli import main
-from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.choose_table import choice_figures
-from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import cliff_figures, fit_figures
-from xlapipe.compile.job import Process
-from xlapipe.compile.pipeline import CompiledDump
-from xlapipe.diff import compare_opened
 from xlapipe.diff.changes import (
     ChipMemoryChange,
     HiddenChange,
@@ -34,11 +29,7 @@ from xlapipe.diff.changes import (
     PlacementChange,
 )
 from xlapipe.diff.compare import compare
-from xlapipe.diff.comparing.bisect import Bisection, Step
-from xlapipe.diff.comparing.repeat import Parting, Repeated
 from xlapipe.dump.dump import open_dump
-from xlapipe.dump.normal_form.plan import read_normal_form
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.inductor.open_path import open_path
@@ -125,9 +116,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "fit", _cliff()
     yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
     yield "saved", _saved()
-    yield "bisect", _bisect(bad=True)
-    yield "bisect", _bisect(bad=False)
-    yield from (("dump-repeat", _repeat(same=same)) for same in (True, False))
     yield from (("run", _run(memory=memory)) for memory in (True, False))
     yield "target-capture", _captured()
     for inductor in INDUCTOR_DUMPS:
@@ -279,39 +267,6 @@ def _saved() -> dict[str, Any]:
     )
     freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
     return plain_data(replace(values, freed=(freed, replace(freed, seconds=None))))
-
-
-def _bisect(*, bad: bool) -> dict[str, Any]:
-    dumps = [
-        open_dump(dump)
-        for dump in (DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
-    ]
-    steps = tuple(
-        Step(
-            f"jax {number}", dump, 10 + number, 20 + number, ("Donated('x')",) * number, number > 0
-        )
-        for number, dump in enumerate(dumps)
-    )
-    difference = compare_opened(*map(Opened.of_dump, dumps), names=("a", "b"))
-    labels = ("jax 0", "jax 1", difference) if bad else (None, None, None)
-    return plain_data(bisection_figures("qwen3-step", Bisection(steps, *labels)))
-
-
-def _repeat(*, same: bool) -> dict[str, Any]:
-    dump = open_dump(DUMPS[0])
-    first = CompiledDump(dump, read_normal_form(DUMPS[0]), {}, {}, 1.0)
-    processes = (Process(hash_seed=0, threads=2), Process(hash_seed=7919, threads=1))
-    parting = Parting(
-        number=2,
-        process=processes[1],
-        stage="optimised HLO",
-        line=7,
-        first="a",
-        other="b",
-        plan_differs=False,
-    )
-    repeated = Repeated(processes, first, None if same else parting)
-    return plain_data(repeat_figures(repeated))
 
 
 def _run(*, memory: bool) -> dict[str, Any]:

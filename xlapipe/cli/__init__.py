@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
 from xlapipe.devices.environment.process_end import end_process, signals_interrupt
+from xlapipe.errors import XlapipeError
 from xlapipe.project_file import stated_by_command
 
 # In the order of `xlapipe --help`.
@@ -46,10 +47,13 @@ _COMMANDS = (
     "report",
     "check",
     "diff",
-    "bisect",
     "comment",
-    "completion",
 )
+# Commands that were removed or renamed, and what to use instead; for one release.
+_REMOVED = {
+    "bisect": "`xlapipe diff --workload W --versions A,B` compares two versions of jax",
+    "completion": "no command completes words in the shell",
+}
 _GROUPS = {
     "target": "Capture the configuration of a GPU.",
     "lock": "Keep autotune locks from which others are predicted.",
@@ -65,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     def run() -> int:
+        if arguments[:1] and (instead := _REMOVED.get(arguments[0])):
+            raise XlapipeError(f"`xlapipe {arguments[0]}` was removed; fix: {instead}")
         options = _parser(arguments).parse_args(arguments)
         with stated_by_command("network", getattr(options, "network", None)):
             code: int = options.command(options)
@@ -103,11 +109,6 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def all_commands() -> argparse.ArgumentParser:
-    """The parser of all commands."""
-    return _parser(())
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -8,7 +8,6 @@ xlapipe dump 'step:workload(batch=64)' --target h100_sxm --out /tmp/dumps
 import argparse
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +16,14 @@ from xlapipe.cli.options import (
     SCHEDULER,
     WORKLOAD_HELP,
     Options,
-    at_least,
     compile_settings,
 )
 from xlapipe.cli.output import named_error, print_error, print_json, print_text
-from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from xlapipe.compile.job import Job, Process
+    from xlapipe.compile.job import Job
     from xlapipe.compile.pipeline import WrittenDump
-    from xlapipe.diff.comparing.repeat import Repeated
 
 _MAX_PARALLEL = 4
 
@@ -41,11 +35,6 @@ OPTIONS: Options = {
     "change the plan; for `show --time`",
     "--out DIR": {"default": Path("hlo_dumps"), "help": "default: %(default)s"},
     "--locked": "compile with the autotune locks of goldens in --out",
-    "--repeat N": {
-        "type": partial(at_least, 2),
-        "help": "compile one workload in N fresh processes with other hash seeds and numbers of "
-        "threads, and print the first stage at which two compiles differ; writes no dump",
-    },
     **SCHEDULER,
     "--jobs N": f"parallel compiles; default: number of cores, at most {_MAX_PARALLEL}",
 }
@@ -57,8 +46,6 @@ def run(options: argparse.Namespace) -> int:
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
-    if options.repeat is not None:
-        return _repeat(jobs, options)
     if not jobs and not options.json:
         print_text(f"No autotune lock for this jaxlib in {options.out}; nothing to compile.")
         return 0
@@ -128,42 +115,3 @@ def _record_run(made: "WrittenDump") -> None:
     device, versions = manifest.target_description, manifest.versions
     record = run_record(device=device, versions=versions, command=command)
     write_run_record(made.dump.path, record)
-
-
-def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
-    """Compiles one job several times; exit code 1 if two compiles differ."""
-    from xlapipe.diff.comparing.repeat import compile_repeatedly
-
-    if len(jobs) != 1 or options.tuning is Tuned.TUNE:
-        raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tuning tune")
-
-    def on_done(process: "Process") -> None:
-        if not options.json:
-            print_text(f"compiled with hash seed {process.hash_seed} and {process.threads} threads")
-
-    repeated = compile_repeatedly(jobs[0], options.repeat, on_done=on_done)
-    parting = repeated.parting
-    if options.json:
-        print_json(repeat_figures(repeated))
-    elif parting is None:
-        print_text(f"{len(repeated.processes)} compiles are equal to the last byte")
-    else:
-        change = "plans differ" if parting.plan_differs else "plans differ only in names"
-        print_text(f"compile {parting.number} differs from the first: {change}")
-        print_text(f"  first in {parting.stage}, line {parting.line}")
-        print_text(f"  1: {parting.first:.400}")
-        print_text(f"  {parting.number}: {parting.other:.400}")
-    return 0 if parting is None else 1
-
-
-def repeat_figures(repeated: "Repeated") -> dict[str, Any]:
-    """The JSON of `xlapipe dump --repeat`."""
-    from dataclasses import asdict
-
-    parting = repeated.parting
-    return {
-        "workload": repeated.first.dump.manifest.workload,
-        "compiles": [asdict(process) for process in repeated.processes],
-        "same": parting is None,
-        "parting": asdict(parting) if parting is not None else None,
-    }

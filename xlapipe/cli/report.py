@@ -19,7 +19,6 @@ OPTIONS: Options = {
     "paths PATH": {"nargs": "+", "help": PATH_HELP},
     "--out FILE": f"default: {_DEFAULT_PAGE}",
     "--text": "Markdown instead of HTML; printed, or written to --out",
-    "--xprof DIR": "write a log folder for XProf's memory viewer",
     **NETWORK,
 }
 
@@ -31,15 +30,13 @@ def run(options: argparse.Namespace) -> int:
     report = open_report(options.paths)
     data = report.data if options.json else {}
     files: dict[Path, bytes] = {}
-    if options.xprof is not None:
-        files = {options.xprof / path: text for path, text in report.xprof_files().items()}
     if options.text:
         text = visible_lines(report.markdown())
         if options.out is not None:
             files[options.out] = text.encode()
         elif not options.json:
             print(text, end="")
-    elif options.out is not None or not (options.json or options.xprof):
+    elif options.out is not None or not options.json:
         # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
         files[options.out or _DEFAULT_PAGE] = report.page().encode(errors="replace")
     write_files(files)

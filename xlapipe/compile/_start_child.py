@@ -7,15 +7,10 @@ put at the end of the path, after everything that is installed.
 """
 
 import gc
-import os
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    threads = os.environ.get("XLAPIPE_COMPILE_THREADS")
-    if threads is not None:
-        # XLA sizes its thread pools by the cores that the process may use.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
     sys.path.append(str(Path(__file__).resolve().parents[2]))
     from xlapipe.devices.environment.process_end import die_with_parent, end_process
 

@@ -197,8 +197,8 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
 
 
 def _cache_folder(job: Job) -> str | None:
-    """None for what only a compile can tell: of an attached device, and in a particular process."""
-    if job.cache_folder is None or job.target is None or job.process is not None:
+    """None for an attached device, of which only a compile can tell."""
+    if job.cache_folder is None or job.target is None:
         return None
     return str(job.cache_folder)
 
@@ -282,7 +282,7 @@ def _start(
     job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
 ) -> _Child:
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
-    if job.python is None and job.target is not None and job.process is None:
+    if job.python is None and job.target is not None:
         server = _SERVERS.for_environment(environment)
         if server is not None:
             try:
@@ -315,9 +315,6 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         # Variables that lead this interpreter to its packages must not affect the other one.
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
         kept["PYTHONNOUSERSITE"] = "1"
-    if job.process is not None:
-        kept["PYTHONHASHSEED"] = str(job.process.hash_seed)
-        kept["XLAPIPE_COMPILE_THREADS"] = str(job.process.threads)
     platform = job.platform
     kept.update(platform.child_environment)
     # The CPU too: lowering computes there what a step computes while it is traced.

@@ -21,19 +21,6 @@ from xlapipe.time.predicted_locks.predict import LeaveOut
 XlaOption = str | bool | int | float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Process:
-    """What is particular to the process of a compile; none of it may change the plan.
-
-    Attributes:
-      hash_seed: seed of Python's hashes.
-      threads: number of cores that the process may use, and so of threads in XLA's pools.
-    """
-
-    hash_seed: int
-    threads: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One compile to do.
@@ -59,7 +46,6 @@ class Job:
       options: XLA options beyond those of the workload and of the policy; they override both.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       memory_fraction: the share of the device's memory that the process may use.
-      process: None for a process like any other; else a fresh one of this kind.
       python: the interpreter of an environment that holds another jax; None for this one.
     """
 
@@ -81,7 +67,6 @@ class Job:
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
-    process: Process | None = None
     python: Path | None = None
 
     @property

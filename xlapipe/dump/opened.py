@@ -6,14 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, STAGE_TITLES
+from xlapipe.devices.platforms.dump_files import STAGE_TITLES
 from xlapipe.devices.targets.device import Device
 from xlapipe.devices.targets.network import network_stated
 from xlapipe.dump.dump import PLAN, Dump, read_checked_file, read_file
-from xlapipe.dump.readers.file_contents import read_bytes, read_source
+from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.dump.readers.files import files_at
-from xlapipe.dump.readers.source_lines import read_source_lines, with_stack_frames
-from xlapipe.errors import DumpError
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.time.cost import StepCost
@@ -183,25 +181,6 @@ class Opened:
             return None
         text = read_file(self.dump.path, PLAN).decode(errors="replace")
         return text[text.find(_FIRST_SECTION) :]
-
-    def proto(self) -> bytes:
-        """The serialised HloProto, with the source lines of its instructions.
-
-        Raises:
-          DumpError: the files contain no proto.
-        """
-        if self.dump is not None:
-            proto = read_file(self.path, MODULE)
-            if SOURCE_LINES not in self.dump.manifest.files:
-                return proto
-            return with_stack_frames(proto, read_source_lines(self.path / SOURCE_LINES))
-        path = files_at(self.path).proto
-        if path is None:
-            raise DumpError(
-                f"{self.path}: expected an .hlo.pb, found only text; fix: dump again with "
-                "--xla_dump_hlo_as_proto, and give the .hlo.pb or its directory"
-            )
-        return read_bytes(path)
 
     def _text(self, name: str) -> str | None:
         """The text that is in a Dump under `name`, or in the file of XLA's that became it."""

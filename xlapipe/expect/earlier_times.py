@@ -48,7 +48,7 @@ class CompileTimeAtMost(Expectation):
                 f"at most {self.ratio:g} times",
                 f"{own.cpu_seconds:.1f} s of CPU: {', '.join(stages)}",
                 where=largest_cause(own, program.plan),
-                advice="`xlapipe bisect --compile-time` finds the version or the option",
+                advice="`xlapipe diff BASELINE DUMP` lists the stages of both compiles",
             ),
         )
 

@@ -116,13 +116,6 @@ class InductorReport:
 
         return render_tables_page(self.pages)
 
-    def xprof_files(self) -> Mapping[Path, bytes]:
-        """Raises DumpError: XProf shows plans of XLA."""
-        raise DumpError(
-            f"{self.path}: expected a dump of XLA for --xprof, found one of torch Inductor; "
-            "fix: leave --xprof out"
-        )
-
 
 def report_of_dumps(dumps: tuple[InductorDump, ...]) -> InductorReport:
     """A page for each dump."""

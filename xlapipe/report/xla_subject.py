@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -170,12 +169,6 @@ class XlaReport:
         from xlapipe.report.html_page import render_page
 
         return render_page(self.dumps, self._comparison)
-
-    def xprof_files(self) -> Mapping[Path, bytes]:
-        """Contents for XProf's memory viewer, by path in a log folder; raises as `xprof_files`."""
-        from xlapipe.report.xprof import xprof_files
-
-        return {Path(path): content for path, content in xprof_files(self.dumps).items()}
 
 
 def with_times(opened: Opened, times: TimeOptions) -> Opened:
