@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from xlapipe.compile.xla_patches import cub_table
-from xlapipe.compile.xla_patches.loaded_library import Change, Symbol, _permissions, write_all
+from xlapipe.compile.xla_patches.loaded_library import MemoryWrite, Symbol, _permissions, write_all
 from xlapipe.devices.platforms import NVIDIA
 from xlapipe.devices.platforms.cub_sort import (
     TILE_ITEMS,
@@ -128,9 +128,11 @@ def test_nothing_is_changed_without_the_plugin() -> None:
 def test_all_changes_of_memory_are_made_or_none() -> None:
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert not write_all([Change(address, b"one"), Change(0, b"no page is here")])
+    assert not write_all([MemoryWrite(address, b"one"), MemoryWrite(0, b"no page is here")])
     assert memory[:3] == bytes(3)
-    assert write_all([Change(address, b"one"), Change(address + mmap.PAGESIZE - 1, b"two")])
+    assert write_all(
+        [MemoryWrite(address, b"one"), MemoryWrite(address + mmap.PAGESIZE - 1, b"two")]
+    )
     assert (memory[:3], memory[mmap.PAGESIZE - 1 : mmap.PAGESIZE + 2]) == (b"one", b"two")
 
 
@@ -140,7 +142,7 @@ def test_memory_without_permission_to_write_gets_its_permissions_back() -> None:
     protect = ctypes.CDLL(None).mprotect
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     assert protect(address, mmap.PAGESIZE, mmap.PROT_READ) == 0
-    assert write_all([Change(address, b"one")])
+    assert write_all([MemoryWrite(address, b"one")])
     assert memory[:3] == b"one"
     assert _permissions(address, mmap.PAGESIZE) == mmap.PROT_READ
 

@@ -13,7 +13,7 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.compile import doctor
 from xlapipe.compile.doctor import Check, examine, missing_to_compile
-from xlapipe.devices.environment.machine import Gpu, Machine
+from xlapipe.devices.environment.machine import AttachedGpu, Machine
 
 pytestmark = pytest.mark.jax
 
@@ -271,7 +271,7 @@ def test_missing_libdevice(fake: Fake) -> None:
 def test_attached_gpu_without_libraries(fake: Fake) -> None:
     fake.nvidia_smi = H200
     report = examine(fake.machine())
-    assert report.gpu == Gpu("NVIDIA H200", "580.159.04", (9, 0))
+    assert report.gpu == AttachedGpu("NVIDIA H200", "580.159.04", (9, 0))
     assert report.can_compile
     check = check_of(fake.machine(), "CUDA libraries")
     assert check.ok is False
@@ -305,7 +305,7 @@ def test_a_gpu_that_nvidia_smi_does_not_list(fake: Fake, answer: str | None) -> 
     fake.nvidia_smi = answer
     assert examine(fake.machine()).gpu is None
     fake.write(fake.folder / "dev/nvidia0")
-    assert examine(fake.machine()).gpu == Gpu("an NVIDIA GPU")
+    assert examine(fake.machine()).gpu == AttachedGpu("an NVIDIA GPU")
     assert check_of(fake.machine(), "driver").ok is None
 
 

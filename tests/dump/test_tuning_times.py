@@ -13,8 +13,8 @@ from xlapipe.dump.manifest import with_digests
 from xlapipe.dump.time_record import TIME_RECORD
 from xlapipe.dump.tuning_times import (
     TUNING_TIMES,
-    Candidate,
     TunedInstruction,
+    TuningCandidate,
     read_tuning_times,
     tuning_times,
     tuning_times_to_bytes,
@@ -154,7 +154,7 @@ def test_times_of_the_tuner_predict_kernels_without_a_record(tmp_path: Path) -> 
     longest = max(opened.time_record.seconds_of.items(), key=lambda item: item[1])[0]
     shape = opened.plan.instructions[longest].shape.text
     kept = [
-        TunedInstruction(name, shape, "0", (Candidate({}, seconds, 0, chosen=True),))
+        TunedInstruction(name, shape, "0", (TuningCandidate({}, seconds, 0, chosen=True),))
         for name, seconds in ((longest, 123.4e-6), ("not_in_the_plan", 1e-3))
     ]
     (folder / TUNING_TIMES).write_bytes(tuning_times_to_bytes(tuple(kept)))

@@ -12,8 +12,8 @@ from tests.diff.test_diff_changes import A
 from tests.inductor.test_xla_side import side as xla_side_of
 from xlapipe.diff.compilers.comparison import CompilerComparison, _compare
 from xlapipe.diff.compilers.compiler_side import (
+    CollectiveTotals,
     CompilerSide,
-    Exchange,
     HeldBytes,
     Product,
     Waste,
@@ -132,8 +132,8 @@ def test_the_graphs_of_a_step_add_up() -> None:
     assert (forward.with_backward, both.with_backward) == (False, True)
     assert both.reused_bytes == 32
     assert both.waste == (Waste("never read", 2, 12),)
-    assert both.exchanges == (Exchange("all-reduce", 2, 96),)
-    assert forward.exchanges == (Exchange("all-reduce", 1, 32),)
+    assert both.exchanges == (CollectiveTotals("all-reduce", 2, 96),)
+    assert forward.exchanges == (CollectiveTotals("all-reduce", 1, 32),)
 
 
 def test_the_peak_of_equal_graphs_is_the_first() -> None:
@@ -148,7 +148,7 @@ def test_one_unknown_size_makes_a_sum_unknown() -> None:
     unknown = replace(FORWARD, findings=(finding(8), finding(None)))
     assert sides(unknown)[0].waste == (Waste("never read", 2, None),)
     unknown = replace(FORWARD, collectives=(collective(32), collective(None)))
-    assert sides(unknown)[0].exchanges == (Exchange("all-reduce", 2, None),)
+    assert sides(unknown)[0].exchanges == (CollectiveTotals("all-reduce", 2, None),)
 
 
 def test_memory_at_the_peak_is_named_by_three_values() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from tests.diff.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
-from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.compiler_side import CollectiveTotals, CompilerSide, HeldBytes, Waste
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.diff.compilers.xla_side import xla_side
 from xlapipe.dump.opened import Opened
@@ -55,7 +55,7 @@ def test_bytes_beside_the_arguments() -> None:
         HeldBytes("gemm{0} f32[8,8]{1,0} (temp)", 256),
         HeldBytes("gemm{1} s8[64]{0} (temp)", 64),
     )
-    assert own.exchanges == (Exchange("all-reduce", 1, 32),)
+    assert own.exchanges == (CollectiveTotals("all-reduce", 1, 32),)
     apart = side(UNALIASED)
     assert (apart.own_peak_bytes, apart.output_bytes, apart.reused_bytes) == (320 + 64, 64, 0)
     assert not any(leaf.reused for leaf in (*apart.arguments, *apart.outputs))
@@ -64,7 +64,7 @@ def test_bytes_beside_the_arguments() -> None:
 def test_collectives_of_a_kind_are_one_row() -> None:
     more = f"  %more = {ROW} all-reduce(%turned), replica_groups={{{{0,1}}}}, to_apply=%add\n"
     twice = side(changed((OUT, f"{more}  %out = {ROW} add(%more, %x)")))
-    assert twice.exchanges == (Exchange("all-reduce", 2, 64),)
+    assert twice.exchanges == (CollectiveTotals("all-reduce", 2, 64),)
 
 
 def test_copies_and_donations_without_effect() -> None:

@@ -51,7 +51,7 @@ from xlapipe.report.records import plain_data
 from xlapipe.run.capture_target import CapturedTarget
 from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
-from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
 from xlapipe.search.recomputed import RecomputedKernel
@@ -218,7 +218,7 @@ def _fit() -> dict[str, Any]:
     return plain_data(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes)))
 
 
-_CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
+_CHANGE = StepChange("recompute everything (scan bodies)", "import jax\n")
 
 
 def _choose() -> dict[str, Any]:

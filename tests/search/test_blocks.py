@@ -16,7 +16,7 @@ import pytest
 from tests.steps import block_steps
 from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
 from xlapipe.compile.lowering.forward_values import forward_graph
-from xlapipe.search.candidate import Change
+from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
@@ -100,7 +100,7 @@ def places(folder: Path, name: str) -> tuple[Place, ...]:
     return places_of(graph)
 
 
-def pasted(source: str, change: Change) -> str:
+def pasted(source: str, change: StepChange) -> str:
     """The source with the printed code, and with the lines that its comments say to write."""
     lines = source.splitlines(keepends=True)
     body = {

@@ -19,7 +19,7 @@ from xlapipe.compile.lowering.forward_graph import PolicyKey
 from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.registry import find_workload
-from xlapipe.search.candidate import Candidate, Change, job_of
+from xlapipe.search.candidate import Candidate, StepChange, job_of
 from xlapipe.search.choosing.choose import Choice, choose
 from xlapipe.search.choosing.rows import row_figures
 from xlapipe.search.memory_budget import MemoryBudget, memory_budget
@@ -225,7 +225,7 @@ def test_a_policy_that_is_applied_nowhere_is_refused(
     """As on a machine of a cluster where the step is in another folder."""
     monkeypatch.chdir(STEPS)
     policy = {"place": place, "source": "policy = None", "lines": ("elsewhere.py:1",)}
-    change = Change("", arguments={"rematerialise": policy})
+    change = StepChange("", arguments={"rematerialise": policy})
     job = job_of(Candidate(find_workload("choose_steps:workload"), change=change), OPTIONS)
     with pytest.raises(XlapipeError, match=r"was not applied: no such call at .*; fix: "):
         planned_memory(job, MemoryBudget())

@@ -27,7 +27,6 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
 from xlapipe.search.choosing.remedies import (
-    Change,
     changes_of,
     largest_argument,
     try_changes,

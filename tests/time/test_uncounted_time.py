@@ -15,7 +15,7 @@ from xlapipe.expect import StepTimeAtMost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
 from xlapipe.registry import find_workload
-from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice, choose
 from xlapipe.search.choosing.rows import lower_bound_notes, row_figures, with_chosen
 from xlapipe.search.rows import Row
@@ -112,7 +112,7 @@ def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = Non
     """A form that fits; without seconds, of which a lower bound of 1 µs is known."""
     time = at_least(1e-6, "a loop") if seconds is None else predicted(seconds, seconds, seconds)
     memory = planned(0, argument_bytes=total_bytes, output_bytes=0, predicted=time)
-    changed = Change(change, "") if change is not None else None
+    changed = StepChange(change, "") if change is not None else None
     return Row(Candidate(find_workload("step:train"), {}, "h200", changed), memory)
 
 

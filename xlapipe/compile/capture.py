@@ -21,7 +21,7 @@ from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.compile.user_environment import left_out
-from xlapipe.compile.wire_format import Change, in_number_order, with_fields
+from xlapipe.compile.wire_format import FieldChange, in_number_order, with_fields
 from xlapipe.devices.platforms import Platform
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
 from xlapipe.devices.targets.catalogue import name_of_target
@@ -374,7 +374,7 @@ def module_without_frames(proto: bytes) -> bytes:
       ValueError, IndexError: the bytes are not an HloProto.
     """
 
-    def changing(fields: Mapping[int, Change | None]) -> Change:
+    def changing(fields: Mapping[int, FieldChange | None]) -> FieldChange:
         return lambda content: with_fields(content, fields)
 
     instruction = changing({_METADATA: changing({_FRAME_OF: None})})

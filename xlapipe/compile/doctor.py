@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.devices.environment.machine import Gpu, Machine
+from xlapipe.devices.environment.machine import AttachedGpu, Machine
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
 from xlapipe.devices.targets.target import OLDEST_COMPUTE_CAPABILITY
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
@@ -90,7 +90,7 @@ class Report:
     """
 
     checks: tuple[Check, ...]
-    gpu: Gpu | None
+    gpu: AttachedGpu | None
 
     @property
     def can_compile(self) -> bool:
@@ -323,7 +323,7 @@ def _at_least(machine: Machine, name: str, oldest: str) -> Check:
     return _item(name, version, f"{oldest} or newer", remedy, ok=ok)
 
 
-def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:
+def _to_run(machine: Machine, gpu: AttachedGpu | None) -> Iterator[Check]:
     expected = f"compute capability {'.'.join(map(str, OLDEST_COMPUTE_CAPABILITY))} or newer"
     if gpu is None:
         none = "no NVIDIA GPU; none is needed to compile"

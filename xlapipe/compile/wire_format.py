@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-Change: TypeAlias = Callable[[bytes], bytes]
+FieldChange: TypeAlias = Callable[[bytes], bytes]
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 
@@ -44,7 +44,7 @@ def in_number_order(content: bytes, message: type[Message]) -> bytes:
     return _in_number_order(content, message.DESCRIPTOR)
 
 
-def with_fields(content: bytes, changed: Mapping[int, Change | None]) -> bytes:
+def with_fields(content: bytes, changed: Mapping[int, FieldChange | None]) -> bytes:
     """A message with changed contents of some fields; the others keep their bytes.
 
     Args:

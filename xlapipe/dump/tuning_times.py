@@ -28,7 +28,7 @@ _INSTRUCTION = re.compile(r"%?(?P<name>[^\s=]+) = (?P<shape>\([^)]*\)|\S+) ")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TuningCandidate:
     """One way to run an instruction.
 
     Attributes:
@@ -54,7 +54,7 @@ class TunedInstruction:
     name: Line
     shape: Line
     hlo_fingerprint: Line
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TuningCandidate, ...]
 
     @property
     def seconds(self) -> float | None:
@@ -99,7 +99,7 @@ def _instruction(text: str, chosen: Mapping[str, Message]) -> TunedInstruction:
         config = _inside(fields, "config")
         scratch = fields.get("scratch_bytes", 0)
         candidates.append(
-            Candidate(
+            TuningCandidate(
                 config,
                 round(seconds, 9),
                 scratch if isinstance(scratch, int) else 0,

@@ -10,7 +10,7 @@ from xlapipe.registry import WorkloadReference
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class StepChange:
     """A change to a step.
 
     Attributes:
@@ -43,7 +43,7 @@ class Candidate:
     reference: WorkloadReference
     values: Mapping[str, Any] = field(default_factory=dict)
     target: str = ""
-    change: Change | None = None
+    change: StepChange | None = None
 
     def is_at(self, point: Mapping[str, Any]) -> bool:
         """Whether it has the values of `point`, which may lack axes."""
@@ -79,14 +79,16 @@ def job_of(
     return changed_job(job, candidate.change, recorded)
 
 
-def changed_job(job: Job, change: Change | None, recorded: Mapping[str, Any] | None = None) -> Job:
+def changed_job(
+    job: Job, change: StepChange | None, recorded: Mapping[str, Any] | None = None
+) -> Job:
     """The compile of a change of a job's workload.
 
     Args:
       recorded: what the child records of the step, or compares it with: further arguments of
         `rematerialise_as_chosen`.
     """
-    change = change or Change("as written")
+    change = change or StepChange("as written")
     arguments = dict(change.arguments)
     if recorded:
         arguments["rematerialise"] = {**arguments.get("rematerialise", {}), **recorded}

@@ -40,8 +40,8 @@ from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
 from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.recorded_calls import (
-    Calls,
     LoopPosition,
+    RecordedCalls,
     calling_frame,
     recorded_calls,
 )
@@ -212,7 +212,7 @@ class _Change:
         self._other_outputs: dict[Site, str] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
         self.decided: dict[PolicyKey, None] = {}
-        self.recorded: Mapping[CodeType, Calls] = {}
+        self.recorded: Mapping[CodeType, RecordedCalls] = {}
         self._counts = True
         self.gradients = 0
         self._applied: set[str] = set()

@@ -35,7 +35,7 @@ from xlapipe.compile.lowering.forward_graph import (
     Site,
 )
 from xlapipe.compile.lowering.jaxprs import carried_inputs, equations, size_bytes, user_line
-from xlapipe.compile.lowering.recorded_calls import Calls
+from xlapipe.compile.lowering.recorded_calls import RecordedCalls
 from xlapipe.compile.lowering.repeated_blocks import repeated_calls
 from xlapipe.jax_private import harmless_effects, reference_effects
 from xlapipe.plans.phases import is_backward, is_differentiated
@@ -50,7 +50,7 @@ def forward_graph(
     sites: Sequence[Site] = (),
     before_vmap: Collection[PolicyKey] = (),
     decided: Collection[PolicyKey] = (),
-    recorded: Mapping[CodeType, Calls] | None = None,
+    recorded: Mapping[CodeType, RecordedCalls] | None = None,
     gradients: int = 1,
 ) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.

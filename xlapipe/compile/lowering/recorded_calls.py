@@ -60,7 +60,7 @@ class LoopPosition:
 
 
 @dataclass
-class Calls:
+class RecordedCalls:
     """The calls of a function with traced arguments.
 
     Attributes:
@@ -110,13 +110,13 @@ class Calls:
 
 
 @contextmanager
-def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Calls]]:
+def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, RecordedCalls]]:
     """Records calls of the user's functions.
 
     Args:
       counted: whether calls that happen now count.
     """
-    calls: dict[CodeType, Calls] = {}
+    calls: dict[CodeType, RecordedCalls] = {}
     returned: dict[int, object] = {}  # keeps them, so that no other gets the same id
     running = False
 
@@ -160,7 +160,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Ca
 
 
 def _record(
-    calls: dict[CodeType, Calls],
+    calls: dict[CodeType, RecordedCalls],
     code: CodeType,
     frame: FrameType,
     counted: bool,
@@ -171,7 +171,7 @@ def _record(
     leaves = [_leaves(value) for value in values]
     if not any(isinstance(leaf, jax.core.Tracer) for own in leaves for leaf in _inner(own)):
         return
-    own_calls = calls.setdefault(code, Calls())
+    own_calls = calls.setdefault(code, RecordedCalls())
     own_calls.count += counted
     caller = calling_frame(frame.f_back)
     if counted and caller is not None:

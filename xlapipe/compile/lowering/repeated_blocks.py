@@ -13,7 +13,7 @@ from typing import Any
 
 from xlapipe.compile.lowering.forward_graph import RepeatedCall
 from xlapipe.compile.lowering.names import is_user_code
-from xlapipe.compile.lowering.recorded_calls import Calls
+from xlapipe.compile.lowering.recorded_calls import RecordedCalls
 
 # Code objects and positions in them, the outermost first.
 _Frames = tuple[tuple[CodeType, int], ...]
@@ -21,7 +21,7 @@ _Frames = tuple[tuple[CodeType, int], ...]
 
 def repeated_calls(
     equations: Mapping[tuple[Any, str], Counter[tuple[int, ...]]],
-    recorded: Mapping[CodeType, Calls],
+    recorded: Mapping[CodeType, RecordedCalls],
     gradients: int,
 ) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
     """The functions, in the order of their first call, and the numbers of those of tracebacks.
@@ -80,7 +80,7 @@ def _calls(
     code: CodeType,
     equations: Counter[tuple[_Frames, str]],
     cached: Counter[tuple[_Frames, str]],
-    recorded: Calls | None,
+    recorded: RecordedCalls | None,
 ) -> int:
     """How often a function is called.
 
@@ -146,9 +146,9 @@ def _outer(
 
 
 def _repeated(
-    code: CodeType, calls: int, outer: int | None, recorded: Mapping[CodeType, Calls]
+    code: CodeType, calls: int, outer: int | None, recorded: Mapping[CodeType, RecordedCalls]
 ) -> RepeatedCall:
-    own = recorded.get(code, Calls())
+    own = recorded.get(code, RecordedCalls())
     return RepeatedCall(
         function=code.co_qualname.rpartition("<locals>.")[2],
         source=f"{code.co_filename}:{_line_to_decorate(code)}",

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from xlapipe.compile.wire_format import field, number, varint
 from xlapipe.compile.xla_patches.loaded_library import (
-    Change,
+    MemoryWrite,
     Symbol,
     base_address,
     find_symbols,
@@ -79,13 +79,13 @@ def install(
     content = _frame(_table(device, capability, cub_version, sizes), table.size - 1)
     if content is None or read_memory(base + table.address, 4) != _ZSTD_MAGIC:
         return False
-    changes = [Change(base + table.address, content)]
+    changes = [MemoryWrite(base + table.address, content)]
     for caller in callers:
         if caller is None or caller.size < len(_RETURN_NO_ERROR):
             return False
-        changes.append(Change(base + caller.address, _RETURN_NO_ERROR))
+        changes.append(MemoryWrite(base + caller.address, _RETURN_NO_ERROR))
     # XLA reads the table once per process; with a cleared guard, it reads it again.
-    return write_all([*changes, Change(base + guard.address, bytes(guard.size))])
+    return write_all([*changes, MemoryWrite(base + guard.address, bytes(guard.size))])
 
 
 def _caller(check: Symbol, near: Iterable[Symbol], base: int) -> Symbol | None:

@@ -36,7 +36,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Change:
+class MemoryWrite:
     """Bytes to write at an address of this process."""
 
     address: int
@@ -114,7 +114,7 @@ def read_memory(address: int, size: int) -> bytes:
     return ctypes.string_at(address, size)
 
 
-def write_all(changes: Sequence[Change]) -> bool:
+def write_all(changes: Sequence[MemoryWrite]) -> bool:
     """Writes into memory of libraries, which may be mapped without permission to write.
 
     All pages are made writable before the first byte is written, and get their permissions back.
@@ -144,7 +144,7 @@ def write_all(changes: Sequence[Change]) -> bool:
     return True
 
 
-def _pages(change: Change) -> tuple[int, int]:
+def _pages(change: MemoryWrite) -> tuple[int, int]:
     """Address and bytes of the pages that a change is in."""
     start = change.address // mmap.PAGESIZE * mmap.PAGESIZE
     end = change.address + len(change.content)

@@ -23,7 +23,7 @@ _NVIDIA_SMI_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class AttachedGpu:
     """An attached NVIDIA GPU. A field is None if nvidia-smi does not report it."""
 
     name: str
@@ -137,7 +137,7 @@ class Machine:
                 return folder / file_name
         return self.find_library(file_name)
 
-    def gpu(self) -> Gpu | None:
+    def gpu(self) -> AttachedGpu | None:
         """The first attached NVIDIA GPU, without starting CUDA."""
         answer = self.run(
             ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
@@ -146,9 +146,9 @@ class Machine:
         if len(parts) == 3:
             name, driver, capability = parts
             match = re.fullmatch(r"(\d+)\.(\d+)", capability)
-            return Gpu(name, driver, (int(match[1]), int(match[2])) if match else None)
+            return AttachedGpu(name, driver, (int(match[1]), int(match[2])) if match else None)
         if (self.devices / "nvidia0").exists():
-            return Gpu("an NVIDIA GPU")
+            return AttachedGpu("an NVIDIA GPU")
         return None
 
     def _configured_roots(self) -> list[Path]:

@@ -51,7 +51,7 @@ class Waste:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class CollectiveTotals:
     """Collectives of one kind; bytes of one device."""
 
     kind: str
@@ -59,13 +59,13 @@ class Exchange:
     output_bytes: int | None
 
 
-def exchanges_of(collectives: Iterable[tuple[str, int | None]]) -> tuple[Exchange, ...]:
+def exchanges_of(collectives: Iterable[tuple[str, int | None]]) -> tuple[CollectiveTotals, ...]:
     """The collectives of each kind, from the kind and the bytes of each."""
     sizes: dict[str, list[int | None]] = {}
     for kind, output_bytes in collectives:
         sizes.setdefault(kind, []).append(output_bytes)
     return tuple(
-        Exchange(kind, len(of_kind), sum_if_known(of_kind))
+        CollectiveTotals(kind, len(of_kind), sum_if_known(of_kind))
         for kind, of_kind in sorted(sizes.items())
     )
 
@@ -103,7 +103,7 @@ class CompilerSide:
     held: tuple[HeldBytes, ...] = ()
     products: tuple[Product, ...] = ()
     waste: tuple[Waste, ...] = ()
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[CollectiveTotals, ...] = ()
     notes: tuple[str, ...] = ()
     with_backward: bool = False
 

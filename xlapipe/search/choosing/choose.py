@@ -16,7 +16,7 @@ from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.typed_data import typed
-from xlapipe.search.candidate import Candidate, Change
+from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.compiles import Compiles, items_of
 from xlapipe.search.choosing.policies import (
@@ -48,10 +48,10 @@ _MOST_OFFLOADED = 3
 _REFERENCE = "h200"
 
 
-def _option(text: str, name: str, value: XlaOption) -> Change:
+def _option(text: str, name: str, value: XlaOption) -> StepChange:
     """A change by an XLA option."""
     code = f"jax.jit(step, compiler_options={{{name!r}: {value!r}}})\n"
-    return Change(f"{text} ({name}={value})", code, options={name: value})
+    return StepChange(f"{text} ({name}={value})", code, options={name: value})
 
 
 # XLA options that decide between memory and time.
@@ -178,7 +178,7 @@ class _Solution(NamedTuple):
     """A policy that was searched, and what it keeps of the values of a place."""
 
     place: Place
-    change: Change
+    change: StepChange
     kept_bytes: int
 
 
@@ -197,7 +197,7 @@ class _Search:
     bases: Sequence[Candidate]
     remat: bool
     offload: bool
-    options: Sequence[Change]
+    options: Sequence[StepChange]
     notes: list[str] = field(default_factory=list)
     _solutions: list[_Solution] = field(default_factory=list)
 
@@ -239,7 +239,7 @@ class _Search:
             self._advise(searched)
         self._compare_with_no_limit()
 
-    def _run(self, lists: Iterable[tuple[Candidate, Iterable[Change | None]]]) -> None:
+    def _run(self, lists: Iterable[tuple[Candidate, Iterable[StepChange | None]]]) -> None:
         """Compiles the first change of each candidate, then the second ones, and so on."""
         changed = [[replace(base, change=change) for change in own] for base, own in lists]
         ended = (*self.compiles.rows, *self.compiles.failed)
@@ -279,7 +279,7 @@ class _Search:
         self.compiles.run([replace(base, change=change)], recording={0: str(path)})
         return forward_graph_at(path) if path.exists() else None
 
-    def _policies(self, places: Sequence[Place], target: str) -> Iterator[Change]:
+    def _policies(self, places: Sequence[Place], target: str) -> Iterator[StepChange]:
         for place in (place for place in places if place.searched):
             if self.remat:
                 searched = self._searched(place, _SHARES, target)
@@ -296,7 +296,7 @@ class _Search:
 
     def _searched(
         self, place: Place, shares: Sequence[float], target: str, *, offload: bool = False
-    ) -> Iterator[Change]:
+    ) -> Iterator[StepChange]:
         device = target_device(target)
         for kept in solutions(place.values, shares, device, offload=offload):
             change = chosen_values(kept, place)
@@ -304,7 +304,7 @@ class _Search:
                 self._solutions.append(_Solution(place, change, kept.kept_bytes))
             yield change
 
-    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Change]:
+    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[StepChange]:
         """Policies between the largest searched plan that fits and the smallest that does not."""
         fits = {row.candidate.change: row.fits for row in self.compiles.rows_of(base)}
         for place in (place for place in places if place.searched):

@@ -15,7 +15,7 @@ from xlapipe.compile.lowering.forward_graph import (
 )
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
-from xlapipe.search.candidate import Change
+from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.blocks import (
     BLOCK_INPUT,
     SOME,
@@ -217,7 +217,7 @@ def applicable(
     return tuple(kept), messages
 
 
-def presets(place: Place) -> Iterator[Change]:
+def presets(place: Place) -> Iterator[StepChange]:
     """jax's own policies, and one by all names of `checkpoint_name`."""
     for name, text in _PRESETS.items():
         if not place.searched and name != "nothing_saveable":
@@ -232,7 +232,7 @@ def presets(place: Place) -> Iterator[Change]:
         yield change(text, place, _by_names(names))
 
 
-def block_changes(places: Sequence[Place]) -> Iterator[Change]:
+def block_changes(places: Sequence[Place]) -> Iterator[StepChange]:
     """Policies for blocks that need no search: one of all blocks, one of others, and so on."""
     first, *others = [list(presets(place)) for place in places if place.kind == BLOCK] or [[]]
     for pair in zip_longest(first, chain.from_iterable(others)):
@@ -245,7 +245,7 @@ def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def chosen_values(kept: Kept, place: Place) -> Change:
+def chosen_values(kept: Kept, place: Place) -> StepChange:
     """The policy that keeps some groups, on the device or the host, and recomputes others."""
     texts = [_listed("keep", kept.groups)] if kept.groups else []
     if kept.offloaded:
@@ -257,13 +257,13 @@ def chosen_values(kept: Kept, place: Place) -> Change:
     return change(text, place, _by_names(names))
 
 
-def offloaded(groups: Sequence[Group], place: Place) -> Change:
+def offloaded(groups: Sequence[Group], place: Place) -> StepChange:
     """The policy that keeps some groups in the host's memory, and everything else on the device."""
     text = f"offload {', '.join(map(_short, groups))} to the host"
     return change(text, place, _by_keys(None, groups))
 
 
-def offloaded_inputs(place: Place) -> Change | None:
+def offloaded_inputs(place: Place) -> StepChange | None:
     """Blocks that keep what they get in the host's memory; None if it is not known what that is."""
     functions = tuple(own for own in place.functions if own.input_name is not None)
     if not functions:
@@ -285,7 +285,7 @@ def _listed(verb: str, groups: Sequence[Group]) -> str:
     return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
 
 
-def change(text: str, place: Place, policy: str, *, named: bool = False) -> Change:
+def change(text: str, place: Place, policy: str, *, named: bool = False) -> StepChange:
     """A change of the step, whose printed code is what is compiled.
 
     Args:
@@ -300,7 +300,7 @@ def change(text: str, place: Place, policy: str, *, named: bool = False) -> Chan
             own["which"] = place.some.condition
         if named:
             own["statements"] = statements_of(place.functions)
-    return Change(
+    return StepChange(
         f"{text} ({place.where})",
         code,
         {

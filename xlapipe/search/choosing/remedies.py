@@ -14,7 +14,7 @@ from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.report.advice import Remedy, TriedChanges
-from xlapipe.search.candidate import Candidate, Change, changed_job
+from xlapipe.search.candidate import Candidate, StepChange, changed_job
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
     BLOCK,
@@ -59,7 +59,7 @@ def try_changes(
     search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
 
     def compiled(
-        changes: Sequence[Change | None], recorded: Mapping[str, Any] | None = None
+        changes: Sequence[StepChange | None], recorded: Mapping[str, Any] | None = None
     ) -> tuple[Row, ...]:
         candidates = [Candidate(job.reference, change=change) for change in changes]
         jobs = [changed_job(job, change, None if change else recorded) for change in changes]
@@ -102,7 +102,7 @@ def _first_line(error: XlapipeError, job: Job) -> str:
     return str(error).partition("\n")[0].removeprefix(f"{job.reference.name}: ")
 
 
-def policies_for(job: Job, graph: ForwardGraph) -> Iterator[Change]:
+def policies_for(job: Job, graph: ForwardGraph) -> Iterator[StepChange]:
     """Policies of `jax.checkpoint` where the step keeps most, as `xlapipe choose` writes them.
 
     Raises:
@@ -121,7 +121,7 @@ def policies_for(job: Job, graph: ForwardGraph) -> Iterator[Change]:
             yield offloaded(largest, place)
 
 
-def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator[Change]:
+def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator[StepChange]:
     """The changes but policies that are worth a compile for this program.
 
     Args:
@@ -133,25 +133,25 @@ def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator
         already = dict.fromkeys(
             argument_name(leaf.path) for leaf in program.arguments if leaf.donated
         )
-        yield Change(text, arguments={"donate": (*already, *names)})
+        yield StepChange(text, arguments={"donate": (*already, *names)})
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
     for name in sizes:
         value = f"{name}={given[name] // 2}" if isinstance(given.get(name), int) else f"half {name}"
-        yield Change(value, arguments={"halve": name})
+        yield StepChange(value, arguments={"halve": name})
     yield from _shardings(program, sizes, device_count)
     slop, overlap = job.platform.memory_slop_option, job.platform.overlap_option
     if slop is not None and job.target is not None:
         total_bytes = program.plan.totals.total_allocation_bytes
         percent = max(1, min(95, 80 * total_bytes // job.target.device_memory_bytes))
         text = f"XLA option {slop}={percent}: XLA rematerialises to save a fifth"
-        yield Change(text, options={slop: percent})
+        yield StepChange(text, options={slop: percent})
     if overlap is not None:
-        yield Change(f"XLA option {overlap}=False", options={overlap: False})
+        yield StepChange(f"XLA option {overlap}=False", options={overlap: False})
     yield from _without_passes(program, job)
 
 
-def _without_passes(program: Program, job: Job) -> Iterator[Change]:
+def _without_passes(program: Program, job: Job) -> Iterator[StepChange]:
     """XLA's passes that made values in one kernel which wait at the peak.
 
     Each is left out alone: what they join takes less time.
@@ -160,22 +160,22 @@ def _without_passes(program: Program, job: Job) -> Iterator[Change]:
     for name in dict.fromkeys(made.joined_by for made in made_together(program.plan)):
         passes = f"{given},{name}".lstrip(",")
         text = f"XLA option {_DISABLED}={passes}: XLA makes values when they are used, not at once"
-        yield Change(text, options={_DISABLED: passes})
+        yield StepChange(text, options={_DISABLED: passes})
 
 
-def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[Change]:
+def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[StepChange]:
     """More devices: for a sharded program twice the number, for another one two."""
     if count > 1:
         text = f"{_SHARDS * count} devices instead of {count}"
-        yield Change(text, arguments={"more_devices": _SHARDS * count}, several_devices=True)
+        yield StepChange(text, arguments={"more_devices": _SHARDS * count}, several_devices=True)
         return
     for name in sizes:
         text = f"shard {name} over {_SHARDS} devices"
-        yield Change(text, arguments={"shard_size": name}, several_devices=True)
+        yield StepChange(text, arguments={"shard_size": name}, several_devices=True)
     name, axes = largest_argument(program)
     if axes:
         text = f"shard {name} over {_SHARDS} devices, each array along its largest even axis"
-        yield Change(text, arguments={"shard_leaves": axes}, several_devices=True)
+        yield StepChange(text, arguments={"shard_leaves": axes}, several_devices=True)
 
 
 def largest_argument(program: Program) -> tuple[str, Mapping[str, int]]:

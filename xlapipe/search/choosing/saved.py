@@ -19,7 +19,7 @@ from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
 from xlapipe.registry import find_workload
 from xlapipe.report.records import named
-from xlapipe.search.candidate import Candidate, Change, job_of
+from xlapipe.search.candidate import Candidate, StepChange, job_of
 from xlapipe.search.choosing.at_peak import held_at_peak
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.compiles import Compiles
@@ -99,7 +99,7 @@ class Freed:
       network: its name; empty for a step without collectives.
     """
 
-    change: Change
+    change: StepChange
     freed_bytes: int
     total_bytes: int
     seconds: float | None
@@ -272,7 +272,7 @@ def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None
     return freed
 
 
-def _freed(change: Change, compiles: Compiles) -> Freed | None:
+def _freed(change: StepChange, compiles: Compiles) -> Freed | None:
     """Compiles a change; None if that fails.
 
     Args:

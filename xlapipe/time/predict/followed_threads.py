@@ -31,7 +31,12 @@ from xlapipe.time.predict.operand_places import (
     unravelled,
     window_of,
 )
-from xlapipe.time.predict.thread_places import THREADS_OF_A_BLOCK, Frame, Places, ThreadPlaces
+from xlapipe.time.predict.thread_places import (
+    THREADS_OF_A_BLOCK,
+    BoundComputation,
+    Places,
+    ThreadPlaces,
+)
 
 # Line of the L1 cache, which is read at once, and sector, the smallest transfer of the L2 cache.
 _LINE_BYTES, _SECTOR_BYTES = 128, 32
@@ -94,7 +99,7 @@ class _Threads:
         self._lines = 0.0
         self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
         self._pending: list[str] = []
-        self._left_to_follow: list[tuple[Frame, str, Places, float, float, bool]] = []
+        self._left_to_follow: list[tuple[BoundComputation, str, Places, float, float, bool]] = []
 
     def run(self) -> ThreadWork:
         body = self._at.body.computation
@@ -225,7 +230,13 @@ class _Threads:
         return joined
 
     def _follow(
-        self, frame: Frame, name: str, at: Places, times: float, in_sum: float, at_root: bool
+        self,
+        frame: BoundComputation,
+        name: str,
+        at: Places,
+        times: float,
+        in_sum: float,
+        at_root: bool,
     ) -> None:
         """Follow threads that need elements of an instruction.
 
@@ -274,7 +285,7 @@ class _Threads:
                 task = (frame, operand, places, times, in_sum, goes_on)
                 self._left_to_follow.append(task)
 
-    def _weight(self, frame: Frame, instruction: Instruction, at: Places) -> float:
+    def _weight(self, frame: BoundComputation, instruction: Instruction, at: Places) -> float:
         """Operations for one element."""
         opcode, by_name = instruction.opcode, frame.computation.by_name
         weight = operations_of(instruction)
@@ -301,7 +312,9 @@ class _Threads:
             return [operands[-1], operands[len(operands) // 2]]
         return [operands[1]] if instruction.name in self._in_place else []
 
-    def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
+    def _own_domain(
+        self, frame: BoundComputation, instruction: Instruction, at: Places, times: float
+    ) -> bool:
         """Whether blocks process its operands in tiles, or threads have elements of an update."""
         if frame is not self._at.body:
             return False
@@ -335,7 +348,12 @@ class _Threads:
         return max(1.0, sum(weights))
 
     def _sum(
-        self, frame: Frame, instruction: Instruction, at: Places, times: float, same: float
+        self,
+        frame: BoundComputation,
+        instruction: Instruction,
+        at: Places,
+        times: float,
+        same: float,
     ) -> None:
         """Follow sampled terms of a sum that each thread adds up."""
         body = frame.computation

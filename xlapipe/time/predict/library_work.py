@@ -19,7 +19,7 @@ _SORTED_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LibraryCall:
     """A call, or another instruction that is not a fusion.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class LibraryPoint:
     """Where a call is among those of its kind, and its work.
 
     Attributes:
@@ -68,21 +68,21 @@ class Features:
 
 def call_of(
     name: str, inner: Instruction, scope: Computation, cost: KernelCost, threads: int, gpu: Gpu
-) -> Call:
+) -> LibraryCall:
     """The call of an instruction in a computation."""
     element, dims, elements = first_array(inner.shape)
     given = [first_array(shape) for shape in operand_shapes(inner, scope)]
     operands, types = tuple(item[1] for item in given), tuple(item[0] for item in given)
     touched = cost.touched_bytes
-    return Call(name, inner, element, dims, elements, operands, types, touched, threads, gpu)
+    return LibraryCall(name, inner, element, dims, elements, operands, types, touched, threads, gpu)
 
 
-def features_of_call(call: Call) -> Features:
+def features_of_call(call: LibraryCall) -> LibraryPoint:
     """The features of a call, by its name."""
     return next(features(call) for part, features in _CALLS.items() if part in call.name)
 
 
-def _triangular(call: Call) -> Features:
+def _triangular(call: LibraryCall) -> LibraryPoint:
     if len(call.operands) < 2:
         return _unknown(call)
     size, batch = call.size, prod(call.first[:-2])
@@ -92,71 +92,71 @@ def _triangular(call: Call) -> Features:
     of_element = (costs.element_of_many if batch > 1 else 0.0) + costs.term * size
     # cuBLAS divides a triangle into blocks of 32.
     point = (log(size), log(columns), log(batch), 3.0 * (size % 32 > 0))
-    return Features(point, size * row + batch * size * columns * of_element)
+    return LibraryPoint(point, size * row + batch * size * columns * of_element)
 
 
-def _factors(call: Call) -> Features:
+def _factors(call: LibraryCall) -> LibraryPoint:
     rows, columns = (call.first[-2], call.first[-1]) if len(call.first) > 1 else (1, 1)
     batch = prod(call.first[:-2])
     # cuSOLVER runs other kernels for a batch than for one matrix.
     point = (log(rows), log(columns), log(batch), 4.0 * (batch > 1))
-    return Features(point, float(call.elements))
+    return LibraryPoint(point, float(call.elements))
 
 
-def _tridiagonal(call: Call) -> Features:
+def _tridiagonal(call: LibraryCall) -> LibraryPoint:
     # Systems of several columns are solved one after another.
     size, batch = call.size, prod(call.first[:-1])
     columns = max(1, call.elements // max(1, size * batch))
     operations = call.gpu.features.libraries.system * columns * (batch if columns > 1 else 1)
-    return Features((log(size), log(columns), log(batch)), operations)
+    return LibraryPoint((log(size), log(columns), log(batch)), operations)
 
 
-def _transform(call: Call) -> Features:
+def _transform(call: LibraryCall) -> LibraryPoint:
     contraction = call.instruction.contraction
     lengths = contraction.dims if contraction is not None else (1,)
     rough = max(map(_roughness, lengths))
     point = (log(max(prod(call.first), call.elements)), log(lengths[-1]), 2.0 * rough)
     kind = f"fft {call.types[0]} to {call.element} of rank {len(lengths)}"
-    return Features(point, float(call.elements), kind)
+    return LibraryPoint(point, float(call.elements), kind)
 
 
-def _pivots(call: Call) -> Features:
+def _pivots(call: LibraryCall) -> LibraryPoint:
     # A thread applies the pivots of a matrix one after another.
     pivots, batch = (call.dims[-1] if call.dims else 1), prod(call.dims[:-1])
     operations = call.gpu.features.libraries.pivot * pivots * min(5.0, batch ** (1 / 3))
-    return Features((log(pivots), log(batch)), operations)
+    return LibraryPoint((log(pivots), log(batch)), operations)
 
 
-def _top(call: Call) -> Features:
+def _top(call: LibraryCall) -> LibraryPoint:
     columns, rows = call.size, prod(call.first[:-1])
     kept, operations = _largest(rows, columns, call.dims[-1] if call.dims else 1, call.gpu)
     what = f"{call.dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
-    return Features((log(columns), log(rows), log(kept)), operations, what=what)
+    return LibraryPoint((log(columns), log(rows), log(kept)), operations, what=what)
 
 
-def _sorted(call: Call) -> Features:
+def _sorted(call: LibraryCall) -> LibraryPoint:
     if call.name == "sort":
         steps, operations = sort_steps(call.instruction, call.instruction.shape, call.gpu)
-        return Features(tuple(steps), operations, "custom sort")
+        return LibraryPoint(tuple(steps), operations, "custom sort")
     elements, columns = prod(call.first), call.size
     key_bits = element_bits(call.types[0]) or 32 if call.types else 32
     operations = _radix_sorted(elements, columns, key_bits, call.touched_bytes, call.gpu)
     point = (log(elements), log(columns), log(call.touched_bytes), key_bits / 8)
-    return Features(point, operations, call.name)
+    return LibraryPoint(point, operations, call.name)
 
 
-def _unknown(call: Call) -> Features:
+def _unknown(call: LibraryCall) -> LibraryPoint:
     elements = float(call.elements)
     if call.instruction.opcode == "custom-call":
-        return Features((log(call.touched_bytes), log(call.elements)), elements)
+        return LibraryPoint((log(call.touched_bytes), log(call.elements)), elements)
     threads = call.threads or call.elements
     each = log(call.elements / max(threads, 1))
     point = (log(call.touched_bytes), log(threads), 1.5, 0.0, each)
-    return Features(point, elements, "loop", threads=threads)
+    return LibraryPoint(point, elements, "loop", threads=threads)
 
 
 # By a part of the call's name, the first that it has.
-_CALLS: dict[str, Callable[[Call], Features]] = {
+_CALLS: dict[str, Callable[[LibraryCall], LibraryPoint]] = {
     "__cublas$triangularSolve": _triangular,
     "cusolver": _factors,
     "cusparse_gtsv2": _tridiagonal,

@@ -55,11 +55,11 @@ class Places:
     branch: int = 0
 
 
-class Frame(NamedTuple):
+class BoundComputation(NamedTuple):
     """A computation, and what its parameters are: elements of tuples in the caller's frame."""
 
     computation: Computation
-    arguments: Mapping[int, "tuple[Frame, str, Path]"]
+    arguments: Mapping[int, "tuple[BoundComputation, str, Path]"]
     number: int
 
 
@@ -74,8 +74,8 @@ class ThreadPlaces:
     def __init__(self, fusion: Fusion, elements_of_a_thread: int) -> None:
         self._module = fusion.module
         self._unrolled = elements_of_a_thread
-        self._frames: dict[tuple[int, str], Frame] = {}
-        self.body = self._called(Frame(fusion.scope, {}, 0), fusion.inner, fusion.body)
+        self._frames: dict[tuple[int, str], BoundComputation] = {}
+        self.body = self._called(BoundComputation(fusion.scope, {}, 0), fusion.inner, fusion.body)
         self.blocks = 1
         self._keys: dict[tuple[bytes, ...], int] = {}
         self._values: dict[tuple[int, str, Path, int], Array] = {}
@@ -103,13 +103,15 @@ class ThreadPlaces:
         first = np.zeros((self.blocks, 1, warps), bool)
         return np.concatenate([first, repeated], 1).ravel()
 
-    def frame_of(self, frame: Frame, caller: Instruction) -> Frame | None:
+    def frame_of(self, frame: BoundComputation, caller: Instruction) -> BoundComputation | None:
         """The frame of what an instruction computes."""
         names = caller.called_computations[:1]
         inside = self._module.computations.get(names[0]) if names else None
         return None if inside is None else self._called(frame, caller, inside)
 
-    def _called(self, frame: Frame, caller: Instruction, inside: Computation) -> Frame:
+    def _called(
+        self, frame: BoundComputation, caller: Instruction, inside: Computation
+    ) -> BoundComputation:
         key = (frame.number, caller.name)
         if key not in self._frames:
             arguments = {
@@ -117,11 +119,11 @@ class ThreadPlaces:
                 for number, name in enumerate(caller.operands)
                 if name in frame.computation.by_name
             }
-            self._frames[key] = Frame(inside, arguments, len(self._frames) + 1)
+            self._frames[key] = BoundComputation(inside, arguments, len(self._frames) + 1)
         return self._frames[key]
 
     def operands(
-        self, frame: Frame, instruction: Instruction, at: Places
+        self, frame: BoundComputation, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Places, bool]]:
         """Elements of each operand that threads read, and whether they do so in a branch."""
         if instruction.opcode in opcodes.ELEMENTWISE:
@@ -141,7 +143,7 @@ class ThreadPlaces:
             yield name, places, inside is not None
 
     def _operands(
-        self, frame: Frame, instruction: Instruction, at: Places
+        self, frame: BoundComputation, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Index, Array | None]]:
         """Each operand, its index, and which threads read it if a branch decides on that."""
         by_name, opcode, names = frame.computation.by_name, instruction.opcode, instruction.operands
@@ -168,7 +170,7 @@ class ThreadPlaces:
                         yield name, index, inside
 
     def _of_gather(
-        self, frame: Frame, instruction: Instruction, at: Places
+        self, frame: BoundComputation, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Index, Array | None]]:
         by_name, (table, indices) = frame.computation.by_name, instruction.operands[:2]
         of_table, of_indices = (by_name[name].shape.arrays[0] for name in (table, indices))
@@ -196,7 +198,7 @@ class ThreadPlaces:
         index = tuple(np.clip(p, 0, n - 1) for p, n in zip(places, of_table.dims, strict=True))
         yield table, index, None
 
-    def value(self, frame: Frame, name: str, at: Places, path: Path = ()) -> Array:
+    def value(self, frame: BoundComputation, name: str, at: Places, path: Path = ()) -> Array:
         """Values of an instruction, or of the element `path` of it, where threads need them."""
         key = (frame.number, name, path, at.key)
         if key not in self._values:
@@ -218,7 +220,7 @@ class ThreadPlaces:
         return self._values[key]
 
     def _values_at(
-        self, frame: Frame, instruction: Instruction, at: Places, path: Path
+        self, frame: BoundComputation, instruction: Instruction, at: Places, path: Path
     ) -> Array | None:
         """The values as far as the plan states them; else None."""
         opcode, count = instruction.opcode, len(at.active)
@@ -256,11 +258,11 @@ class ThreadPlaces:
             return computed_values(instruction, values)
         return None
 
-    def _scalar_or(self, frame: Frame, operand: str, at: Places) -> Places:
+    def _scalar_or(self, frame: BoundComputation, operand: str, at: Places) -> Places:
         dims = frame.computation.by_name[operand].shape.dims
         return at if len(dims) == len(at.index) else self.places((), at.active)
 
-    def _moved_value(self, frame: Frame, instruction: Instruction, at: Places) -> Array:
+    def _moved_value(self, frame: BoundComputation, instruction: Instruction, at: Places) -> Array:
         values = np.zeros(len(at.active), np.int64)
         for operand, places, branches in self.operands(frame, instruction, at):
             found = self.value(frame, operand, places)
