@@ -33,7 +33,7 @@ from jax._src.state.types import ReadEffect, RefEffect
 from jax.interpreters import mlir
 
 
-class Place(NamedTuple):
+class ReplacedAttribute(NamedTuple):
     """An attribute that `replaced` replaces."""
 
     owner: Any
@@ -61,7 +61,7 @@ harmless_effects = (
 )
 """Effects of equations that a checkpoint may compute again. Loud."""
 
-lower_traced = Place(jax.stages.Traced, "lower")
+lower_traced = ReplacedAttribute(jax.stages.Traced, "lower")
 """jax's own lowering, public and replaced: what a user's wrapper lowers goes through it. Silent if
 jax lowers by another way: nothing is recorded, and `lower_workload` refuses that."""
 
@@ -78,13 +78,15 @@ def is_vmapped() -> bool:
     return trace is not None
 
 
-def jitted_function(fn: Any) -> Place | None:
+def jitted_function(fn: Any) -> ReplacedAttribute | None:
     """The function in a `jax.jit`, as a place; None for other callables.
 
     Silent without it: updates of modules that `jax.jit` drops are neither listed nor refused.
     """
     is_jit = isinstance(fn, type(jax.jit(len)))
-    return Place(fn, "_fun") if is_jit and getattr(fn, "_fun", None) is not None else None
+    return (
+        ReplacedAttribute(fn, "_fun") if is_jit and getattr(fn, "_fun", None) is not None else None
+    )
 
 
 def is_reference(leaf: Any) -> bool:
@@ -138,21 +140,21 @@ def devices_of(lowering: Any) -> tuple[Any, ...] | None:
     return None if devices is None else tuple(devices)
 
 
-requires_devices = Place(dispatch, "jaxpr_has_prim_requiring_devices")
+requires_devices = ReplacedAttribute(dispatch, "jaxpr_has_prim_requiring_devices")
 """Whether jax refuses to lower a step under an abstract mesh. Loud: it refuses."""
 
-partition_callbacks = Place(custom_partitioning, "_sharding_callbacks")
+partition_callbacks = ReplacedAttribute(custom_partitioning, "_sharding_callbacks")
 """Python code that XLA calls while it partitions, by key. Loud: XLA does not find the code."""
 
 partition_key = (custom_partitioning, "id")
 """What makes such a key; Python's own unless it is replaced. Silent: keys are addresses, and two
 compiles of a program differ."""
 
-sharding_context_made = Place(sharding_impls.ShardingContext, "__post_init__")
+sharding_context_made = ReplacedAttribute(sharding_impls.ShardingContext, "__post_init__")
 """Completes the devices and the mesh of a step that is lowered. Loud: the code is called without a
 mesh."""
 
-compile_or_get_cached = Place(compiler, "compile_or_get_cached")
+compile_or_get_cached = ReplacedAttribute(compiler, "compile_or_get_cached")
 """What jax's compile calls with the module and the compile options. Loud: `xla_input` expects one
 call with its arguments."""
 
@@ -244,21 +246,21 @@ def register_triton_dialect(context: Any) -> None:
 distributed_state = distributed.global_state
 """The client of this process in a group of processes. Loud."""
 
-get_backend = Place(xla_bridge, "get_backend")
+get_backend = ReplacedAttribute(xla_bridge, "get_backend")
 """What jax asks for the client of a platform. Loud if it is missing; silent if jax asks elsewhere:
 a step that asks where it runs is traced for this machine's CPU."""
 
-backend_of_module = Place(mlir.ModuleContext, "get_backend")
+backend_of_module = ReplacedAttribute(mlir.ModuleContext, "get_backend")
 """What the lowering of a host callback asks. As `get_backend`."""
 
 cuda_versions = (
-    Place(fused_attention_stablehlo, "cuda_versions"),
-    Place(linalg, "cuda_versions"),
+    ReplacedAttribute(fused_attention_stablehlo, "cuda_versions"),
+    ReplacedAttribute(linalg, "cuda_versions"),
 )
 """CUDA's libraries, whose versions decide what attention and linear algebra lower to. Silent: a
 step lowers as without cuDNN or cuSOLVER, or for the versions that are installed here."""
 
-abstract_device_from = Place(mesh, "abstract_device_from")
+abstract_device_from = ReplacedAttribute(mesh, "abstract_device_from")
 """The kind of device of a mesh's devices; since jax 0.11. Silent: meshes that a module makes are of
 this machine's CPUs to Pallas."""
 
@@ -272,7 +274,7 @@ target."""
 
 
 @contextmanager
-def replaced(place: Place, value: Any) -> Iterator[Any]:
+def replaced(place: ReplacedAttribute, value: Any) -> Iterator[Any]:
     """Replaces an attribute of jax's for a block, and gives the original.
 
     Raises:

@@ -26,7 +26,7 @@ from xlapipe.compile.lowering.target_devices import TargetClient, target_in_plac
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.jax_private import Place, replaced
+from xlapipe.jax_private import ReplacedAttribute, replaced
 from xlapipe.time.predicted_locks.instructions import instruction_texts
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS
 
@@ -37,7 +37,7 @@ X = jax.ShapeDtypeStruct((8, 8), "float32")
 PLACES = {
     name: value
     for name, value in vars(jax_private).items()
-    if isinstance(value, Place) and (name != "abstract_device_from" or not IS_0_10)
+    if isinstance(value, ReplacedAttribute) and (name != "abstract_device_from" or not IS_0_10)
 } | {f"cuda_versions {place.owner.__name__}": place for place in jax_private.cuda_versions}
 
 
@@ -78,7 +78,7 @@ def test_a_replaced_attribute_exists_and_is_restored(name: str) -> None:
 
 
 def test_a_missing_attribute_is_an_error() -> None:
-    with pytest.raises(AttributeError), replaced(Place(jax_private, "absent"), None):
+    with pytest.raises(AttributeError), replaced(ReplacedAttribute(jax_private, "absent"), None):
         raise AssertionError("entered")
 
 
@@ -303,7 +303,7 @@ def test_answers_about_devices_that_jax_caches_are_known() -> None:
     ],
 )
 def test_libraries_are_asked_for_their_versions(
-    client: TargetClient, place: Place, step: Any, asked: str
+    client: TargetClient, place: ReplacedAttribute, step: Any, asked: str
 ) -> None:
     """Silent if jax asks elsewhere: it lowers as without the library."""
     questions: list[str] = []

@@ -30,7 +30,7 @@ from xlapipe.diff.changes import (
     HiddenChange,
     InstructionCategory,
     InstructionChange,
-    Place,
+    MemoryRole,
     SlackReason,
 )
 from xlapipe.diff.compare import compare_opened
@@ -146,7 +146,7 @@ def test_without_live_ranges_the_account_is_one_line() -> None:
     blind = replace(b, plan=replace(b.plan, live_ranges=None))
     difference = compare(a, blind)
     assert_accounted(difference)
-    (line,) = [item for item in difference.account if item.place is Place.TEMP]
+    (line,) = [item for item in difference.account if item.place is MemoryRole.TEMP]
     assert line.room is SlackReason.UNKNOWN
     assert line.delta_bytes == 786_432 - 1_312_016
     assert any("without live ranges" in text for text in texts_of(difference))

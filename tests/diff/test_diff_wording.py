@@ -18,8 +18,8 @@ from xlapipe.diff.changes import (
     InstructionCategory,
     InstructionChange,
     LeafChange,
+    MemoryRole,
     OperationName,
-    Place,
     PlacementChange,
     SlackReason,
 )
@@ -47,14 +47,16 @@ SPLIT = InstructionChange(
 
 def value(a: ComparedValue | None, b: ComparedValue | None, **fields: object) -> BytesChange:
     """A line about a value of 32 B in A, or of 64 B in B."""
-    line = BytesChange(place=Place.TEMP, a_bytes=32, b_bytes=64, a_held=a, b_held=b, subject=DOT)
+    line = BytesChange(
+        place=MemoryRole.TEMP, a_bytes=32, b_bytes=64, a_held=a, b_held=b, subject=DOT
+    )
     return replace(line, **fields)  # type: ignore[arg-type]
 
 
 def slack(
     reason: SlackReason, a_bytes: int = 32, b_bytes: int = 64, **fields: object
 ) -> BytesChange:
-    line = BytesChange(place=Place.TEMP, a_bytes=a_bytes, b_bytes=b_bytes, room=reason)
+    line = BytesChange(place=MemoryRole.TEMP, a_bytes=a_bytes, b_bytes=b_bytes, room=reason)
     return replace(line, **fields)  # type: ignore[arg-type]
 
 
@@ -163,7 +165,7 @@ def test_a_line_of_temporary_memory(line: BytesChange, text: str) -> None:
     ],
 )
 def test_long_shapes_are_cut(label: str, text: str) -> None:
-    line = BytesChange(place=Place.CONSTANT, a_bytes=0, b_bytes=8, label=label)
+    line = BytesChange(place=MemoryRole.CONSTANT, a_bytes=0, b_bytes=8, label=label)
     (sentence,) = account_sentences([line])
     assert sentence.text == f"constant {text}: 8 B, only in B"
 
@@ -271,10 +273,10 @@ def test_instructions_that_only_read_other_values_do_not_bury_the_causes() -> No
 
 def test_layers_that_differ_alike_are_one_sentence_and_growth_is_not_mixed_with_shrinkage() -> None:
     grown = [
-        BytesChange(place=Place.ARGUMENT, a_bytes=8, b_bytes=16, label=f"layers[{number}].w")
+        BytesChange(place=MemoryRole.ARGUMENT, a_bytes=8, b_bytes=16, label=f"layers[{number}].w")
         for number in (3, 12)
     ]
-    shrunk = BytesChange(place=Place.ARGUMENT, a_bytes=16, b_bytes=8, label="layers[4].w")
+    shrunk = BytesChange(place=MemoryRole.ARGUMENT, a_bytes=16, b_bytes=8, label="layers[4].w")
     sentences = account_sentences([*grown, shrunk])
     assert [(sentence.text, sentence.delta_bytes, sentence.count) for sentence in sentences] == [
         ("2 × argument layers[*].w: 8 B → 16 B", 16, 2),
@@ -293,7 +295,7 @@ def test_many_leaves_of_an_argument_are_one_sentence_by_donation_and_aliases(
     )
     outputs = account_sentences(
         BytesChange(
-            place=Place.OUTPUT,
+            place=MemoryRole.OUTPUT,
             a_bytes=0,
             b_bytes=32,
             label=f"out[0]['{name}']",

@@ -15,7 +15,7 @@ from xlapipe.diff.compilers.compiler_side import (
     CollectiveTotals,
     CompilerSide,
     HeldBytes,
-    Product,
+    ProductKind,
     Waste,
 )
 from xlapipe.diff.compilers.inductor_side import inductor_sides
@@ -199,11 +199,11 @@ def test_outputs_that_only_xla_returns_are_what_it_keeps_for_the_backward_pass()
 
 def test_products_are_listed_by_size_and_those_of_unknown_size_last() -> None:
     products = (
-        Product(None, "8×8", "cudnn"),
-        Product(64, "4×4", "cublas"),
-        Product(512, "8×8", "triton"),
-        Product(64, "2×8", "cublas"),
-        Product(0, "0×8", "cublas"),
+        ProductKind(None, "8×8", "cudnn"),
+        ProductKind(64, "4×4", "cublas"),
+        ProductKind(512, "8×8", "triton"),
+        ProductKind(64, "2×8", "cublas"),
+        ProductKind(0, "0×8", "cublas"),
     )
     rows = compared(products=products).products
     assert [(row.multiplications, row.results, row.inductor) for row in rows] == [

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import pytest
 
-from xlapipe.diff.changes import Action, InstructionCategory, Place
+from xlapipe.diff.changes import Action, InstructionCategory, MemoryRole
 from xlapipe.diff.compilers.tensor_leaves import Match
 from xlapipe.plans.buffers import AllocationKind
 from xlapipe.plans.donation import DonationOutcome
@@ -31,7 +31,7 @@ from xlapipe.time.cost.flops import VECTOR
             DonationOutcome,
             "aliased, aliased, but copied, same buffer twice, buffer donor only, unused, dropped",
         ),
-        (Place, "argument, output, temp, constant, thread-local"),
+        (MemoryRole, "argument, output, temp, constant, thread-local"),
         (InstructionCategory, "gemm, collective, copy, fusion, instruction"),
         (Action, "added, removed, changed"),
         (Match, "same, transposed, other dtype, same bytes, only Inductor, only XLA"),

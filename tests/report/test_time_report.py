@@ -14,7 +14,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, time_lines
 from xlapipe.report.units import microseconds
-from xlapipe.time.profiles.measured import Measured, MeasuredKernel
+from xlapipe.time.profiles.measured import MeasuredKernel, MeasuredStep
 
 GOLDEN = (
     Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def dump(tmp_path: Path) -> Path:
 
 def record(*names: str) -> TimeRecord:
     return TimeRecord.of(
-        Measured(
+        MeasuredStep(
             kernels=tuple(MeasuredKernel(name, 1, 4e-6) for name in names),
             unmatched=(),
             by_name_seconds=4e-6 * len(names),

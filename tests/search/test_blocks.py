@@ -21,7 +21,7 @@ from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
     BLOCK,
-    Place,
+    PolicyPlace,
     chosen_values,
     offloaded_inputs,
     places_of,
@@ -90,7 +90,7 @@ def lowered(module: ModuleType, name: str, size: tuple[int, int] = CHOSEN) -> An
     return jax.jit(step).lower(*arguments)
 
 
-def places(folder: Path, name: str) -> tuple[Place, ...]:
+def places(folder: Path, name: str) -> tuple[PolicyPlace, ...]:
     record = folder / "graph.json"
     rematerialise_as_chosen(record=str(record))
     lowered(loaded(folder, source_of(name)), name)

@@ -18,7 +18,13 @@ from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.forward_values import forward_graph, named_values
 from xlapipe.plans.program import KeptIn
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
-from xlapipe.search.choosing.policies import Place, applicable, chosen_values, places_of, presets
+from xlapipe.search.choosing.policies import (
+    PolicyPlace,
+    applicable,
+    chosen_values,
+    places_of,
+    presets,
+)
 from xlapipe.search.choosing.search import keep_within
 
 pytestmark = pytest.mark.jax
@@ -136,7 +142,7 @@ def recorded(step: Step, folder: Path, **change: Any) -> ForwardGraph:
     return forward_graph_at(record)
 
 
-def places_in(step: Step, folder: Path, **change: Any) -> tuple[Place, ...]:
+def places_in(step: Step, folder: Path, **change: Any) -> tuple[PolicyPlace, ...]:
     return places_of(recorded(step, folder, **change))
 
 

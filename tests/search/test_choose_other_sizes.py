@@ -15,7 +15,7 @@ from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
 from xlapipe.compile.lowering.forward_graph import ForwardValue
 from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
-from xlapipe.search.choosing.policies import Place, chosen_values, places_of
+from xlapipe.search.choosing.policies import PolicyPlace, chosen_values, places_of
 from xlapipe.search.choosing.search import keep_within
 
 pytestmark = pytest.mark.jax
@@ -204,7 +204,7 @@ def undo() -> Iterator[None]:
     stop()
 
 
-def place_in(step: Callable[[Policy], Step], folder: Path) -> Place:
+def place_in(step: Callable[[Policy], Step], folder: Path) -> PolicyPlace:
     record = folder / "graph.json"
     rematerialise_as_chosen(record=str(record))
     traced(step(None), model_of(step), CHOSEN).lower()

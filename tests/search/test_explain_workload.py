@@ -183,7 +183,7 @@ def test_sharding_and_policies_save_what_their_compile_says(
     (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
     dump = compile_dump(job, None).dump
 
-    def one_change(*arguments: Any, **options: Any) -> list[Change]:
+    def one_change(*arguments: Any, **options: Any) -> list[StepChange]:
         changes = changes_of(*arguments, **options)
         return [change for change in changes if change.text.startswith("shard batch")]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey, Site
+from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey, PolicySite
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.search.choosing.policies import Place, chosen_values, offloaded
+from xlapipe.search.choosing.policies import PolicyPlace, chosen_values, offloaded
 from xlapipe.search.choosing.search import groups_of, keep_within, solutions
 
 SPEEDS = device_of_target("h200")
 MIB = 1 << 20
-SITE = Site("scan", "step.py:9", "jax.lax.scan")
+SITE = PolicySite("scan", "step.py:9", "jax.lax.scan")
 
 
 def value(number: int, primitive: str, operations: int, *inputs: int, **named: Any) -> ForwardValue:
@@ -76,7 +76,7 @@ def test_the_source_of_a_policy_decides_as_the_solution() -> None:
     kept = keep_within(VALUES, 0, SPEEDS, offload=True)
     assert kept is not None
     named = tuple(group for group in groups_of(VALUES) if group.key.name is not None)
-    place = Place("scan", (SITE,), VALUES)
+    place = PolicyPlace("scan", (SITE,), VALUES)
     change = chosen_values(replace(kept, groups=named), place)
     assert change.text == (
         "keep hidden, offload dot_general float32[512,512] at step.py:3 to the host (scan bodies)"

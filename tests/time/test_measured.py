@@ -15,8 +15,8 @@ from xlapipe.errors import DumpError
 from xlapipe.plans import Plan, Thunk
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.time.profiles.measured import (
-    Measured,
     MeasuredKernel,
+    MeasuredStep,
     expected_launches,
     join_profile,
     split_steps,
@@ -65,7 +65,7 @@ def events(*rows: tuple[str, str | None, float, float]) -> list[KernelEvent]:
     return [KernelEvent(name, op, start, duration) for name, op, start, duration in rows]
 
 
-def seconds(measured: Measured) -> dict[str, tuple[int, float]]:
+def seconds(measured: MeasuredStep) -> dict[str, tuple[int, float]]:
     return {
         kernel.name: (kernel.launches, pytest.approx(kernel.seconds)) for kernel in measured.kernels
     }
@@ -221,7 +221,7 @@ def test_steps_of_unequal_numbers_are_cut_at_the_longest_gaps() -> None:
 
 def record() -> TimeRecord:
     return TimeRecord.of(
-        Measured(
+        MeasuredStep(
             kernels=(MeasuredKernel("a", 1, 1e-6), MeasuredKernel("b", 2, 5e-6)),
             unmatched=(MeasuredKernel("memset", 1, 1e-7),),
             by_name_seconds=6e-6,

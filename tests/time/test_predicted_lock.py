@@ -190,7 +190,7 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     )
     one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
     monkeypatch.setattr(compile_program, "LeaveOut", lambda _: None)
-    error = compile_program.LockRefusedError if is_refusal else RuntimeError
+    error = compile_program.PredictedLockError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:
         one.with_predicted_lock()
     assert raised.type is error

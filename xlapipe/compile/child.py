@@ -28,7 +28,7 @@ from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.compile_program import (
     CompiledProgram,
     KernelsRefusedError,
-    LockRefusedError,
+    PredictedLockError,
     compile_program,
 )
 from xlapipe.compile.lowering.asked_early import noting_questions
@@ -92,7 +92,7 @@ def _child_error(error: Exception, stage: str) -> ChildError:
         stage = "parameters"
     if isinstance(error, DifferentTracesError):
         stage = TRACES_STAGE
-    if isinstance(error, LockRefusedError):
+    if isinstance(error, PredictedLockError):
         stage = LOCK_STAGE
     if isinstance(error, KernelsRefusedError):
         stage = KERNEL_STAGE

@@ -63,7 +63,7 @@ class CompiledProgram:
     refused: str | None = None
 
 
-class LockRefusedError(Exception):
+class PredictedLockError(Exception):
     """XLA did not compile a program with a predicted lock."""
 
 
@@ -77,7 +77,7 @@ def compile_program(
     """Compiles a program, with complete autotune results if the request is locked and they are.
 
     Raises:
-      LockRefusedError: XLA did not compile it with a predicted lock.
+      PredictedLockError: XLA did not compile it with a predicted lock.
       RuntimeError: XLA did not compile it.
     """
     return _Compile(request, program, devices).run()
@@ -153,7 +153,7 @@ class _Compile:
             except RuntimeError as error:
                 if _was_ended_by_signal(error):
                     raise
-                raise LockRefusedError(str(error)) from error
+                raise PredictedLockError(str(error)) from error
         return replace(compiled, predicted_lock=dict(lock.basis))
 
     def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:

@@ -21,8 +21,8 @@ from xlapipe.diff.changes import (
     BytesChange,
     ComparedValue,
     InstructionChange,
+    MemoryRole,
     OperationName,
-    Place,
     SlackReason,
 )
 from xlapipe.diff.leaves import ComparedLeaf
@@ -52,7 +52,10 @@ def _arguments(matching: Matching) -> Iterator[BytesChange]:
     for one, other in matching.paired_arguments:
         label = (other or one).label  # type: ignore[union-attr]  # not both are None
         yield BytesChange(
-            place=Place.ARGUMENT, a_bytes=_size_bytes(one), b_bytes=_size_bytes(other), label=label
+            place=MemoryRole.ARGUMENT,
+            a_bytes=_size_bytes(one),
+            b_bytes=_size_bytes(other),
+            label=label,
         )
 
 
@@ -62,7 +65,7 @@ def _outputs(matching: Matching) -> Iterator[BytesChange]:
     aliases_a, aliases_b = matching.a.aliased_to, matching.b.aliased_to
     for one, other in matching.paired_outputs:
         yield BytesChange(
-            place=Place.OUTPUT,
+            place=MemoryRole.OUTPUT,
             a_bytes=bytes_a.pop(one.label, 0) if one is not None else 0,
             b_bytes=bytes_b.pop(other.label, 0) if other is not None else 0,
             label=(other or one).label,  # type: ignore[union-attr]  # not both are None
@@ -71,7 +74,7 @@ def _outputs(matching: Matching) -> Iterator[BytesChange]:
         )
     for label in sorted(bytes_a.keys() | bytes_b.keys()):
         yield BytesChange(
-            place=Place.OUTPUT,
+            place=MemoryRole.OUTPUT,
             a_bytes=bytes_a.get(label, 0),
             b_bytes=bytes_b.get(label, 0),
             label=label,
@@ -87,21 +90,21 @@ def _unaliased_bytes(side: Side) -> dict[str, int]:
     }
     sizes: Counter[str] = Counter()
     for allocation in side.program.plan.allocations:
-        if place_of(allocation) is Place.OUTPUT:
+        if place_of(allocation) is MemoryRole.OUTPUT:
             sizes[labels.get(allocation.index) or unnamed(allocation)] += allocation.size_bytes
     return dict(sizes)
 
 
 def _counted(matching: Matching) -> Iterator[BytesChange]:
     """Constants, by shape, and the sum of thread-locals."""
-    for place in (Place.CONSTANT, Place.THREAD_LOCAL):
+    for place in (MemoryRole.CONSTANT, MemoryRole.THREAD_LOCAL):
         sizes: list[Counter[str]] = []
         for side in (matching.a, matching.b):
             sizes.append(Counter())
             for allocation in side.program.plan.allocations:
                 if place_of(allocation) is place:
                     shapes = " ".join(sorted(value.shape.text for value in allocation.values))
-                    label = shapes if place is Place.CONSTANT else "scalars inside fusions"
+                    label = shapes if place is MemoryRole.CONSTANT else "scalars inside fusions"
                     sizes[-1][label] += allocation.size_bytes
         for label in sorted(sizes[0].keys() | sizes[1].keys()):
             yield BytesChange(
@@ -174,7 +177,7 @@ def _arenas(side: Side) -> defaultdict[int, _Arena]:
     """The temporary memory of a side, by color; that of another color is empty."""
     by_color: defaultdict[int, list[BufferAllocation]] = defaultdict(list)
     for allocation in side.program.plan.allocations:
-        if place_of(allocation) is Place.TEMP:
+        if place_of(allocation) is MemoryRole.TEMP:
             by_color[allocation.color].append(allocation)
     arenas = {color: _Arena(side, tuple(of_color)) for color, of_color in by_color.items()}
     return defaultdict(lambda: _Arena(side, ()), arenas)
@@ -275,7 +278,7 @@ class _TempAccount:
         changes = (self._changes[side].get(instruction) for side, instruction in written_by)
         side, instruction = written_by[0]
         return BytesChange(
-            place=Place.TEMP,
+            place=MemoryRole.TEMP,
             a_bytes=held[0] or 0,
             b_bytes=held[1] or 0,
             a_held=self._compared(0, names[0], held[0]),
@@ -297,5 +300,5 @@ class _TempAccount:
 def _slack(color: int, sizes: list[int], reason: SlackReason, **named: Any) -> BytesChange:
     a_bytes, b_bytes = sizes
     return BytesChange(
-        place=Place.TEMP, a_bytes=a_bytes, b_bytes=b_bytes, room=reason, color=color, **named
+        place=MemoryRole.TEMP, a_bytes=a_bytes, b_bytes=b_bytes, room=reason, color=color, **named
     )

@@ -17,7 +17,7 @@ NameFormat = Callable[[str], str]
 """Formats a label or a scope."""
 
 
-class Place(StrEnum):
+class MemoryRole(StrEnum):
     """What memory is used for; the same division as in `Totals`."""
 
     ARGUMENT = "argument"
@@ -204,7 +204,7 @@ class BytesChange(Change):
       color: color of the arena; XLA's memory space.
     """
 
-    place: Place
+    place: MemoryRole
     a_bytes: int
     b_bytes: int
     label: str = ""
@@ -227,14 +227,14 @@ class BytesChange(Change):
     def text(self, name: NameFormat) -> str:
         """The line in words, without its delta."""
         match self.place:
-            case Place.ARGUMENT:
+            case MemoryRole.ARGUMENT:
                 return f"{self.place} {name(self.label)}: {self._sizes}"
-            case Place.OUTPUT:
+            case MemoryRole.OUTPUT:
                 return self._output(name)
-            case Place.CONSTANT:
+            case MemoryRole.CONSTANT:
                 shapes = (shape_of(text).without_layout for text in self.label.split(" "))
                 return f"constant {_short(' '.join(shapes))}: {self._sizes}"
-            case Place.THREAD_LOCAL:
+            case MemoryRole.THREAD_LOCAL:
                 return f"thread-local: {self.label}, {self._sizes}"
         arena = f"temp (color {self.color})" if self.color else "temp"
         return f"{arena}: {self._value(name) if self.room is None else self._slack(name)}"

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.diff.changes import InstructionCategory, OperationName, Place
+from xlapipe.diff.changes import InstructionCategory, MemoryRole, OperationName
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.leaves import ComparedLeaf
 from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer
@@ -115,23 +115,23 @@ class Side:
         """Where a value is: a leaf's label, `temp`, `constant` or `thread-local`."""
         allocation = self.program.plan.allocation_of_value[name]
         kind = place_of(allocation)
-        if kind is Place.TEMP and allocation.color:
+        if kind is MemoryRole.TEMP and allocation.color:
             return f"temp (color {allocation.color})"
-        default = unnamed(allocation) if kind is Place.OUTPUT else kind
+        default = unnamed(allocation) if kind is MemoryRole.OUTPUT else kind
         return self._labels.get(allocation.index, default)
 
 
-def place_of(allocation: BufferAllocation) -> Place:
+def place_of(allocation: BufferAllocation) -> MemoryRole:
     """The use of an allocation, by the same rules as `Totals`."""
     for kind, place in (
-        (AllocationKind.THREAD_LOCAL, Place.THREAD_LOCAL),
-        (AllocationKind.PARAMETER, Place.ARGUMENT),
-        (AllocationKind.CONSTANT, Place.CONSTANT),
-        (AllocationKind.MAYBE_LIVE_OUT, Place.OUTPUT),
+        (AllocationKind.THREAD_LOCAL, MemoryRole.THREAD_LOCAL),
+        (AllocationKind.PARAMETER, MemoryRole.ARGUMENT),
+        (AllocationKind.CONSTANT, MemoryRole.CONSTANT),
+        (AllocationKind.MAYBE_LIVE_OUT, MemoryRole.OUTPUT),
     ):
         if allocation.is_a(kind):
             return place
-    return Place.TEMP
+    return MemoryRole.TEMP
 
 
 def unnamed(allocation: BufferAllocation) -> str:

@@ -16,7 +16,7 @@ from xlapipe.files.contents import Refusal
 from xlapipe.files.typed_data import Line, Seconds, Text, read_typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
-from xlapipe.time.profiles.measured import Measured
+from xlapipe.time.profiles.measured import MeasuredStep
 
 # Each time is a median over several calls; the sum of medians is not the median of sums.
 _MEDIANS_DIFFER = 1.25
@@ -27,7 +27,7 @@ _REFUSAL = Refusal(DumpError, "measure it again with `xlapipe run DIR --profile`
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeRecord(Measured):
+class TimeRecord(MeasuredStep):
     """A profile joined with the plan, and where it is from; see `run_record`.
 
     Attributes:
@@ -44,7 +44,7 @@ class TimeRecord(Measured):
     date: Line | None = None
 
     @classmethod
-    def of(cls, measured: Measured, **about: Any) -> "TimeRecord":
+    def of(cls, measured: MeasuredStep, **about: Any) -> "TimeRecord":
         """A profile with the other fields."""
         return cls(**vars(measured), **about)
 
@@ -69,7 +69,7 @@ class TimeRecord(Measured):
         return data
 
 
-def _check(measured: Measured) -> None:
+def _check(measured: MeasuredStep) -> None:
     """Refuses times that contradict each other: of one kernel twice, or longer than all kernels."""
     names = [kernel.name for kernel in measured.kernels]
     twice = next((name for name, count in Counter(names).items() if count > 1), None)

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from xlapipe.inductor.inductor_plan import Kernel, Lifetime, ResizedStorage, UnknownAllocation
+from xlapipe.inductor.inductor_plan import (
+    InductorKernel,
+    Lifetime,
+    ResizedStorage,
+    UnknownAllocation,
+)
 from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
@@ -81,7 +86,7 @@ class Replay:
     def __init__(self, *, on_host: bool = False) -> None:
         self._on_host = on_host
         self.storages: list[Storage] = []
-        self.kernels: list[Kernel] = []
+        self.kernels: list[InductorKernel] = []
         self.launches: list[Launch] = []
         self.arguments: list[ReplayedArgument] = []
         self.returned: list[tuple[str, Tensor | None]] = []

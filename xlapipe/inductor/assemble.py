@@ -20,11 +20,11 @@ from xlapipe.inductor.inductor_plan import (
     InductorArgument,
     InductorCollective,
     InductorFinding,
+    InductorKernel,
     InductorOnly,
     InductorOutput,
     InductorPlan,
     InductorTotals,
-    Kernel,
     ResizedStorage,
 )
 from xlapipe.inductor.ir.graph import IrGraph
@@ -222,7 +222,7 @@ def _aliases(
 
 
 def _unused(
-    collectives: Sequence[InductorCollective], kernels: Sequence[Kernel]
+    collectives: Sequence[InductorCollective], kernels: Sequence[InductorKernel]
 ) -> Iterator[InductorFinding]:
     for collective in collectives:
         if not collective.used:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, ReplayedArgument
-from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
+from xlapipe.inductor.inductor_plan import InductorKernel, KernelKind, UnknownAllocation
 from xlapipe.inductor.ir.graph import IrGraph, read_names
 from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout, Tensor, sum_if_known
@@ -194,13 +194,13 @@ class _Deriver:
             if held and self._last.get(name) == at and name not in self._kept:
                 yield name
 
-    def _kernel(self, node: IrNode) -> Kernel:
+    def _kernel(self, node: IrNode) -> InductorKernel:
         graph = self._graph
         reads = dict.fromkeys(
             dependency.name for leaf in node.leaves for dependency in graph.reads_of(leaf)
         )
         inner = {buffer.name for leaf in node.leaves for buffer in leaf.outputs}
-        return Kernel(
+        return InductorKernel(
             position=self._replay.position,
             kind=node_kind(node),
             name=node.kernel or node.name,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from xlapipe.inductor.derive import node_kind
-from xlapipe.inductor.inductor_plan import InductorCollective, Kernel, KernelKind
+from xlapipe.inductor.inductor_plan import InductorCollective, InductorKernel, KernelKind
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.nodes import OUTPUT, IrNode
 from xlapipe.inductor.layouts import Tensor, sum_if_known
@@ -62,7 +62,7 @@ def _shapes(launch: Launch) -> Iterator[str]:
 
 
 def collectives(
-    launches: Sequence[Launch], kernels: Sequence[Kernel], returned: Set[int]
+    launches: Sequence[Launch], kernels: Sequence[InductorKernel], returned: Set[int]
 ) -> Iterator[InductorCollective]:
     """Collectives in the order of their launches.
 
@@ -128,7 +128,7 @@ def _ratio(kind: str, taken: int | None, made: int | None) -> int | None:
     return large // small
 
 
-def ir_launches(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[Launch]:
+def ir_launches(graph: IrGraph, kernels: Sequence[InductorKernel]) -> Iterator[Launch]:
     """The leaves of IR that run, each with the position of the kernel that it is part of."""
     by_node, storages = {kernel.node: kernel for kernel in kernels}, _storages(graph)
 

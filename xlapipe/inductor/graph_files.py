@@ -16,7 +16,7 @@ from xlapipe.errors import DumpError
 from xlapipe.files.contents import read_head
 from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir.text import is_ir_header
-from xlapipe.inductor.logs import Section, log_sections
+from xlapipe.inductor.logs import LogSection, log_sections
 from xlapipe.inductor.text_lines import TextLines
 
 WRAPPER = "output_code.py"
@@ -175,7 +175,7 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
     )
 
 
-def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFiles]:
+def _of_sections(path: Path, sections: tuple[LogSection, ...]) -> Iterator[GraphFiles]:
     """Graphs of a log: wrapper codes, or IR without wrapper code."""
     wrappers = [section for section in sections if section.kind == "wrapper"]
     irs = [section for section in sections if section.kind == "ir"]

@@ -44,7 +44,7 @@ class KernelKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class InductorKernel:
     """One launch or call, in the order of the wrapper.
 
     Attributes:
@@ -319,7 +319,7 @@ class InductorPlan:
     reuses: tuple[tuple[str, str], ...] = ()
     arguments: tuple[InductorArgument, ...] = ()
     outputs: tuple[InductorOutput, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[InductorKernel, ...] = ()
     aliases: tuple[InputOutputAlias, ...] = ()
     gemms: tuple[Gemm, ...] = ()
     collectives: tuple[InductorCollective, ...] = ()

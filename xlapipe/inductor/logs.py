@@ -35,7 +35,7 @@ _LAST = {
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class LogSection:
     """A document inside a log.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Line:
     prefixed: bool
 
 
-def log_sections(text: TextLines) -> tuple[Section, ...]:
+def log_sections(text: TextLines) -> tuple[LogSection, ...]:
     """The documents in a log, in order."""
     lines = [_plain(number, line) for number, line in zip(text.numbers, text.lines, strict=True)]
     return tuple(_sections(text.where, lines))
@@ -83,7 +83,7 @@ def _plain(number: int, line: str) -> _Line:
     return _Line(number, line, False, False)
 
 
-def _sections(where: str, lines: list[_Line]) -> Iterator[Section]:
+def _sections(where: str, lines: list[_Line]) -> Iterator[LogSection]:
     at = 0
     while at < len(lines):
         kind, title, start = _begun(lines, at)
@@ -94,7 +94,7 @@ def _sections(where: str, lines: list[_Line]) -> Iterator[Section]:
         if end > at:
             numbers = [line.number for line in part]
             text = TextLines(where, [line.text for line in part], numbers)
-            yield Section(kind or "", title, text)
+            yield LogSection(kind or "", title, text)
         at = max(end, at + 1)
 
 

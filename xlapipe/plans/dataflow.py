@@ -81,7 +81,7 @@ def forwarded_operand(instruction: Instruction, path: Path) -> tuple[int, Path] 
     return None
 
 
-class Use(NamedTuple):
+class OperandUse(NamedTuple):
     """An operand of an instruction.
 
     Attributes:
@@ -334,18 +334,18 @@ class Dataflow:
             prefix = (1,) if caller.opcode == "async-start" else ()
             yield Value(computation, caller, (*prefix, *root.path))
 
-    def users(self, computation: Computation, name: str) -> Sequence[Use]:
+    def users(self, computation: Computation, name: str) -> Sequence[OperandUse]:
         """The instructions of a computation that have `name` as an operand, in their order."""
         uses = self._uses.get(computation.name)
         if uses is None:
             uses = self._uses[computation.name] = {}
             for instruction in computation.instructions:
                 for position, operand in enumerate(instruction.operands):
-                    use = Use(instruction, position, operand_index(instruction, position))
+                    use = OperandUse(instruction, position, operand_index(instruction, position))
                     uses.setdefault(operand, []).append(use)
         return uses.get(name, ())
 
-    def _users_of(self, value: Value) -> Sequence[Use]:
+    def _users_of(self, value: Value) -> Sequence[OperandUse]:
         """The uses of the whole result that `value` is in, and of its element of a tuple."""
         uses = self.users(value.computation, value.instruction.name)
         if not value.path:
@@ -360,7 +360,7 @@ class Dataflow:
         return [uses[number] for number in sorted(numbers)]
 
     @cached_property
-    def _uses(self) -> dict[str, dict[str, list[Use]]]:
+    def _uses(self) -> dict[str, dict[str, list[OperandUse]]]:
         return {}
 
     @cached_property

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from xlapipe.run.memory_account import MemoryAccount
-from xlapipe.time.profiles.measured import Measured
+from xlapipe.time.profiles.measured import MeasuredStep
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ProfiledRun:
     """Profiled calls: wall time of each, and the kernels joined with the plan."""
 
     call_seconds: tuple[float, ...]
-    measured: Measured
+    measured: MeasuredStep
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from xlapipe.run.calibration.record import ProgramProfile, read_record
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import Constants, shipped_calibration
 from xlapipe.time.predict.kernel_time import KernelTime
-from xlapipe.time.predict.launches import Launch, Step, launches_of, parts_of_a_call
+from xlapipe.time.predict.launches import KernelLaunch, Step, launches_of, parts_of_a_call
 from xlapipe.time.predict.predict import _Predictor, predict
 
 SPANS = (
@@ -76,7 +76,7 @@ def timed(zoo: str, profile: ProgramProfile, target: str) -> Timed:
         ratios[kernel.name] = measured.get(kernel.name, kernel.seconds) / kernel.seconds
     as_predicted = predictor._time
 
-    def as_measured(launch: Launch) -> KernelTime:
+    def as_measured(launch: KernelLaunch) -> KernelTime:
         time = as_predicted(launch)
         return replace(time, seconds=time.seconds * ratios[launch.kernel.name])
 

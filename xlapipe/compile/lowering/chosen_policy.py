@@ -36,7 +36,7 @@ from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
-from xlapipe.compile.lowering.forward_graph import PolicyKey, Site
+from xlapipe.compile.lowering.forward_graph import PolicyKey, PolicySite
 from xlapipe.compile.lowering.forward_values import forward_graph, policy_key, policy_keys
 from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.recorded_calls import (
@@ -204,12 +204,12 @@ class _Change:
     ) -> None:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self._records = records
-        self.sites: dict[Site, None] = {}
+        self.sites: dict[PolicySite, None] = {}
         # A policy for a gradient inside of a differentiated function would add its parts in another
         # order, so only the outermost gradients take one.
         self._differentiates = False
-        self._columns: dict[Site, set[int]] = defaultdict(set)
-        self._other_outputs: dict[Site, str] = {}
+        self._columns: dict[PolicySite, set[int]] = defaultdict(set)
+        self._other_outputs: dict[PolicySite, str] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
         self.decided: dict[PolicyKey, None] = {}
         self.recorded: Mapping[CodeType, RecordedCalls] = {}
@@ -320,12 +320,12 @@ class _Change:
         with patch.object(self, "_counts", False):
             self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
 
-    def _keep_other_output(self, site: Site, outputs: Any) -> None:
+    def _keep_other_output(self, site: PolicySite, outputs: Any) -> None:
         for leaf in jax.tree.leaves(outputs):
             if not valid_jaxtype(leaf):
                 self._other_outputs.setdefault(site, f"{leaf!r:.60} ({type(leaf).__name__})")
 
-    def all_sites(self) -> tuple[Site, ...]:
+    def all_sites(self) -> tuple[PolicySite, ...]:
         """The calls that were traced, in that order."""
         return tuple(
             replace(
@@ -382,7 +382,7 @@ class _Change:
 
         return checkpoint
 
-    def _site(self, kind: str, function: str) -> Site:
+    def _site(self, kind: str, function: str) -> PolicySite:
         """The site of the call that is running; libraries' functions have their own names."""
         frame: Any = sys._getframe(2)
         while frame is not None and not is_user_code(frame.f_code.co_filename):
@@ -395,12 +395,12 @@ class _Change:
                 function = f"nn.{function.rpartition('.')[2]}"
             frame = frame.f_back
         if frame is None:
-            site = Site(kind, "unknown", function)
+            site = PolicySite(kind, "unknown", function)
             self._columns[site].add(0)
             return site
         name = function.rpartition(".")[2]
         names = ("checkpoint", "remat") if kind == CHECKPOINT else (name,)
-        site = Site(
+        site = PolicySite(
             kind=kind,
             source=f"{frame.f_code.co_filename}:{frame.f_lineno}",
             function=function,

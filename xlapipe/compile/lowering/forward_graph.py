@@ -65,7 +65,7 @@ class ForwardValue:
 
 
 @dataclass(frozen=True)
-class Site:
+class PolicySite:
     """A call in the step that a policy can be given to.
 
     Attributes:
@@ -178,7 +178,7 @@ class ForwardGraph:
     """
 
     values: tuple[ForwardValue, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[PolicySite, ...]
     names: tuple[str, ...] = ()
     arguments_bytes: tuple[int, ...] = ()
     effects: tuple[SideEffect, ...] = ()

@@ -31,8 +31,8 @@ from xlapipe.compile.lowering.forward_graph import (
     ForwardGraph,
     ForwardValue,
     PolicyKey,
+    PolicySite,
     SideEffect,
-    Site,
 )
 from xlapipe.compile.lowering.jaxprs import carried_inputs, equations, size_bytes, user_line
 from xlapipe.compile.lowering.recorded_calls import RecordedCalls
@@ -47,7 +47,7 @@ _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 def forward_graph(
     closed: Any,
-    sites: Sequence[Site] = (),
+    sites: Sequence[PolicySite] = (),
     before_vmap: Collection[PolicyKey] = (),
     decided: Collection[PolicyKey] = (),
     recorded: Mapping[CodeType, RecordedCalls] | None = None,

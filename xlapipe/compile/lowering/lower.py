@@ -53,7 +53,7 @@ from xlapipe.compile.lowering.lost_updates import (
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.module_kernels import stripped_bytecode
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
-from xlapipe.compile.lowering.processes import Process, compared_processes
+from xlapipe.compile.lowering.processes import TracedProcess, compared_processes
 from xlapipe.compile.lowering.target_devices import (
     TargetClient,
     target_in_place_of_cpu,
@@ -117,7 +117,7 @@ def lower(
         if hosts == 1 or program.call is None:
             return program
 
-        def trace(process: Process) -> bytes:
+        def trace(process: TracedProcess) -> bytes:
             return _lower(workload, config_text, platform, topology, process=process).stablehlo
 
         seconds = time.perf_counter() - start
@@ -139,7 +139,7 @@ def _lower(
     *,
     committed: bool = True,
     axes_inside: Mapping[str, int] | None = None,
-    process: Process | None = None,
+    process: TracedProcess | None = None,
 ) -> LoweredProgram:
     """As `lower`.
 

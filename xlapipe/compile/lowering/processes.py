@@ -26,7 +26,7 @@ _CALLBACK = re.compile(r"callback")
 
 
 @dataclass(frozen=True)
-class Process:
+class TracedProcess:
     """The process that a step is traced for.
 
     Attributes:
@@ -38,7 +38,7 @@ class Process:
 
 
 def compared_processes(
-    hosts: int, first: bytes, seconds: float, trace: Callable[[Process], bytes]
+    hosts: int, first: bytes, seconds: float, trace: Callable[[TracedProcess], bytes]
 ) -> str:
     """What differs between the processes, or how many were compared if not all; else empty.
 
@@ -51,7 +51,7 @@ def compared_processes(
     modules = {}
     asked: dict[str, None] = {}
     for number in numbers:
-        process = Process(number)
+        process = TracedProcess(number)
         modules[number] = trace(process)
         asked |= process.asked
     others = [number for number in numbers if modules[number] != first]
@@ -62,7 +62,7 @@ def compared_processes(
             groups[text].append(number)
     if not groups:
         return "" if len(numbers) == hosts - 1 else _sample_text(hosts, numbers)
-    again = Process(0)
+    again = TracedProcess(0)
     jax.clear_caches()  # jax would give the trace of before
     if _first_difference(first, trace(again)):
         return (

@@ -19,7 +19,7 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from xlapipe import jax_private
-from xlapipe.compile.lowering.processes import Process
+from xlapipe.compile.lowering.processes import TracedProcess
 from xlapipe.devices.platforms.platform import DeviceFigures
 from xlapipe.errors import WorkloadError
 from xlapipe.plans.call_chains import is_own_code
@@ -71,9 +71,9 @@ class TargetClient:
         figures: DeviceFigures,
         host_count: int,
         devices_per_host: int,
-        process: Process | None = None,
+        process: TracedProcess | None = None,
     ) -> None:
-        self.process = process or Process()
+        self.process = process or TracedProcess()
         self.figures = figures
         self.platform = figures.platform
         self.platform_version = figures.platform_version

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.diff.compilers.compiler_side import CompilerSide, Product
+from xlapipe.diff.compilers.compiler_side import CompilerSide, ProductKind
 from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import MatchedLeaves, match_leaves
 from xlapipe.diff.compilers.xla_side import xla_side
@@ -78,7 +78,7 @@ def _likeness(comparison: CompilerComparison) -> tuple[int, int]:
     return same - len(arguments.differing) - len(outputs.differing), same
 
 
-def _product_rows(inductor: Sequence[Product], xla: Sequence[Product]) -> list[ProductRow]:
+def _product_rows(inductor: Sequence[ProductKind], xla: Sequence[ProductKind]) -> list[ProductRow]:
     """Products of one size in one row, the largest first."""
     rows = []
     for key in dict.fromkeys(_key(product) for product in (*inductor, *xla)):
@@ -89,11 +89,11 @@ def _product_rows(inductor: Sequence[Product], xla: Sequence[Product]) -> list[P
     return sorted(rows, key=lambda row: -(row.multiplications or 0))
 
 
-def _key(product: Product) -> tuple[int | None, str]:
+def _key(product: ProductKind) -> tuple[int | None, str]:
     """Products of M × N × K multiplications are alike; others by their result."""
     known = product.multiplications
     return (known, "") if known is not None else (None, product.result)
 
 
-def _counted(products: Sequence[Product]) -> tuple[tuple[str, int], ...]:
+def _counted(products: Sequence[ProductKind]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(Counter(product.backend for product in products).items()))

@@ -23,7 +23,7 @@ class HeldBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductKind:
     """Matrix products and convolutions of one kind.
 
     Attributes:
@@ -101,7 +101,7 @@ class CompilerSide:
     unknown_calls: int
     kernels: Mapping[str, int] | None
     held: tuple[HeldBytes, ...] = ()
-    products: tuple[Product, ...] = ()
+    products: tuple[ProductKind, ...] = ()
     waste: tuple[Waste, ...] = ()
     exchanges: tuple[CollectiveTotals, ...] = ()
     notes: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def read_array(text: str) -> tuple[str, Shape] | None:
     return name, tuple(int(dim) if dim.isdecimal() else dim for dim in dims)
 
 
-def read_product(gemm: Gemm) -> Product:
+def read_product(gemm: Gemm) -> ProductKind:
     """A gemm in terms that do not depend on which operand is transposed, or comes first."""
     arrays = [array for shape in gemm.shapes if (array := read_array(shape.text)) is not None]
     shapes = [shape for _, shape in arrays]
@@ -136,7 +136,7 @@ def read_product(gemm: Gemm) -> Product:
     if gemm.fast_accumulation:
         backend += ", fast accumulation"
     text = "×".join(sorted(map(str, result), key=lambda dim: (len(dim), dim))) or "?"
-    return Product(_multiplications(shapes), text, backend)
+    return ProductKind(_multiplications(shapes), text, backend)
 
 
 def _multiplications(shapes: list[Shape]) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from xlapipe.dump.readers.source_text import shown
 from xlapipe.inductor.allocations import ReplayedArgument
-from xlapipe.inductor.inductor_plan import Kernel, ResizedStorage
+from xlapipe.inductor.inductor_plan import InductorKernel, ResizedStorage
 from xlapipe.inductor.layouts import ITEM_BYTES, Layout, Tensor
 from xlapipe.inductor.operators import (
     ALLOCATORS,
@@ -166,7 +166,7 @@ class Calls(Evaluator):
         name, how = operator.removesuffix(".run"), self.code.other_kernels.get(operator)
         definition = self.code.kernels.get(name)
         operators, source = self._origin(node, definition)
-        kernel = Kernel(
+        kernel = InductorKernel(
             position=self.replay.position,
             kind=kernel_kind(name, definition, how, has_out="out" in keywords),
             name=name,

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from xlapipe.inductor.inductor_plan import Kernel, KernelKind
+from xlapipe.inductor.inductor_plan import InductorKernel, KernelKind
 from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.operators import base_name, collective_kind, is_extern, writes_operand
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
@@ -44,7 +44,7 @@ class Launch:
       keywords: texts of the keyword arguments; None if unknown.
     """
 
-    kernel: Kernel
+    kernel: InductorKernel
     definition: TritonKernel | None
     operands: tuple[Operand, ...]
     outputs: tuple[Operand, ...]

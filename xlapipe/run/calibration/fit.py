@@ -33,8 +33,8 @@ from xlapipe.time.predict.gpu import gpu_of
 from xlapipe.time.predict.kernel_time import formula_seconds
 from xlapipe.time.predict.kernel_work import work_of
 from xlapipe.time.predict.launches import (
-    Launch,
-    Loop,
+    KernelLaunch,
+    LoopLaunches,
     Step,
     launches_of,
     parts_of_a_call,
@@ -194,11 +194,11 @@ def _samples_of(profile: ProgramProfile, plan: Plan, device: Device) -> Iterator
         )
 
 
-def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[Launch, int]]:
+def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[KernelLaunch, int]]:
     for step in steps:
-        if isinstance(step, Launch):
+        if isinstance(step, KernelLaunch):
             yield step, times
-        elif isinstance(step, Loop):
+        elif isinstance(step, LoopLaunches):
             trips = 1 if step.trips is None else step.trips
             yield from _flat(step.first, times)
             if trips > 1:

@@ -23,7 +23,7 @@ from xlapipe.search.choosing.policies import (
     BLOCK,
     GRADIENT,
     KEEP_ALL,
-    Place,
+    PolicyPlace,
     applicable,
     block_changes,
     chosen_values,
@@ -177,7 +177,7 @@ def _check(budget_minutes: float | None, compiles: int | None) -> None:
 class _Solution(NamedTuple):
     """A policy that was searched, and what it keeps of the values of a place."""
 
-    place: Place
+    place: PolicyPlace
     change: StepChange
     kept_bytes: int
 
@@ -279,7 +279,7 @@ class _Search:
         self.compiles.run([replace(base, change=change)], recording={0: str(path)})
         return forward_graph_at(path) if path.exists() else None
 
-    def _policies(self, places: Sequence[Place], target: str) -> Iterator[StepChange]:
+    def _policies(self, places: Sequence[PolicyPlace], target: str) -> Iterator[StepChange]:
         for place in (place for place in places if place.searched):
             if self.remat:
                 searched = self._searched(place, _SHARES, target)
@@ -295,7 +295,7 @@ class _Search:
                     yield offloaded(groups[:number], place)
 
     def _searched(
-        self, place: Place, shares: Sequence[float], target: str, *, offload: bool = False
+        self, place: PolicyPlace, shares: Sequence[float], target: str, *, offload: bool = False
     ) -> Iterator[StepChange]:
         device = target_device(target)
         for kept in solutions(place.values, shares, device, offload=offload):
@@ -304,7 +304,7 @@ class _Search:
                 self._solutions.append(_Solution(place, change, kept.kept_bytes))
             yield change
 
-    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[StepChange]:
+    def _between(self, base: Candidate, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
         """Policies between the largest searched plan that fits and the smallest that does not."""
         fits = {row.candidate.change: row.fits for row in self.compiles.rows_of(base)}
         for place in (place for place in places if place.searched):
@@ -317,7 +317,7 @@ class _Search:
             shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
             yield from self._searched(place, shares, base.target)
 
-    def _advise(self, searched: Sequence[tuple[Candidate, Sequence[Place]]]) -> None:
+    def _advise(self, searched: Sequence[tuple[Candidate, Sequence[PolicyPlace]]]) -> None:
         """States what frees more than any policy, for steps that no row makes fit."""
         for base, places in searched:
             own = self.compiles.rows_of(base)
@@ -356,7 +356,7 @@ class _Search:
             self.notes.append(f"{note}.")
 
 
-def _not_tried(places: Sequence[Place]) -> str:
+def _not_tried(places: Sequence[PolicyPlace]) -> str:
     blocks = next((place for place in places if place.kind == BLOCK), None)
     if blocks is not None:
         return (

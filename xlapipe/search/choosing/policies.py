@@ -9,9 +9,9 @@ from xlapipe.compile.lowering.forward_graph import (
     ForwardGraph,
     ForwardValue,
     PolicyKey,
+    PolicySite,
     RepeatedCall,
     SideEffect,
-    Site,
 )
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
@@ -43,7 +43,7 @@ _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Place:
+class PolicyPlace:
     """Where a step is given a policy.
 
     Attributes:
@@ -58,7 +58,7 @@ class Place:
     """
 
     kind: str
-    sites: tuple[Site, ...]
+    sites: tuple[PolicySite, ...]
     values: tuple[ForwardValue, ...]
     functions: tuple[RepeatedCall, ...] = ()
     numbers: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ class Place:
         return self.kind == GRADIENT
 
 
-def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
+def places_of(graph: ForwardGraph) -> tuple[PolicyPlace, ...]:
     """The places that hold most of what is saved, those with most bytes first.
 
     A policy around a gradient does not help the values of a scan, which computes all iterations
@@ -117,7 +117,7 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
         if graph.decided:
             decided = frozenset(graph.decided)
             inside = tuple(value for value in own if value.key in decided)
-        place = Place(CHECKPOINT, tuple(calls[CHECKPOINT]), inside)
+        place = PolicyPlace(CHECKPOINT, tuple(calls[CHECKPOINT]), inside)
         if not graph.decided or place.saved_bytes > whole / 2:
             return (place, *(part for part in _block_places(graph, own) if not part.looped))
         places.append(place)
@@ -132,8 +132,8 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
     scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
     outside = tuple(v for v in own if v.loop is None and v.number not in in_blocks)
     places += [
-        Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
-        Place(GRADIENT, tuple(calls[GRADIENT]), outside),
+        PolicyPlace(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
+        PolicyPlace(GRADIENT, tuple(calls[GRADIENT]), outside),
         *blocks[:1],
     ]
     if blocks and 2 * blocks[0].saved_bytes > whole:
@@ -144,14 +144,14 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
     return (*sorted(kept, key=lambda place: -place.saved_bytes), *parts)
 
 
-def _block_places(graph: ForwardGraph, values: Sequence[ForwardValue]) -> Iterator[Place]:
+def _block_places(graph: ForwardGraph, values: Sequence[ForwardValue]) -> Iterator[PolicyPlace]:
     for numbers in blocks_of(graph, values):
         own = tuple(value for value in values if not set(numbers).isdisjoint(value.calls))
         functions = tuple(graph.repeated[number] for number in numbers)
-        yield Place(BLOCK, (), own, functions, tuple(numbers), searched=False)
+        yield PolicyPlace(BLOCK, (), own, functions, tuple(numbers), searched=False)
 
 
-def _some_of(place: Place) -> Iterator[Place]:
+def _some_of(place: PolicyPlace) -> Iterator[PolicyPlace]:
     """The places where some calls of a place's blocks are checkpointed."""
     for some in SOME:
         if functions := tuple(some.among(place.functions)):
@@ -182,8 +182,8 @@ def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeErro
 
 
 def applicable(
-    workload: str, graph: ForwardGraph, places: Sequence[Place]
-) -> tuple[tuple[Place, ...], list[str]]:
+    workload: str, graph: ForwardGraph, places: Sequence[PolicyPlace]
+) -> tuple[tuple[PolicyPlace, ...], list[str]]:
     """The places where a policy is possible, and a message on each other.
 
     A policy must make no side effect happen twice, and `jax.checkpoint` returns arrays alone.
@@ -217,7 +217,7 @@ def applicable(
     return tuple(kept), messages
 
 
-def presets(place: Place) -> Iterator[StepChange]:
+def presets(place: PolicyPlace) -> Iterator[StepChange]:
     """jax's own policies, and one by all names of `checkpoint_name`."""
     for name, text in _PRESETS.items():
         if not place.searched and name != "nothing_saveable":
@@ -232,7 +232,7 @@ def presets(place: Place) -> Iterator[StepChange]:
         yield change(text, place, _by_names(names))
 
 
-def block_changes(places: Sequence[Place]) -> Iterator[StepChange]:
+def block_changes(places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
     """Policies for blocks that need no search: one of all blocks, one of others, and so on."""
     first, *others = [list(presets(place)) for place in places if place.kind == BLOCK] or [[]]
     for pair in zip_longest(first, chain.from_iterable(others)):
@@ -245,7 +245,7 @@ def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def chosen_values(kept: Kept, place: Place) -> StepChange:
+def chosen_values(kept: Kept, place: PolicyPlace) -> StepChange:
     """The policy that keeps some groups, on the device or the host, and recomputes others."""
     texts = [_listed("keep", kept.groups)] if kept.groups else []
     if kept.offloaded:
@@ -257,13 +257,13 @@ def chosen_values(kept: Kept, place: Place) -> StepChange:
     return change(text, place, _by_names(names))
 
 
-def offloaded(groups: Sequence[Group], place: Place) -> StepChange:
+def offloaded(groups: Sequence[Group], place: PolicyPlace) -> StepChange:
     """The policy that keeps some groups in the host's memory, and everything else on the device."""
     text = f"offload {', '.join(map(_short, groups))} to the host"
     return change(text, place, _by_keys(None, groups))
 
 
-def offloaded_inputs(place: Place) -> StepChange | None:
+def offloaded_inputs(place: PolicyPlace) -> StepChange | None:
     """Blocks that keep what they get in the host's memory; None if it is not known what that is."""
     functions = tuple(own for own in place.functions if own.input_name is not None)
     if not functions:
@@ -285,7 +285,7 @@ def _listed(verb: str, groups: Sequence[Group]) -> str:
     return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
 
 
-def change(text: str, place: Place, policy: str, *, named: bool = False) -> StepChange:
+def change(text: str, place: PolicyPlace, policy: str, *, named: bool = False) -> StepChange:
     """A change of the step, whose printed code is what is compiled.
 
     Args:
@@ -314,7 +314,7 @@ def change(text: str, place: Place, policy: str, *, named: bool = False) -> Step
     )
 
 
-def _usage(place: Place) -> str:
+def _usage(place: PolicyPlace) -> str:
     """Where the user writes the policy, as code and comments."""
     lines = []
     plain = [site for site in place.sites if site.function.startswith("jax.")]
@@ -329,7 +329,7 @@ def _usage(place: Place) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _call(site: Site, positions: str) -> str:
+def _call(site: PolicySite, positions: str) -> str:
     """The call to write at a site; libraries' functions need their own form of jax.checkpoint.
 
     Args:

@@ -24,7 +24,7 @@ from xlapipe.search.choosing.at_peak import held_at_peak
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.compiles import Compiles
 from xlapipe.search.choosing.policies import (
-    Place,
+    PolicyPlace,
     applicable,
     block_changes,
     chosen_values,
@@ -242,7 +242,7 @@ def freeing(
 
 
 def _freed_by_blocks(
-    places: Sequence[Place], compiles: Compiles, free_bytes: int
+    places: Sequence[PolicyPlace], compiles: Compiles, free_bytes: int
 ) -> Iterator[Freed]:
     totals = [row.memory.total_bytes for row in compiles.rows]
     freed_bytes = totals[0] - min(totals)
@@ -255,7 +255,7 @@ def _freed_by_blocks(
             yield freed
 
 
-def _freed_in(place: Place, compiles: Compiles, free_bytes: int) -> Freed | None:
+def _freed_in(place: PolicyPlace, compiles: Compiles, free_bytes: int) -> Freed | None:
     """Compiles policies for a place until one frees enough; the last one, None if it failed."""
     freed, asked_bytes = None, free_bytes
     device = target_device(compiles.rows[0].candidate.target)

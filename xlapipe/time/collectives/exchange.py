@@ -9,7 +9,7 @@ from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.layout import (
-    Layout,
+    GroupLayout,
     layout_of,
     leaving_bytes,
     sent_bytes,
@@ -114,7 +114,9 @@ def describe(
     return tuple(lines)
 
 
-def _between(kind: str, size: int, layout: Layout, network: Network, inside: _Inside) -> Exchange:
+def _between(
+    kind: str, size: int, layout: GroupLayout, network: Network, inside: _Inside
+) -> Exchange:
     """Time of a group of several domains: the slower of NICs and links, which work in a row."""
     assert layout.nic_rate is not None
     leaving = leaving_bytes(kind, size, layout)
@@ -137,7 +139,7 @@ def _between(kind: str, size: int, layout: Layout, network: Network, inside: _In
     return Exchange(parts, DATASHEET, spread, text)
 
 
-def _inside(kind: str, size: int, layout: Layout, device: Device, link: float) -> _Inside:
+def _inside(kind: str, size: int, layout: GroupLayout, device: Device, link: float) -> _Inside:
     """Time among the group's GPUs of one domain; of two for a group with one in each."""
     gpus, times = max(2, layout.inside), 1.0
     if kind == "collective-permute":
@@ -183,7 +185,7 @@ def _link_of(row: str) -> float:
     return float(device.link_bandwidth)
 
 
-def _assumed_inside(inside: _Inside, layout: Layout) -> str:
+def _assumed_inside(inside: _Inside, layout: GroupLayout) -> str:
     if inside.basis == TABLE:
         return f"within a host, from nccl-tests of this GPU {inside.text}"
     return f"among {layout.gpus} GPUs, from nccl-tests {inside.text}: not timed on these GPUs"

@@ -12,7 +12,7 @@ Domain = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GroupLayout:
     """The group of a collective that takes longest.
 
     Attributes:
@@ -32,7 +32,7 @@ class Layout:
     groups: str
 
 
-def layout_of(collective: Collective, topology: str | None, network: Network) -> Layout | None:
+def layout_of(collective: Collective, topology: str | None, network: Network) -> GroupLayout | None:
     """The groups of a collective over a network.
 
     Args:
@@ -65,7 +65,7 @@ def _over_domains(
     senders: Sequence[Mapping[Domain, int]],
     network: Network,
     groups: str,
-) -> list[Layout]:
+) -> list[GroupLayout]:
     """A layout for each group, given how many of its devices each domain has."""
     sending: Counter[Domain] = Counter()
     at_once: Counter[Domain] = Counter()
@@ -81,7 +81,7 @@ def _over_domains(
                 (_rate(count, sending[domain], network), at_once[domain])
                 for domain, count in sent.items()
             )
-        layouts.append(Layout(gpus, len(inside), max(inside.values()), rate, beside, groups))
+        layouts.append(GroupLayout(gpus, len(inside), max(inside.values()), rate, beside, groups))
     return layouts
 
 
@@ -92,7 +92,7 @@ def _rate(count: int, sending: int, network: Network) -> float:
     return min(alone, whole * count / sending)
 
 
-def leaving_bytes(kind: str, size_bytes: int, layout: Layout) -> float:
+def leaving_bytes(kind: str, size_bytes: int, layout: GroupLayout) -> float:
     """Bytes that the group sends out of a domain.
 
     A ring crosses the border once, so that all that a GPU sends to the next one crosses it. Of an

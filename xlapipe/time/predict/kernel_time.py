@@ -25,7 +25,7 @@ _COLD_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimePart:
     """A part of a kernel's time.
 
     Attributes:
@@ -52,7 +52,7 @@ class KernelTime:
     """
 
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     ratio: float
     basis: str
     spread: float
@@ -61,12 +61,12 @@ class KernelTime:
     in_a_step: float = 1.0
 
 
-def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[Part, ...]:
+def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[TimePart, ...]:
     """The parts of a launch's time by the formula alone."""
-    parts = [Part(constants.launch_seconds, "launch"), *_start(work, constants.fitted)]
+    parts = [TimePart(constants.launch_seconds, "launch"), *_start(work, constants.fitted)]
     uncached = work.touched_bytes - cached_bytes
     if work.read_bytes - cached_bytes > _COLD_BYTES:
-        parts.append(Part(constants.cold_seconds, "first read from device memory"))
+        parts.append(TimePart(constants.cold_seconds, "first read from device memory"))
     memory = uncached / constants.bandwidth + cached_bytes / constants.l2_bandwidth
     text = f"{uncached / 1e6:,.2f} MB at {constants.bandwidth / 1e12:.2f} TB/s"
     if cached_bytes:
@@ -75,26 +75,26 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     if work.far_sector_bytes:
         memory += work.far_sector_bytes / (constants.fitted.isolated_share * constants.bandwidth)
         text += f" and {work.far_sector_bytes / 1e6:,.2f} MB of sectors of device memory"
-    sides = [Part(memory, text), *_of_operations(work, constants)]
+    sides = [TimePart(memory, text), *_of_operations(work, constants)]
     if work.sector_bytes:
         all_bytes = work.touched_bytes + work.sector_bytes
         rate = constants.l2_bandwidth
         text = f"{all_bytes / 1e6:,.2f} MB of sectors of the L2 cache at {rate / 1e12:.2f} TB/s"
-        sides.append(Part(all_bytes / rate, text))
+        sides.append(TimePart(all_bytes / rate, text))
     if work.kind.startswith(_BY_XLA):
         sides += _of_threads(work, cached_bytes, constants)
     if work.engine is not None:
         seconds = work.engine.serial_seconds
         text = f"{seconds * 1e6:,.1f} µs of terms that a thread adds one after another"
-        sides.append(Part(seconds, text))
+        sides.append(TimePart(seconds, text))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
-        sides.append(Part(work.link_bytes / rate, text))
+        sides.append(TimePart(work.link_bytes / rate, text))
     if work.program is not None:
         updates = work.program.update_seconds
         text = f"{updates * 1e6:,.1f} µs of updates by the L2 cache"
-        sides += [_program_part(work.program, constants), Part(updates, text)]
+        sides += [_program_part(work.program, constants), TimePart(updates, text)]
     if work.kind.startswith(_BY_XLA) or work.program is not None:
         parts += _together(sides, constants.fitted.overlap_power, constants.fitted)
     else:
@@ -108,50 +108,50 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     return tuple(parts)
 
 
-def _of_operations(work: KernelWork, constants: Constants) -> Iterator[Part]:
+def _of_operations(work: KernelWork, constants: Constants) -> Iterator[TimePart]:
     flops = sum(count for name, count in work.flops.items() if name != VECTOR)
     if flops:
         seconds = sum(
             count / _peak(name, constants) for name, count in work.flops.items() if name != VECTOR
         )
         rate = flops / seconds / 1e12
-        yield Part(seconds, f"{flops:,} operations at {rate:,.0f} TFLOP/s")
+        yield TimePart(seconds, f"{flops:,} operations at {rate:,.0f} TFLOP/s")
     rate = constants.operation_rate
     text = f"{work.operations:,.0f} operations on elements at {rate / 1e12:.1f} T/s"
-    yield Part(work.operations / rate, text)
+    yield TimePart(work.operations / rate, text)
     rate = constants.thread_rate
     started = work.threads + work.missing_threads
-    yield Part(started / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
+    yield TimePart(started / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
 
 
-def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[Part]:
+def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[TimePart]:
     """Parts of XLA-emitted kernels by scattered writes, updates, latency, and L1 cache lines."""
     fitted = constants.fitted
     if work.scattered_bytes:
         text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
-        yield Part(work.scattered_bytes / fitted.partial_sector_rate, text)
+        yield TimePart(work.scattered_bytes / fitted.partial_sector_rate, text)
     if work.updates is not None:
         seconds = work.updates.seconds
-        yield Part(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
+        yield TimePart(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
     if work.serial_accesses:
         cached = min(1.0, cached_bytes / max(1, work.read_bytes))
         each = cached * fitted.cached_serial_seconds + (1 - cached) * fitted.serial_seconds
         text = f"{work.serial_accesses:,.0f} accesses of each thread, one after another"
-        yield Part(work.serial_accesses * each, text)
+        yield TimePart(work.serial_accesses * each, text)
     each = _by_kind(fitted.chain_seconds, work.kind) or 0.0
     chain = work.chain_operations * each + work.chain_reads * fitted.chain_read_seconds
     text = f"{work.chain_operations:,.0f} operations of a thread, one after another"
     if work.chain_reads:
         text += f", with {work.chain_reads:,.0f} reads"
-    yield Part(chain, text)
+    yield TimePart(chain, text)
     if work.apart_seconds:
         text = f"{work.apart_seconds * 1e6:,.1f} µs of reads in branches, one after another"
-        yield Part(work.apart_seconds, text)
+        yield TimePart(work.apart_seconds, text)
     lines = work.lines * fitted.line_operations / constants.operation_rate
-    yield Part(lines, f"{work.lines:,.0f} lines of the L1 caches")
+    yield TimePart(lines, f"{work.lines:,.0f} lines of the L1 caches")
 
 
-def _together(sides: Sequence[Part], power: float, fitted: Fitted) -> Iterator[Part]:
+def _together(sides: Sequence[TimePart], power: float, fitted: Fitted) -> Iterator[TimePart]:
     """The longest part, and what each other one adds, since parts overlap only partly."""
     ordered = sorted(sides, key=lambda part: -part.seconds)
     yield ordered[0]
@@ -159,24 +159,24 @@ def _together(sides: Sequence[Part], power: float, fitted: Fitted) -> Iterator[P
     for part in ordered[1:]:
         if part.seconds > fitted.least_share * total:
             more = (total**power + part.seconds**power) ** (1 / power) - total
-            yield Part(more, f"more, for {part.reason}")
+            yield TimePart(more, f"more, for {part.reason}")
             total += more
 
 
-def _start(work: KernelWork, fitted: Fitted) -> list[Part]:
+def _start(work: KernelWork, fitted: Fitted) -> list[TimePart]:
     if work.kind == _COPY and work.written_bytes > fitted.large_copy_bytes:
         for number, seconds in fitted.rest_seconds:
             if work.written_bytes % number:
-                return [Part(seconds, f"a rest that is no multiple of {number:,} B")]
+                return [TimePart(seconds, f"a rest that is no multiple of {number:,} B")]
         return []
     if seconds_of_kind := _by_kind(fitted.start_seconds, work.kind):
-        return [Part(seconds_of_kind, "first elements")]
+        return [TimePart(seconds_of_kind, "first elements")]
     if work.engine is not None and work.engine.serial_seconds:
-        return [Part(fitted.terms_start_seconds, "first terms")]
+        return [TimePart(fitted.terms_start_seconds, "first terms")]
     if any(name != VECTOR for name in work.flops) and work.program is None:
         by_triton = work.kind.startswith("triton")
         seconds = fitted.product_start_seconds if by_triton else fitted.library_start_seconds
-        return [Part(seconds, "first tiles")]
+        return [TimePart(seconds, "first tiles")]
     return []
 
 
@@ -185,7 +185,7 @@ def _by_kind(figures: Mapping[str, float], kind: str) -> float | None:
     return next((figure for name, figure in figures.items() if kind.startswith(name)), None)
 
 
-def _block_part(work: KernelWork, constants: Constants) -> Part:
+def _block_part(work: KernelWork, constants: Constants) -> TimePart:
     """Time in which waves of blocks compute. In the last wave, some multiprocessors are idle."""
     rounds = math.ceil(work.blocks / work.gpu.multiprocessors)
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
@@ -200,10 +200,10 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     text = f"{work.block_flops:,.0f} operations {of}"
     if waited > computed:
         text += f", which wait {waited * 1e6:,.1f} µs for their terms"
-    return Part(max(computed, waited) + between, text)
+    return TimePart(max(computed, waited) + between, text)
 
 
-def _further_part(engine: EngineWork, constants: Constants) -> Part:
+def _further_part(engine: EngineWork, constants: Constants) -> TimePart:
     """Time of kernels that pad or reorder arrays: they write and read the workspace once each."""
     text = f"about {engine.further_kernels:,.0f} further kernels of the library"
     if engine.workspace_bytes:
@@ -211,10 +211,10 @@ def _further_part(engine: EngineWork, constants: Constants) -> Part:
         if engine.workspace_share < 1:
             text += f" at {engine.workspace_share:.0%} of the bandwidth"
     moved = 2 * engine.workspace_bytes / (engine.workspace_share * constants.bandwidth)
-    return Part(engine.further_kernels * constants.fitted.further_kernel_seconds + moved, text)
+    return TimePart(engine.further_kernels * constants.fitted.further_kernel_seconds + moved, text)
 
 
-def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Part:
+def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> TimePart:
     """Time of a Triton product's blocks, step after step.
 
     Several blocks are resident on a multiprocessor: some compute while others wait.
@@ -241,15 +241,15 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
     text += f"{tile.blocks:,.0f} blocks in {rounds:,} rounds"
     if tile.misaligned:
         text += ", with rows that do not start at multiples of 16 bytes"
-    return Part(rounds * (tile.steps * step + written), text)
+    return TimePart(rounds * (tile.steps * step + written), text)
 
 
-def _program_part(program: ProgramWork, constants: Constants) -> Part:
+def _program_part(program: ProgramWork, constants: Constants) -> TimePart:
     """Time of the programs of a Pallas kernel's grid."""
     seconds = program.seconds(constants.operation_rate, lambda name: _peak(name, constants))
     text = f"{program.code.programs:,} programs of {program.steps:,.0f} steps in "
     text += f"{program.rounds:,.1f} rounds of {program.resident:,.1f} on each multiprocessor"
-    return Part(seconds, text)
+    return TimePart(seconds, text)
 
 
 def _peak(element_type: str, constants: Constants) -> float:
@@ -267,18 +267,18 @@ def formula_seconds(work: KernelWork, cached_bytes: float, constants: Constants)
 def measured_time(seconds: float) -> KernelTime:
     """The time of a kernel that was timed before."""
     # The median difference of equal kernels of two sessions is 1 %, and some differ by more.
-    return KernelTime(seconds, (Part(seconds, "timed before"),), 1.0, TIMED, 0.03)
+    return KernelTime(seconds, (TimePart(seconds, "timed before"),), 1.0, TIMED, 0.03)
 
 
 def exchange_time(exchange: Exchange) -> KernelTime:
     """The time of a collective that no calibration has."""
-    parts = tuple(Part(seconds, reason) for seconds, reason in exchange.parts)
+    parts = tuple(TimePart(seconds, reason) for seconds, reason in exchange.parts)
     return KernelTime(exchange.seconds, parts, 1.0, exchange.basis, exchange.spread)
 
 
 def least_time(floor_seconds: float, constants: Constants) -> KernelTime:
     """The lower bound of the time of a launch of unknown work."""
-    parts = (Part(constants.launch_seconds, "launch"), Part(floor_seconds, "the floor"))
+    parts = (TimePart(constants.launch_seconds, "launch"), TimePart(floor_seconds, "the floor"))
     return KernelTime(sum(part.seconds for part in parts), parts, 1.0, ASSUMED, 0.4)
 
 

@@ -13,7 +13,7 @@ from xlapipe.time.cost.step_cost import StepCost
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """One launch of a kernel.
 
     Attributes:
@@ -25,7 +25,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopLaunches:
     """A loop: its first trip, with a colder cache, and another that represents the rest.
 
     Attributes:
@@ -44,7 +44,7 @@ class Branches:
     branches: "tuple[tuple[Step, ...], ...]"
 
 
-Step = Launch | Loop | Branches
+Step = KernelLaunch | LoopLaunches | Branches
 
 
 def launches_of(plan: Plan, cost: StepCost, l2_bytes: int) -> tuple[Step, ...]:
@@ -72,7 +72,7 @@ class _Walk:
     def _step(self, node: Node) -> Step:
         if isinstance(node, Site):
             kernel = self._kernel_of[node.name]
-            return Launch(kernel, self._cache.launch(kernel.touched))
+            return KernelLaunch(kernel, self._cache.launch(kernel.touched))
         if isinstance(node, LoopNode):
             self._depth += 1
             loop = self._loop(node)
@@ -85,14 +85,14 @@ class _Walk:
             self._cache.restore(before)
         return Branches(tuple(branches))
 
-    def _loop(self, node: LoopNode) -> Loop:
+    def _loop(self, node: LoopNode) -> LoopLaunches:
         around = () if node.trips is not None else node.condition
         if node.trips == 0:
-            return Loop(0, (), ())
+            return LoopLaunches(0, (), ())
         first = self.run((*around, *node.body))
         if self._depth > SEPARATE_FIRST_TRIPS:
-            return Loop(node.trips, first, first)
-        return Loop(node.trips, first, self.run((*node.body, *around)))
+            return LoopLaunches(node.trips, first, first)
+        return LoopLaunches(node.trips, first, self.run((*node.body, *around)))
 
 
 def parts_of_a_call(

@@ -9,7 +9,7 @@ from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Constants
 from xlapipe.time.predict.gpu import HOPPER, gpu_of
-from xlapipe.time.predict.kernel_time import KernelTime, Part
+from xlapipe.time.predict.kernel_time import KernelTime, TimePart
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.products.efficiency import (
     Product,
@@ -64,14 +64,18 @@ def product_time(
     sizes = f"{product.m:,} × {product.n:,} × {product.k:,}"
     where = "this GPU" if measured.own else measured.measured_on
     reason = f"product of {batch}{sizes} {product.element}, as tuned products measured on {where}"
-    parts = [Part(measured.seconds, reason)]
+    parts = [TimePart(measured.seconds, reason)]
     memory = (work.touched_bytes - cached_bytes) / constants.bandwidth
     if memory > measured.seconds:
         uncached = f"{(work.touched_bytes - cached_bytes) / 1e6:,.2f} MB"
-        parts.append(Part(memory - measured.seconds, f"more, for {uncached} from device memory"))
+        parts.append(
+            TimePart(memory - measured.seconds, f"more, for {uncached} from device memory")
+        )
     moved = work.or_else.touched_bytes - work.touched_bytes if work.or_else is not None else 0
     if moved > 0:
-        parts.append(Part(moved / constants.bandwidth, f"{moved / 1e6:,.2f} MB of what is fused"))
+        parts.append(
+            TimePart(moved / constants.bandwidth, f"{moved / 1e6:,.2f} MB of what is fused")
+        )
     seconds = sum(part.seconds for part in parts)
     basis = TABLE if measured.own else DATASHEET
     return KernelTime(seconds, tuple(parts), 1.0, basis, measured.spread)

@@ -27,7 +27,13 @@ from xlapipe.time.predict.kernel_time import (
     time_of,
 )
 from xlapipe.time.predict.kernel_work import touches_host, work_of
-from xlapipe.time.predict.launches import Launch, Loop, Step, launches_of, parts_of_a_call
+from xlapipe.time.predict.launches import (
+    KernelLaunch,
+    LoopLaunches,
+    Step,
+    launches_of,
+    parts_of_a_call,
+)
 from xlapipe.time.predict.measured_products import measured_products, product_time
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
@@ -430,9 +436,9 @@ class _Predictor:
         clock = self._clock
         device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)
         for step in steps:
-            if isinstance(step, Launch):
+            if isinstance(step, KernelLaunch):
                 self._launch(step, times * outer)
-            elif isinstance(step, Loop):
+            elif isinstance(step, LoopLaunches):
                 self._loop(step, times * outer)
             else:
                 self._branches(step.branches, times * outer)
@@ -458,7 +464,7 @@ class _Predictor:
             further = TimelineEvent("", end, clock.device - end, COMPUTE, 0, None, times - 1)
             clock.timeline.append(further)
 
-    def _loop(self, loop: Loop, times: int) -> None:
+    def _loop(self, loop: LoopLaunches, times: int) -> None:
         outer, self._in_loop = self._in_loop, True
         trips = loop.trips
         if trips is None:
@@ -493,7 +499,7 @@ class _Predictor:
             before.timeline.extend(dearest.timeline)
             self._clock = replace(dearest, timeline=before.timeline)
 
-    def _launch(self, launch: Launch, times: int) -> None:
+    def _launch(self, launch: KernelLaunch, times: int) -> None:
         kernel, name, constants = launch.kernel, launch.kernel.name, self._constants
         time = self._time(launch)
         clock = self._clock
@@ -541,7 +547,7 @@ class _Predictor:
         clock.device = start + duration + waiting
         clock.busy += constants.gap_seconds + duration
 
-    def _start(self, launch: Launch, duration: float) -> float:
+    def _start(self, launch: KernelLaunch, duration: float) -> float:
         """Overlap an asynchronous kernel with those before its done instruction; its start."""
         name, scope, clock = launch.kernel.name, launch.kernel.site.caller, self._clock
         begin = max(clock.device, clock.beside)
@@ -553,7 +559,7 @@ class _Predictor:
             clock.pending.append((scope.name, self._positions(scope)[done], clock.beside))
         return begin
 
-    def _wait(self, launch: Launch) -> None:
+    def _wait(self, launch: KernelLaunch) -> None:
         """Wait for the asynchronous kernels whose done instruction precedes a kernel."""
         clock = self._clock
         if not clock.pending:
@@ -572,7 +578,7 @@ class _Predictor:
             self._position_of[scope.name] = {name: number for number, name in enumerate(names)}
         return self._position_of[scope.name]
 
-    def _time(self, launch: Launch) -> KernelTime:
+    def _time(self, launch: KernelLaunch) -> KernelTime:
         kernel, name = launch.kernel, launch.kernel.name
         if name not in self._work:
             self._work[name] = work_of(kernel, self._module, untuned=self._untuned, gpu=self._gpu)

@@ -257,7 +257,7 @@ def _sectors(updates: Shape, table: Shape, together: int) -> Array:
     return sectors.reshape(place.shape)
 
 
-class Rows(NamedTuple):
+class ScatterRows(NamedTuple):
     """The rows of a gather or scatter: elements of each, and bytes of the array and of all."""
 
     elements: int
@@ -270,7 +270,7 @@ class Rows(NamedTuple):
         return self.moved_bytes / max(self.table_bytes, 1)
 
 
-def rows_of(instruction: Instruction, body: Computation) -> Rows:
+def rows_of(instruction: Instruction, body: Computation) -> ScatterRows:
     """The rows of a gather or scatter in a fusion's body."""
     is_scatter = instruction.opcode == "scatter"
     index = body.by_name[instruction.operands[len(instruction.operands) // 2 if is_scatter else 1]]
@@ -280,4 +280,4 @@ def rows_of(instruction: Instruction, body: Computation) -> Rows:
         elements //= dims[-1]
     moved = body.by_name[instruction.operands[-1]] if is_scatter else instruction
     of_row = max(1, first_array(moved.shape).elements // max(elements, 1))
-    return Rows(of_row, table.shape.size_bytes or 0, moved.shape.size_bytes or 0)
+    return ScatterRows(of_row, table.shape.size_bytes or 0, moved.shape.size_bytes or 0)

@@ -36,7 +36,7 @@ class MeasuredKernel:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredStep:
     """A profile joined with a plan; seconds are per step, medians over the steps.
 
     Attributes:
@@ -82,7 +82,7 @@ class Measured:
 
 def join_profile(
     plan: Plan, events: Iterable[KernelEvent], steps: int, calls: Sequence[CallInterval] = ()
-) -> Measured:
+) -> MeasuredStep:
     """Join the kernels of `steps` equal steps.
 
     Args:
@@ -95,7 +95,7 @@ def join_profile(
     expected = expected_launches(plan)
     joined = [_join_step(plan, expected, part) for part in parts]
     kernels = _medians([step.kernels for step in joined])
-    return Measured(
+    return MeasuredStep(
         kernels=kernels,
         unmatched=_medians([step.unmatched for step in joined]),
         by_name_seconds=median([step.by_name_ns for step in joined] or [0.0]) * 1e-9,
