@@ -6,8 +6,8 @@ import pytest
 
 from tests.shared.hlo_objects import instruction
 from xlapipe.dump.readers import backend_config
-from xlapipe.dump.readers.canonical_hlo import opcode_of
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
+from xlapipe.dump.readers.hlo_spellings import opcode_of
 from xlapipe.dump.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.source_lines import source_line

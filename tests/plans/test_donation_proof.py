@@ -22,7 +22,7 @@ from xlapipe.plans import (
 )
 from xlapipe.plans.donation import Donation, DonationOutcome, donations
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
-from xlapipe.report.donation import donation_figures, donation_lines
+from xlapipe.report.donation_lines import donation_figures, donation_lines
 from xlapipe.report.records import plain_data
 
 PARAMETER, LIVE = AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT

@@ -14,7 +14,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, time_lines
 from xlapipe.report.units import microseconds
-from xlapipe.time.profiles.measured import MeasuredKernel, MeasuredStep
+from xlapipe.time.profiles.joined_profile import MeasuredKernel, MeasuredStep
 
 GOLDEN = (
     Path(__file__).resolve().parents[2]

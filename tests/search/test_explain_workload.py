@@ -26,6 +26,7 @@ from xlapipe.plans.made_together import made_together
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
+from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.remedies import (
     changes_of,
     largest_argument,

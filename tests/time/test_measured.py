@@ -14,7 +14,7 @@ from xlapipe.dump.time_record import TIME_RECORD, TimeRecord, read_time_record, 
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan, Thunk
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.time.profiles.measured import (
+from xlapipe.time.profiles.joined_profile import (
     MeasuredKernel,
     MeasuredStep,
     expected_launches,

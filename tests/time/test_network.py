@@ -27,9 +27,9 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
 from xlapipe.project_file import stated_by_command
 from xlapipe.run.calibration.record import read_record
+from xlapipe.time.collectives.collective_times import measured_curves, parse_curves, seconds_among
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
-from xlapipe.time.collectives.measured import measured_curves, parse_curves, seconds_among
 from xlapipe.time.cost.step_cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import predict

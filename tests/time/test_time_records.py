@@ -9,7 +9,7 @@ from xlapipe.dump.dump import open_dump
 from xlapipe.dump.readers.profile_trace import kernel_events
 from xlapipe.dump.time_record import TIME_RECORD, read_time_record
 from xlapipe.inductor.open_path import open_path
-from xlapipe.time.profiles.measured import join_profile
+from xlapipe.time.profiles.joined_profile import join_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests/data/profile"

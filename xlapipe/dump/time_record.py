@@ -16,7 +16,7 @@ from xlapipe.files.contents import Refusal
 from xlapipe.files.typed_data import Line, Seconds, Text, read_typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
-from xlapipe.time.profiles.measured import MeasuredStep
+from xlapipe.time.profiles.joined_profile import MeasuredStep
 
 # Each time is a median over several calls; the sum of medians is not the median of sums.
 _MEDIANS_DIFFER = 1.25

@@ -8,7 +8,7 @@ from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.plans import Plan
 from xlapipe.plans.wording import listed
-from xlapipe.report.donation import failed_donation_lines
+from xlapipe.report.donation_lines import failed_donation_lines
 from xlapipe.report.subjects import CheckedSubject
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded

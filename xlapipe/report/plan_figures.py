@@ -20,8 +20,8 @@ from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.second_call import recompiles
 from xlapipe.report.aliasing import alias_groups, own_outputs
-from xlapipe.report.collectives import collective_figures, requested_collectives
-from xlapipe.report.donation import donation_figures
+from xlapipe.report.collective_lines import collective_figures, requested_collectives
+from xlapipe.report.donation_lines import donation_figures
 from xlapipe.report.memory_spaces import move_figures, space_rows
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.records import named

@@ -14,8 +14,8 @@ from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.temp_order.instruction_order import order_share
-from xlapipe.report.collectives import collective_lines
-from xlapipe.report.donation import donation_lines
+from xlapipe.report.collective_lines import collective_lines
+from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_lines
 from xlapipe.report.order_lines import order_lines
 from xlapipe.report.plan_page import gemm_table

@@ -14,7 +14,7 @@ from xlapipe.plans.peak import Arena, PeakGroup, peak_of
 from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
 from xlapipe.report.cells import Gaps, Held, Name, Outcome
-from xlapipe.report.collectives import collective_section
+from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
 from xlapipe.report.pages import Page, Section, pages_markdown
 from xlapipe.report.plan_figures import fusion_rows, known_copies

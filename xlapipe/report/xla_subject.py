@@ -100,12 +100,12 @@ class XlaSubject:
         return self._checked(findings, notes)
 
     def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
-        from xlapipe.report.collectives import (
+        from xlapipe.report.collective_lines import (
             collective_figures,
             collective_lines,
             requested_collectives,
         )
-        from xlapipe.report.donation import donation_figures
+        from xlapipe.report.donation_lines import donation_figures
 
         opened = self.opened
         donated = donations(opened.program) if opened.dump is not None else ()

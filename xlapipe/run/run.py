@@ -35,7 +35,7 @@ from xlapipe.run.run_result import (
     ProfiledRun,
     RunResult,
 )
-from xlapipe.time.profiles.measured import join_profile
+from xlapipe.time.profiles.joined_profile import join_profile
 
 _CALL = "xlapipe call"
 

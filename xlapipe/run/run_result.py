@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from xlapipe.run.memory_account import MemoryAccount
-from xlapipe.time.profiles.measured import MeasuredStep
+from xlapipe.time.profiles.joined_profile import MeasuredStep
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from xlapipe.dump.readers import backend_config
-from xlapipe.dump.readers.canonical_hlo import opcode_of
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_text
+from xlapipe.dump.readers.hlo_spellings import opcode_of
 from xlapipe.dump.readers.hlo_syntax import (
     attribute_values,
     bracket_end,

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from xlapipe.dump.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.dump.readers.hlo_header import Donor, parse_header
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
+from xlapipe.dump.readers.hlo_spellings import in_call_order, without_tuple_elements
 from xlapipe.dump.readers.source_lines import SourceLines
 from xlapipe.dump.readers.source_text import (
     COPY_AGAIN,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from xlapipe.dump.readers import backend_config
-from xlapipe.dump.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_proto
 from xlapipe.dump.readers.hlo_header import Donor, sorted_aliases
 from xlapipe.dump.readers.hlo_proto import (
@@ -17,6 +16,7 @@ from xlapipe.dump.readers.hlo_proto import (
     MeshAxesReplicaGroupListProto,
     OpMetadata,
 )
+from xlapipe.dump.readers.hlo_spellings import in_call_order, without_tuple_elements
 from xlapipe.dump.readers.proto_shapes import Shapes
 from xlapipe.dump.readers.replica_groups import Axis, Groups, iota_groups, mesh_groups
 from xlapipe.dump.readers.scalar_constants import integer_of_proto, real_of_proto

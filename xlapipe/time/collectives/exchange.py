@@ -8,6 +8,7 @@ from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.wording import counted
+from xlapipe.time.collectives.collective_times import measured_curves, seconds_among
 from xlapipe.time.collectives.layout import (
     GroupLayout,
     layout_of,
@@ -15,7 +16,6 @@ from xlapipe.time.collectives.layout import (
     sent_bytes,
     size_of,
 )
-from xlapipe.time.collectives.measured import measured_curves, seconds_among
 
 TABLE, DATASHEET = "table", "datasheet"
 # Deviations of the logarithm of the time. Of sizes that the table leaves out, nine of ten are
