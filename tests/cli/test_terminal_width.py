@@ -25,7 +25,6 @@ COMMANDS = [
     ("show", STEP),
     ("show", LONG_NAMES),
     ("show", LONG_NAMES, "--all"),
-    ("show", LONG_NAMES, "--order"),
     ("show", SEVERAL, "--all", "--time"),
     ("show", STEP, "--time", "--why", "gemm_fusion_dot.2"),
     ("show", STEP, "reference.py:139"),

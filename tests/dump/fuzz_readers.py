@@ -119,7 +119,6 @@ _DUMP_RUNS = {
         "show --json": "show --json DIR",
         "show --all": "show --all DIR",
         "show --time": "show --time DIR",
-        "show --order": "show --order DIR",
         "show NAME": "show DIR params",
         "check": "check DIR",
         "diff": "diff DIR SOUND",

@@ -16,7 +16,7 @@ from tests.shared import tpu_texts
 from tests.shared.sample_records import at_least, planned, predicted
 from xlapipe.cli import main
 from xlapipe.cli.choose_table import choice_figures
-from xlapipe.cli.fit_table import cliff_figures, fit_figures
+from xlapipe.cli.fit_table import fit_figures
 from xlapipe.diff.changes import (
     ChipMemoryChange,
     HiddenChange,
@@ -56,7 +56,6 @@ from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
 from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.rows import Row, largest
-from xlapipe.search.sizing.cliff import Cliff
 from xlapipe.search.sweep import Axis, combinations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +82,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     for dump in DUMPS:
         yield "show", printed("show", dump)
         yield "check", printed("check", dump)
-    yield "show", printed("show", DUMPS[2], "--order")
     yield "report", printed("report", DUMPS[0], "--out", folder / "report.html")
     yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
     yield "diff", printed("diff", DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
@@ -113,7 +111,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from (("build", row) for row in rows)
     yield "advise", _advice()
     yield "fit", _fit()
-    yield "fit", _cliff()
     yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
     yield "saved", _saved()
     yield from (("run", _run(memory=memory)) for memory in (True, False))
@@ -187,7 +184,6 @@ _REMATERIALISED = replace(
     rematerialised=1,
     recomputed=(_KERNEL,),
     floor_seconds=1e-5,
-    order_bytes=3,
     outside=OutsidePlan(
         parts={"context": 1}, unmeasured=("nccl",), device="NVIDIA H200", visible_bytes=100
     ),
@@ -199,15 +195,6 @@ def _advice() -> dict[str, Any]:
     failed = (("batch=3", "ValueError: odd"),)
     tried = TriedChanges(remedies, ("offload",), failed)
     return plain_data(advice_figures(Advice("w", "h200", 100, 75, 5, "untuned", tried)))
-
-
-def _cliff() -> dict[str, Any]:
-    points = combinations("qwen3-decode", [Axis("batch", (8, 9))])
-    rows = tuple(map(Row, points, (_MEMORY, _REMATERIALISED)))
-    as_written = replace(rows[1], outcome=_MEMORY)
-    cliff = Cliff(vary="batch", below=rows[0], above=rows[1], as_written=as_written, compiled=rows)
-    figures = {**fit_figures("qwen3-decode", "h200", rows, ()), "cliff": cliff_figures(cliff)}
-    return plain_data(figures)
 
 
 def _fit() -> dict[str, Any]:

@@ -126,7 +126,7 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
     findings = check_all((Donated("nothing"),), other.program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlapipe.report.subjects.open_path", lambda path: opened)
-        for options in ((), ("--time",), ("--order",)):
+        for options in ((), ("--time",)):
             assert main(["show", str(DUMP), *options]) == 0
         main(["check", str(DUMP)])
     output.print_lines(Text(line) for finding in findings for line in finding_lines(finding))

@@ -1,12 +1,11 @@
 """Plans of small HLO programs, written as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tests.shared.hlo_objects import logical_buffer
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import BufferAllocation, LiveRange, LiveRanges, LogicalBuffer, Plan
-from xlapipe.plans.temp_order.temp_graph import TempGraph
 
 Place = int | tuple[int, int]
 """Number of an allocation, and the offset in bytes if it is not 0."""
@@ -50,13 +49,3 @@ def plan_of_text(
         ranges = tuple(LiveRange(name, start, end) for name, (start, end) in alive.items())
         live_ranges = LiveRanges(schedule, ranges, None, None)
     return Plan(tuple(allocations), module=module, live_ranges=live_ranges)
-
-
-def order_is_valid(graph: TempGraph, order: Sequence[int]) -> bool:
-    """Whether an order has each instruction once, after those that must come before it."""
-    position = {number: place for place, number in enumerate(order)}
-    return len(position) == len(order) == len(graph.names) and all(
-        position[before] < position[number]
-        for number, all_before in enumerate(graph.after)
-        for before in all_before
-    )

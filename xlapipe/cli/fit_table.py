@@ -1,4 +1,4 @@
-"""The results of `xlapipe fit` and `fit --cliff`, as JSON and as tables."""
+"""The results of `xlapipe fit`, as JSON and as tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,10 +8,8 @@ from rich.text import Text
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import outside_label
-from xlapipe.plans.wording import counted
-from xlapipe.report.cells import Cell, seconds
 from xlapipe.report.records import named
-from xlapipe.report.text_table import Table, aligned_rows
+from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
 from xlapipe.search.planned_memory import (
     SMALL_MARGIN,
@@ -19,9 +17,7 @@ from xlapipe.search.planned_memory import (
     error_notes,
     networks,
 )
-from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.rows import Largest, Row
-from xlapipe.search.sizing.cliff import Cliff
 from xlapipe.search.sweep import Axis
 
 # What the JSON of a row has of `PlannedMemory` under the same names.
@@ -29,10 +25,8 @@ _IN_JSON = (
     *("workload", "topology", "argument_bytes", "output_bytes", "temp_bytes", "host_bytes"),
     *("code_bytes", "total_bytes", "device_memory_bytes", "usable_bytes", "headroom_bytes"),
     *("error_bytes", "basis", "refused", "rematerialised", "recomputed", "floor_seconds"),
-    *("order_bytes", "reserved_bytes", "seconds"),
+    *("reserved_bytes", "seconds"),
 )
-_CLIFF = ("temp, B", "total, B", "headroom, B", "to the limit, B", "recomputed", "floor")
-_MAX_KERNELS = 12
 _STAGES = ("load", "lower", "compile", "read", "all")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
 # Axes whose value is the number of items that a step processes.
@@ -240,12 +234,6 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "
             f"to {rematerialised} instructions a second time to save memory{_cost(compiled)}."
         )
-    held = max((plan.order_bytes or 0 for plan in compiled), default=0)
-    if held:
-        notes.append(
-            f"Up to {exact(held)} of temp are held only by the order of instructions: "
-            "`xlapipe show DIR --order` lists them by source line."
-        )
     most_on_host = max((plan.host_bytes for plan in compiled), default=0)
     if most_on_host:
         notes.append(
@@ -302,96 +290,3 @@ def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:
     ]
     least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
     return f"{prefix}no {axis.name} fits{least}{unknown}"
-
-
-def cliff_figures(cliff: Cliff) -> dict[str, Any]:
-    """The value of the key `cliff` in the JSON of `xlapipe fit --cliff`."""
-    return {
-        **named(cliff, "vary", "saved_bytes", "added_seconds"),
-        "below": _cliff_row(cliff.below, cliff),
-        "above": _cliff_row(cliff.above, cliff),
-        "as_written": _cliff_row(cliff.as_written, cliff),
-        "recomputed": cliff.above.memory.recomputed if cliff.above is not None else (),
-    }
-
-
-def _cliff_row(row: Row | None, cliff: Cliff) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    return {
-        "value": cliff.size(row),
-        **named(row.memory, "temp_bytes", "total_bytes", "headroom_bytes", "rematerialised"),
-        "floor_seconds": row.memory.floor_seconds,
-        "bytes_to_cliff": cliff.bytes_to_cliff(row.memory),
-    }
-
-
-def cliff_lines(workload: str, target: str, cliff: Cliff) -> Iterator[Text]:
-    """Where XLA begins to rematerialise, both sides, and what it computes a second time."""
-    yield Text(f"{workload} on {target}: {_cliff_summary(cliff)}", style="bold")
-    yield from map(
-        Text, aligned_rows([(cliff.vary, *_CLIFF), *_cliff_cells(cliff)], set(range(1, 7)))
-    )
-    yield from map(Text, _recomputed_lines(cliff))
-
-
-def _cliff_summary(cliff: Cliff) -> str:
-    if cliff.above is None:
-        return f"XLA rematerialises at no {cliff.vary} that was compiled"
-    above = cliff.above.candidate
-    if cliff.below is None:
-        return f"XLA rematerialises already at the smallest size, {above.values_text}"
-    below = cliff.below.candidate
-    return f"XLA begins to rematerialise between {below.values_text} and {above.values_text}"
-
-
-def _cliff_cells(cliff: Cliff) -> Iterator[tuple[str, ...]]:
-    for row in sorted(cliff.compiled, key=cliff.size):
-        mark = "  <" if row in (cliff.below, cliff.above) else ""
-        distance = cliff.bytes_to_cliff(row.memory)
-        cell = "-" if distance is None else f"{distance:,}"
-        yield _memory_cells(f"{cliff.size(row)}{mark}", row.memory, cell)
-        if row is cliff.above and cliff.as_written is not None:
-            yield _memory_cells(f"{cliff.size(row)} without a limit", cliff.as_written.memory, "-")
-
-
-def _memory_cells(size: str, memory: PlannedMemory, distance: str) -> tuple[str, ...]:
-    return (
-        size,
-        f"{memory.temp_bytes:,}",
-        f"{memory.total_bytes:,}",
-        f"{memory.headroom_bytes:,}",
-        distance,
-        f"{memory.rematerialised:,}",
-        microseconds(memory.floor_seconds),
-    )
-
-
-def _recomputed_lines(cliff: Cliff) -> Iterator[str]:
-    if cliff.above is None or cliff.as_written is None:
-        return
-    memory, total_bytes = cliff.above.memory, cliff.as_written.memory.total_bytes
-    fits = "fits" if cliff.as_written.fits else "does not fit"
-    yield (
-        f"As written, {cliff.above.candidate.values_text} needs {exact(total_bytes)} and {fits}; "
-        f"rematerialising saves {exact(cliff.saved_bytes or 0)}."
-    )
-    kernels = memory.recomputed
-    if not kernels:
-        yield "No kernel is computed a second time: what XLA repeats launches nothing."
-        return
-    share = ""
-    if cliff.added_seconds is not None and memory.floor_seconds:
-        share = f", {cliff.added_seconds / memory.floor_seconds:.1%} of the step's floor"
-    yield (
-        f"Computed a second time: {counted(len(kernels), 'kernel')}, at least "
-        f"{microseconds(cliff.added_seconds)}{share}:"
-    )
-    columns: Mapping[str, Callable[[RecomputedKernel], Cell]] = {
-        "floor": lambda kernel: seconds(kernel.floor_seconds),
-        "launches": lambda kernel: kernel.launches,
-        "value, B": lambda kernel: "-" if kernel.value_bytes is None else kernel.value_bytes,
-        "instruction": lambda kernel: kernel.instruction,
-        "source": lambda kernel: kernel.source or kernel.op_name or "-",
-    }
-    yield from Table.of("", kernels, columns).first(_MAX_KERNELS).lines()

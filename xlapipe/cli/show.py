@@ -26,8 +26,7 @@ OPTIONS: Options = {
     "--collectives": "what devices exchange, and what is computed meanwhile",
     "--time": "what the kernels must cost and are predicted to take; measured times if the dump "
     "has a time_record.json",
-    "--order": "how much of temp is held only by the order of instructions, by source line",
-    "--all": "every part of the plan but --time and --order",
+    "--all": "every part of the plan but --time",
     "--module NAME": "of a folder with many modules: the one whose file's name contains NAME, the "
     "largest of several; of torch Inductor's graphs, those",
     "--why KERNEL": "what the predicted time of a kernel is made of",

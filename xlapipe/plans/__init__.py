@@ -3,7 +3,6 @@
 `plan` has the `Plan`: `buffers` (allocations), `live_ranges`, `hlo` and `thunks`. `program` adds
 names of arguments and outputs. The other modules derive facts from a plan, e.g. `peak`, `copies`,
 `donation`, `gemms`, `collectives` and `loops`; `verify` checks a plan after every read.
-`temp_order` computes how much temp is needed only because of the order of instructions.
 """
 
 from xlapipe.plans.buffers import (

@@ -13,11 +13,9 @@ from xlapipe.plans.donation import donations
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import second_call
-from xlapipe.plans.temp_order.instruction_order import order_share
 from xlapipe.report.collective_lines import collective_lines
 from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_lines
-from xlapipe.report.order_lines import order_lines
 from xlapipe.report.plan_page import gemm_table
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.target_text import device_text, short_label
@@ -60,8 +58,6 @@ def plan_lines(opened: Opened, options: ShowOptions) -> Iterator[Text]:
     if options.time:
         on_tpu = platform_named(plan.platform).has_chip_memory
         yield from map(Text, time_lines(step_time(opened), on_tpu=on_tpu))
-    if options.order:
-        yield from map(Text, order_lines(order_share(plan)))
 
 
 def _manifest_lines(manifest: Manifest, *, everything: bool) -> Iterator[Text]:

@@ -27,8 +27,7 @@ class ShowOptions:
       gemms: matrix products.
       collectives: what devices exchange.
       time: the cost and the time of each kernel.
-      order: the share of temp that only the order of instructions holds.
-      everything: all of these but `time` and `order`, and what has no option.
+      everything: all of these but `time`, and what has no option.
       kernel: instead of all else, what the predicted time of this kernel is made of.
       names: instead of all else, what these values, source lines and arguments are.
       module: part of the name of the graphs to show, for a dump of torch Inductor with several.
@@ -40,7 +39,6 @@ class ShowOptions:
     gemms: bool = False
     collectives: bool = False
     time: bool = False
-    order: bool = False
     everything: bool = False
     kernel: str | None = None
     names: tuple[str, ...] = ()
@@ -51,7 +49,7 @@ class ShowOptions:
     def sections(self) -> bool:
         """Whether parts of the plan are shown instead of the overview."""
         memory = self.allocations or self.donation
-        kernels = self.gemms or self.collectives or self.time or self.order
+        kernels = self.gemms or self.collectives or self.time
         return memory or kernels or self.everything
 
 

@@ -32,13 +32,7 @@ class XlaSubject:
         """The JSON of `xlapipe show`."""
         from xlapipe.report.plan_figures import figures_of
 
-        figures = dict(figures_of(self.opened))
-        if options.order:
-            from xlapipe.plans.temp_order.instruction_order import order_share
-            from xlapipe.report.order_lines import order_figures
-
-            figures["order"] = order_figures(order_share(self.opened.plan))
-        return figures
+        return dict(figures_of(self.opened))
 
     def lines(self, options: ShowOptions) -> Iterator[Text]:
         """What `xlapipe show` prints on a terminal."""

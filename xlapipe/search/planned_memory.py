@@ -22,7 +22,6 @@ from xlapipe.dump.readers import read_path
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
-from xlapipe.plans.temp_order.instruction_order import order_share
 from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
@@ -62,8 +61,6 @@ class PlannedMemory:
         Without them the plan would be larger and faster.
       recomputed: the kernels among them, the longest floor first.
       floor_seconds: the least time of a step; None if the device's speeds are unknown.
-      order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
-        if it was not computed.
       predicted: the predicted time of a step, without its kernels; None without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
         on; see `plan_error_bytes`.
@@ -89,7 +86,6 @@ class PlannedMemory:
     missing: tuple[MissingMemory, ...] = ()
     recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
-    order_bytes: int | None = None
     predicted: Prediction | None = None
     outside: OutsidePlan | None = None
     reserved_bytes: int = 0
@@ -153,7 +149,6 @@ def planned_memory(
     rematerialised = rematerialised_names(compiled.plan)
     study = Study(compiled.plan, device_of_config(compiled.config_text), network=job.network)
     cost, prediction = study.cost, study.prediction
-    order = order_share(compiled.plan)
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
     lock = facts.predicted_lock
@@ -179,7 +174,6 @@ def planned_memory(
         refused=facts.refused is not None,
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
-        order_bytes=order.held_bytes if order is not None else None,
         predicted=replace(prediction, kernels=(), timeline=()) if prediction is not None else None,
         outside=usable.outside,
         error_bytes=plan_error_bytes(

@@ -36,7 +36,6 @@ from xlapipe.search.choosing.policies import (
 from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.search.rows import Row, SearchSettings
-from xlapipe.search.sizing.cliff import EXPECTED_SHARE, NO_LIMIT
 from xlapipe.search.sweep import Axis, combinations
 
 # Budgets of the first search, as shares of what is saved now.
@@ -59,7 +58,11 @@ _OPTIONS = (
     _option("hide the latency of collectives", "xla_gpu_enable_latency_hiding_scheduler", True),
     _option("leave all matrix products to cuBLAS", "xla_gpu_enable_triton_gemm", False),
 )
-_UNLIMITED = _option("let XLA rematerialise nothing", *next(iter(NO_LIMIT.items())))
+# HloRematerialization's limit, in percent of what the process may use: as if the device had a
+# hundred times its memory.
+_UNLIMITED = _option("let XLA rematerialise nothing", "xla_gpu_memory_limit_slop_factor", 10_000)
+# XLA's default of that option. XLA's own estimate of the memory is at most the plan's total.
+_REMATERIALISES_ABOVE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +346,7 @@ class _Search:
             other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
             if other is None or other.memory.refused:
                 continue
-            expected_bytes = int(EXPECTED_SHARE * row.memory.process_bytes)
+            expected_bytes = int(_REMATERIALISES_ABOVE * row.memory.process_bytes)
             less_bytes = other.memory.total_bytes - expected_bytes
             note = (
                 f"{row.candidate.target}, {row.candidate}: XLA itself computes "

@@ -36,8 +36,6 @@ def largest_size(
     lower: int,
     upper: int | None,
     multiple_of: int = 1,
-    tolerance: float = 0.0,
-    affine_above: bool = True,
 ) -> tuple[Probe, ...]:
     """Compiles sizes until the largest one that fits is known.
 
@@ -47,9 +45,6 @@ def largest_size(
       probe: compiles a size.
       lower: the smallest size; rounded up to a multiple of `multiple_of`.
       upper: the largest size; None for no bound.
-      tolerance: end when the smallest size that does not fit is larger by at most this share.
-      affine_above: whether sizes that do not fit are on the line too; otherwise the interval is
-        halved as soon as one is known.
 
     Returns:
       The sizes in the order in which they were compiled. None of them fits if the first does not.
@@ -73,12 +68,12 @@ def largest_size(
     high: int | None = None
     if not fits(first):
         return tuple(probes.values())
-    halve = not affine_above
-    while low != last and (high is None or high - low > max(1, int(tolerance * low))):
+    halve = False
+    while low != last and (high is None or high - low > 1):
         before = low, high
         number = _next(probes, low, high, last, halve=halve)
         low, high = (number, high) if fits(number) else (low, number)
-        halve = not affine_above or (not halve and not _halved(before, (low, high)))
+        halve = not halve and not _halved(before, (low, high))
     return tuple(probes.values())
 
 

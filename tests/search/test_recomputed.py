@@ -1,0 +1,28 @@
+"""The kernels that XLA computes a second time, and their floors."""
+
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.search.recomputed import recomputed_kernels, rematerialised_names
+from xlapipe.time.cost import step_cost
+
+REMAT = """HloModule remat, is_scheduled=true
+
+ENTRY main {
+  x = f32[1024]{0} parameter(0)
+  a = f32[1024]{0} tanh(x), metadata={op_name="jit(f)/tanh" source_file="step.py" source_line=9}
+  b = f32[1024]{0} negate(a)
+  a.remat = f32[1024]{0} tanh(x), metadata={op_name="jit(f)/tanh" source_file="step.py"}
+  a.remat2.1 = f32[1024]{0} bitcast(a.remat)
+  ROOT sum = f32[1024]{0} add(b, a.remat2.1)
+}
+"""
+
+
+def test_kernels_that_are_computed_again_have_their_floor() -> None:
+    plan = plan_of_text(REMAT)
+    assert rematerialised_names(plan) == ("a.remat", "a.remat2.1")
+    (kernel,) = recomputed_kernels(plan, step_cost(plan, device_of_target("h200")))
+    assert (kernel.instruction, kernel.value_bytes, kernel.launches) == ("a.remat", 4096, 1)
+    assert kernel.floor_seconds is not None
+    assert kernel.floor_seconds > 0
+    assert recomputed_kernels(plan, None) == ()

@@ -1,1 +1,0 @@
-"""How much of temp is held only by the order of instructions, from buffers and dependences."""
