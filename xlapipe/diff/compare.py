@@ -31,10 +31,6 @@ def compare(
     """Everything that differs between the plans of two programs.
 
     The lines of `account` always add up to the difference of the totals.
-
-    Args:
-      names: names of the two, for display.
-      context: settings and versions that differ; see `Difference`.
     """
     matching = match(_on_device(a), _on_device(b))
     instructions = tuple(instruction_changes(matching))
@@ -93,9 +89,6 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
 
     If the plans are equal, their HLO is compared too, unless it is of different jaxlibs: these
     print the same module differently.
-
-    Args:
-      names: names of the two, for display; default: their paths.
     """
     difference = compare(
         a.program,

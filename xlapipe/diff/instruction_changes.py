@@ -107,11 +107,6 @@ def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | Non
 
     Args:
       one, two: shapes of the left operand, the right operand, any further operands, and the result.
-
-    >>> whole = map(shape_of, ("bf16[8,64]", "bf16[64,32]", "bf16[8,32]"))
-    >>> parts = map(shape_of, ("bf16[8,4,16]", "bf16[4,16,32]", "f32[4,8,32]"))
-    >>> split_k(tuple(whole), tuple(parts))
-    ('1', '4')
     """
     operands = [sorted(prod(shape.dims) for shape in shapes[:2]) for shapes in (one, two)]
     first, second = _dims(one[-1]), _dims(two[-1])

@@ -207,11 +207,7 @@ class _Passes:
         del self._a.nodes[one.name], self._b.nodes[other.name]
 
     def _pair(self, key: _Key, *, same_count: bool = False) -> None:
-        """Pairs within buckets of equal keys.
-
-        Args:
-          same_count: pair only in buckets with the same number of nodes of `a` and `b`.
-        """
+        """Pairs within buckets of equal keys."""
         buckets_b = _buckets(self._b, key)
         for bucket, nodes in _buckets(self._a, key).items():
             others = buckets_b.get(bucket, [])

@@ -12,11 +12,7 @@ _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 
 
 def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
-    """The first stage at which two compiles differ, as text; None if the dumps do not determine it.
-
-    Args:
-      other_hlo: whether the optimised modules are known to differ, and need no comparison.
-    """
+    """The first stage at which two compiles differ, as text; None if the dumps do not determine it."""
     if a.hlo_before is None or b.hlo_before is None:
         return None
     before = _normal_texts(a.hlo_before, b.hlo_before)

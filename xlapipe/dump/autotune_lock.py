@@ -82,8 +82,6 @@ class AutotuneLock:
 
         Args:
           where: the lock's file, for messages.
-          expected: values of `workload`, `gemm_policy`, `target`, `device` or `jaxlib`; None is
-            not checked.
 
         Raises:
           TargetError: the lock was made for another value.
@@ -137,11 +135,6 @@ def _refuse_another_device(path: Path, lock: AutotuneLock) -> None:
 
 def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLock:
     """A lock made of XLA's own file of autotune results in text format, for any workload.
-
-    Args:
-      target: the device on which the results were measured.
-      policy: GEMM policy.
-      jaxlib: version of jaxlib.
 
     Raises:
       TargetError: the file cannot be read, or does not hold autotune results.

@@ -130,9 +130,6 @@ def open_dump(path: Path) -> Dump:
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
     """The manifest of a dump directory; the plan is not read.
 
-    Args:
-      check_files: check the digests of the executable and of all files that a plan is read from.
-
     Raises:
       DumpError: a missing or damaged file.
     """
@@ -172,11 +169,6 @@ def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
 
 def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:
     """Checks the plan's totals in device and host memory against memory_analysis().
-
-    Args:
-      analysis: `argument_bytes`, `output_bytes`, `alias_bytes` and `temp_bytes`, and the same with
-        `host_` in front if the program uses host memory. Empty for a plan that XLA refused, which
-        is not compared.
 
     Raises:
       PlanMismatchError: arguments + outputs - aliased + temp is not the total without constants
@@ -245,9 +237,6 @@ def write_dump(
     """Writes a dump directory completely or not at all; returns whether more than lines changed.
 
     Where the folder holds this dump, and only source lines moved, those alone are written.
-
-    Args:
-      fix: what to do if the folder cannot be written, for the message.
 
     Raises:
       XlapipeError: the folder cannot be written, or holds files of no dump.

@@ -35,8 +35,6 @@ def run_record(
 
     Args:
       device: the GPU's name.
-      versions: versions of jax, jaxlib and the plugin, by package.
-      command: the program and its arguments, given in the current folder.
     """
     gpu = Machine.local().gpu()
     return {

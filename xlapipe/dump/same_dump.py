@@ -33,13 +33,7 @@ _OP_NAME = re.compile(rb'op_name="((?:[^"\\]|\\.)*)"')
 def notes_if_same(
     folder: Path, manifest: Manifest, files: Mapping[str, bytes], normal: NormalForm
 ) -> tuple[str, ...] | None:
-    """What differs from the dump in `folder` without being a change; None if it is another dump.
-
-    Args:
-      manifest: manifest of a compile, with the names of all its files.
-      files: their contents by name.
-      normal: their normal form.
-    """
+    """What differs from the dump in `folder` without being a change; None if it is another dump."""
     try:
         golden = read_manifest(folder, check_files=False)
         if golden.call is None:  # from before it was recorded
@@ -62,11 +56,7 @@ def notes_if_same(
 
 
 def write_lines(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes where the instructions are now, if they have the names of those in `folder`.
-
-    Args:
-      files: files of a compile with the same plan.
-    """
+    """Writes where the instructions are now, if they have the names of those in `folder`."""
     manifest = read_manifest(folder, check_files=False)
     if SOURCE_LINES not in manifest.files:
         return

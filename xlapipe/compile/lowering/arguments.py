@@ -70,11 +70,6 @@ def call_arguments(
     """The workload's arguments, abstract.
 
     Args:
-      mesh: the mesh of the workload; its axes are empty if the arguments bring their own or there
-        is only one device.
-      device: device of the target, where single-device leaves are; None for several devices.
-      array_type: type of the abstract leaves.
-      wrapped: the step already has a wrapper, which decides what is static.
       committed: whether leaves in the device's own memory are on `device`, or anywhere.
 
     Raises:

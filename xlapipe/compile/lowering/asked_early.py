@@ -33,11 +33,7 @@ class EarlyQuestions:
     answers: dict[str, Any] = field(default_factory=dict)
 
     def differing(self, figures: DeviceFigures, device_count: int) -> tuple[str, ...]:
-        """The questions that the target answers otherwise, with the answers that were given.
-
-        Args:
-          device_count: number of devices of the program.
-        """
+        """The questions that the target answers otherwise, with the answers that were given."""
         known = (figures.platform, device_count)
         return tuple(
             f"{question} ({answer})"

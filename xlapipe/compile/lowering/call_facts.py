@@ -325,7 +325,6 @@ def signature_of(workload: Workload, arguments: CallArguments, *, several: bool)
 
     Args:
       arguments: the workload's, abstract.
-      several: whether it runs on several devices.
     """
     names = argument_names(workload)
     static = {

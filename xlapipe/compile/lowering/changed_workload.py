@@ -44,17 +44,11 @@ def changed_workload(
     """The workload of a reference with one change.
 
     Args:
-      reference: as `WorkloadReference.to_json` writes it.
-      donate: names of parameters of the step to donate, those that are donated already included.
       halve: name of an integer argument of the workload's function, which is halved.
       shard_size: name of such an argument; the dimensions of the step's arguments that depend on
         it are sharded over two devices.
       shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
-      rematerialise: arguments of `rematerialise_as_chosen`, for this process from now on.
-      calls: as of `with_calls`.
-      call: number of the call whose arguments it gets; 1 leaves the workload as it is.
-      devices: as for `load_workload`.
 
     Raises:
       WorkloadError: the change is not possible for this workload.

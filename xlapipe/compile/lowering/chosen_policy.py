@@ -66,22 +66,7 @@ def rematerialise_as_chosen(
     which: str = "True",
     statements: Mapping[str, str] | None = None,
 ) -> None:
-    """Applies a policy for the rest of the process.
-
-    Args:
-      place: None to change nothing.
-      source: Python that defines `policy`; for blocks the decorators.
-      lines: `file:line` of the calls of loops and of the definitions of blocks; unused for other
-        places.
-      record: file for the `ForwardGraph` as JSON.
-      unchanged: digest of the program as written, which the step must have when it is traced here
-        without the policy; empty to compare two traces without a policy.
-      decorators: name in `source` of the decorator of the function that is defined at a line.
-      which: of the calls in a loop are decorated, as an expression of their `number`.
-      statements: which a function that is defined at a line runs first.
-
-    Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
-    """
+    """Applies a policy for the rest of the process."""
     names: dict[str, Any] = {}
     exec(compile(source, "<policy>", "exec"), names)
     change = _Change(place, names.get("policy"), lines, records=record is not None)
@@ -433,12 +418,7 @@ def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:
 def decorated_functions(
     decorators: Mapping[str, Decorator], statements: Mapping[str, str]
 ) -> AbstractContextManager[object]:
-    """Changes functions in modules that are imported while the context is open.
-
-    Args:
-      decorators: by `file:line` of the definition or of the decorator that each is written above.
-      statements: of those functions, which run first.
-    """
+    """Changes functions in modules that are imported while the context is open."""
     files = {place.rpartition(":")[0] for place in decorators}
     original = SourceFileLoader.get_code
 

@@ -56,12 +56,8 @@ def forward_graph(
     """The values that the backward pass uses, and those that they are computed from.
 
     Args:
-      closed: the ClosedJaxpr of a whole step.
-      sites: the calls in it that a policy can be given to.
-      before_vmap: `policy_keys` of differentiated functions whose gradient is under `jax.vmap`.
       decided: what the policy of the step's own `jax.checkpoint` was asked about.
       recorded: calls of the user's functions while the step was traced.
-      gradients: how often a gradient was taken then.
     """
     walk = _Walk(before_vmap, frozenset(decided))
     walk.step(closed.jaxpr)
@@ -81,11 +77,7 @@ def forward_graph(
 
 
 def named_values(closed: Any) -> tuple[NamedValue, ...]:
-    """The values of the forward pass with a name of `checkpoint_name`, and where they are kept.
-
-    Args:
-      closed: the ClosedJaxpr of a whole step.
-    """
+    """The values of the forward pass with a name of `checkpoint_name`, and where they are kept."""
     if all(equation.primitive.name != "name" for equation in equations(closed.jaxpr)):
         return ()
     walk = _Walk()
@@ -130,11 +122,7 @@ class _Walk:
         return tuple(size_bytes(self._arguments[-n - 1]) for n in sorted(self._needed) if n < 0)
 
     def result(self, calls: Mapping[Any, tuple[int, ...]]) -> tuple[ForwardValue, ...]:
-        """The values that are kept, and those that they are computed from.
-
-        Args:
-          calls: numbers of the repeated functions of a traceback.
-        """
+        """The values that are kept, and those that they are computed from."""
         used = set(self._needed)
         for value in reversed(self._made):
             if value["number"] in used:
@@ -184,11 +172,7 @@ class _Walk:
         )
 
     def equations(self, jaxpr: Any, maker: dict[Any, int], around: "_Place") -> None:
-        """Adds the equations of a jaxpr.
-
-        Args:
-          maker: number of the value of each variable that the forward pass or the caller makes.
-        """
+        """Adds the equations of a jaxpr."""
         for equation in jaxpr.eqns:
             place = around.inside(equation)
             body = _body(equation)

@@ -27,7 +27,6 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
     """Refuses a step that calls a jitted function of which the `jit` around it drops something.
 
     Args:
-      traced: `jax.stages.Traced` of the outermost function.
       is_jitted: whether that `jit` is the user's own, so that the user's program drops it, too.
 
     Raises:
@@ -85,9 +84,7 @@ def _calls(
     """The calls of jitted functions in a step, each with the ids of its arguments not donated.
 
     Args:
-      jaxpr: jaxpr of the step, or of one of `_NO_PROGRAM`.
       undonated: ids of the step's arguments that it does not donate.
-      inside: also those inside of `jax.checkpoint` and its like.
     """
     for equation in jaxpr.eqns:
         if "donated_invars" in equation.params:
@@ -101,12 +98,7 @@ def _calls(
 
 
 def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> bool:
-    """Whether a call donates an argument of the step that the step does not.
-
-    Args:
-      undonated: ids of these arguments.
-      everything: also values that the step computes.
-    """
+    """Whether a call donates an argument of the step that the step does not."""
     return any(
         is_donated and (everything or id(operand) in undonated)
         for operand, is_donated in zip(

@@ -103,9 +103,6 @@ def traced_copies(closed_jaxpr: Any) -> Copies | None:
 
     A traceback has the position in each function's bytecode, so that two operations of one
     traceback are of two iterations of a loop, or of one that is differentiated.
-
-    Args:
-      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
     """
     first: dict[Any, Any] = {}
     counts: Counter[Any] = Counter()
@@ -136,11 +133,7 @@ def dependent_outputs(jaxpr: Any) -> list[bool]:
 
 
 def depends_only_on(jaxpr: Any, argument: int, output: int) -> bool:
-    """Whether an output of a closed jaxpr depends on this argument, and on no other.
-
-    Args:
-      argument, output: positions in the jaxpr.
-    """
+    """Whether an output of a closed jaxpr depends on this argument, and on no other."""
     chosen = [number == argument for number in range(len(jaxpr.jaxpr.invars))]
     others = [not flag for flag in chosen]
     return (
@@ -179,11 +172,7 @@ def _outputs(
 
 
 def requested_collectives(closed_jaxpr: Any) -> tuple[RequestedCollective, ...]:
-    """Every collective of a traced program, in its order.
-
-    Args:
-      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
-    """
+    """Every collective of a traced program, in its order."""
     return tuple(_of(closed_jaxpr.jaxpr, "", 1, None))
 
 

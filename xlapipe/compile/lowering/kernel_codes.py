@@ -43,9 +43,6 @@ def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
     Kernels of one name and sizes whose code differs, e.g. in constants of a layer, cannot be
     distinguished: each has the least that any of them moves and multiplies, and the mean of their
     other work.
-
-    Args:
-      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
     """
     codes: dict[tuple[Any, ...], list[KernelCode]] = {}
     for code in _codes(closed_jaxpr.jaxpr):
@@ -225,7 +222,6 @@ def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[St
     Kernels of one name and size of results whose estimates differ have none.
 
     Args:
-      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
       kernel_bytes: the workload's bytes by name of the kernel; they replace estimates.
     """
     costs: dict[tuple[str, int | None], set[StatedCost]] = {}

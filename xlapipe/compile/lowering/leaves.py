@@ -27,14 +27,7 @@ def argument_leaves(
     dropped: Mapping[str, str] | None = None,
     several: bool = False,
 ) -> tuple[ArgumentLeaf, ...]:
-    """The leaves of the arguments, with the constants and references that jax adds.
-
-    Args:
-      names: of the leaves that jax was passed.
-      given: their shardings, if the wrapper passes the leaves in the order of the arguments.
-      dropped: settings that drop the donation of an argument, by its name.
-      several: whether the step is of several devices.
-    """
+    """The leaves of the arguments, with the constants and references that jax adds."""
     lowering = lowering_of(lowered)
     details = lowering.compile_args
     leaves = jax.tree.leaves(lowered.args_info)
@@ -83,13 +76,7 @@ def output_leaves(
     arguments: Sequence[ArgumentLeaf],
     constant: Sequence[bool] = (),
 ) -> tuple[OutputLeaf, ...]:
-    """The leaves of the outputs, the new values of references included.
-
-    Args:
-      names: of the leaves that the step returns.
-      arguments: as of `argument_leaves`.
-      constant: which outputs depend on no argument; empty if that is unknown.
-    """
+    """The leaves of the outputs, the new values of references included."""
     details = lowering_of(lowered).compile_args
     tokens, mutated = _tokens(details), details["mut"]
     path_of = {leaf.parameter_number: leaf.path for leaf in arguments}

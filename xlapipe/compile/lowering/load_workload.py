@@ -25,11 +25,6 @@ def _workloads_of(module: Any) -> list[str]:
 def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
     """Imports the module of a reference, and calls the function if the attribute is one.
 
-    Args:
-      reference: its folder goes first on `sys.path`, and stays there.
-      devices: device count of the requested topology; passed to a function with a `devices`
-        parameter, unless the reference gives one.
-
     Raises:
       WorkloadError: the attribute is missing, is not a Workload, takes no arguments, or needs
         some that are not given. What the user's code raises passes through.

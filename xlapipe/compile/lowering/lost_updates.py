@@ -29,10 +29,6 @@ def listing_lost_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
     """While a jitted function is lowered, adds the leaves that it updates in place to a list.
 
     Those that it returns are not lost.
-
-    Args:
-      fn: the step without partial; only a `jax.jit` is watched.
-      arguments: arguments of the step, as a tree.
     """
     lost: list[str] = []
     place = jitted_function(fn)
@@ -143,10 +139,6 @@ def _is_mutable(node: Any) -> bool:
 
 def refuse_empty_program(workload: Workload, traced: Any, lowering: Any) -> None:
     """Refuses a program without parameters, outputs and effects: all of its totals would be 0.
-
-    Args:
-      traced: `jax.stages.Traced` of the step.
-      lowering: as of `jax_private.lowering_of`.
 
     Raises:
       WorkloadError: the program is empty.

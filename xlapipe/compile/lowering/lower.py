@@ -103,9 +103,6 @@ def lower(
 ) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes.
 
-    Args:
-      topology: topology of the devices; None for one host with the number of devices of the mesh.
-
     Raises:
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
         be lowered as it would run. What the user's function raises passes through.
@@ -146,8 +143,6 @@ def _lower(
     Args:
       committed: whether arguments of one device are on the target's, as arrays that jax calls
         committed; otherwise they are where the step's own arrays are.
-      axes_inside: the mesh that the step names inside, once it is known.
-      process: the process that traces it; None for the first.
     """
     refuse_other_device(workload)
     settings = current_settings()

@@ -140,10 +140,6 @@ def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
 def mesh_inside(workload: Workload, lowering: Any, device_count: int) -> Mapping[str, int] | None:
     """The mesh that the step names inside of it, if the program is over more devices than known.
 
-    Args:
-      lowering: as of `jax_private.lowering_of`.
-      device_count: the known number of devices.
-
     Raises:
       WorkloadError: devices out of order, or a number of devices that no mesh has.
     """

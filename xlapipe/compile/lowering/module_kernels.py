@@ -132,7 +132,6 @@ def refused_kernels(
     """The program's Pallas kernels that XLA does not compile, with its message for each.
 
     Args:
-      devices: to compile for; one of them is enough for a kernel.
       options: XLA's; nothing is dumped.
     """
     if not may_hold_kernels(program.stablehlo):

@@ -40,13 +40,7 @@ class TracedProcess:
 def compared_processes(
     hosts: int, first: bytes, seconds: float, trace: Callable[[TracedProcess], bytes]
 ) -> str:
-    """What differs between the processes, or how many were compared if not all; else empty.
-
-    Args:
-      first: the module of process 0, as bytecode.
-      seconds: time that tracing it took.
-      trace: gives the module as another process traces it.
-    """
+    """What differs between the processes, or how many were compared if not all; else empty."""
     numbers = list(_sampled(hosts, seconds))
     modules = {}
     asked: dict[str, None] = {}

@@ -111,11 +111,7 @@ class RecordedCalls:
 
 @contextmanager
 def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, RecordedCalls]]:
-    """Records calls of the user's functions.
-
-    Args:
-      counted: whether calls that happen now count.
-    """
+    """Records calls of the user's functions."""
     calls: dict[CodeType, RecordedCalls] = {}
     returned: dict[int, object] = {}  # keeps them, so that no other gets the same id
     running = False
@@ -265,12 +261,7 @@ def call_of(frame: FrameType) -> ast.Call | None:
 
 
 def loop_call(caller: FrameType, code: CodeType, first: object) -> LoopCall | None:
-    """The call that a frame evaluates; None if it is in no `for` loop, or cannot be rewritten.
-
-    Args:
-      code: function that it calls.
-      first: the first argument of that, the module of a method.
-    """
+    """The call that a frame evaluates; None if it is in no `for` loop, or cannot be rewritten."""
     path, line = caller.f_code.co_filename, caller.f_lineno
     call, loop = call_of(caller), _loop_around(path, line)
     if call is None or loop is None:

@@ -24,14 +24,7 @@ def repeated_calls(
     recorded: Mapping[CodeType, RecordedCalls],
     gradients: int,
 ) -> tuple[tuple[RepeatedCall, ...], Mapping[Any, tuple[int, ...]]]:
-    """The functions, in the order of their first call, and the numbers of those of tracebacks.
-
-    Args:
-      equations: how many equations have these tracebacks and this primitive, by the ids of the
-        tracebacks: what jax traced once and calls several times has one.
-      recorded: calls from Python, of functions that it is known of.
-      gradients: how often a gradient was taken. What each calls once is no block.
-    """
+    """The functions, in the order of their first call, and the numbers of those of tracebacks."""
     frames = {tracebacks: _frames(tracebacks) for tracebacks, _ in equations}
     inside: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
     cached: dict[CodeType, Counter[tuple[_Frames, str]]] = defaultdict(Counter)
@@ -82,12 +75,7 @@ def _calls(
     cached: Counter[tuple[_Frames, str]],
     recorded: RecordedCalls | None,
 ) -> int:
-    """How often a function is called.
-
-    Args:
-      cached: how many equations are those of a call that jax had traced before, as under
-        `jax.jit`, which Python does not run again.
-    """
+    """How often a function is called."""
     if recorded is not None and recorded.count:
         return recorded.count + _rarest(code, cached)
     return _rarest(code, equations)

@@ -61,11 +61,6 @@ class _ReachedXla(Exception):  # noqa: N818 - control flow, not an error
 def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     """What jax's compile of a lowered step gives XLA.
 
-    Args:
-      where: the step, for messages.
-      lowering: as of `jax_private.lowering_of`.
-      devices: devices of the target, for a step whose shardings do not name devices.
-
     Raises:
       WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.
     """
@@ -152,9 +147,6 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
     """Compares the current settings with those that the user had in force.
 
     The current mesh, which the workload can name, the default device and the target may differ.
-
-    Args:
-      name: name of the workload.
 
     Raises:
       WorkloadError: another setting differs, so the program would be another one.

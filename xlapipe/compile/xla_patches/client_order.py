@@ -29,14 +29,7 @@ _COMPUTATION = -(2**32)
 
 
 def in_client_order(content: bytes) -> bytes:
-    """A module whose instructions are numbered as for a client.
-
-    Args:
-      content: a serialised HloProto, as XLA dumps it: instructions are in post-order.
-
-    Returns:
-      A serialised HloModuleProto.
-    """
+    """A module whose instructions are numbered as for a client."""
     module = HloProto.FromString(content).hlo_module
     for computation in module.computations:
         _renumber(computation)
@@ -47,9 +40,6 @@ def layout_options(content: bytes) -> bytes:
     """The layouts of a module's arguments and results, as fields of XLA's CompileOptionsProto.
 
     Without them, XLA gives an HLO module default layouts, without the packing of small elements.
-
-    Args:
-      content: a serialised HloModuleProto.
     """
     program = HloModuleProto.FromString(content).host_program_shape
     arguments = (field(1, shape.SerializeToString()) for shape in program.parameters)
@@ -76,7 +66,6 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
     """Within this context, jax's compiles for a topology compile `module`.
 
     Args:
-      module: a serialised HloModuleProto.
       plugin: the Python module in whose folder XLA's plugin is, for which `can_compile_modules`
         holds; the plugin is loaded.
     """

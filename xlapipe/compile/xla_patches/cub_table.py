@@ -57,13 +57,7 @@ def install(
 
     Args:
       module: the Python module in whose folder XLA's plugin is; the plugin is loaded.
-      program: the StableHLO text that will be compiled.
-      device: name of the device in the target config; `cub_version` likewise.
-      capability: compute capability of the device, one of `cub_sort.TILE_ITEMS`.
       devices: number of devices; a sort on one device may be a part of the program's.
-
-    Returns:
-      False if the library has another form; it is then unchanged.
     """
     library = plugin_library(module) if platform.machine() == "x86_64" else None
     base = base_address(library) if library is not None else None

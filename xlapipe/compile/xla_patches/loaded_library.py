@@ -53,11 +53,7 @@ def plugin_library(module: str) -> Path | None:
 def find_symbols(
     library: Path, parts: Sequence[bytes]
 ) -> tuple[tuple[Symbol, tuple[Symbol, ...]], ...] | None:
-    """For each of `parts`, the one symbol whose name holds it, and the symbols of its source file.
-
-    Returns:
-      None if the library lacks one of them, or is not a 64-bit ELF file.
-    """
+    """For each of `parts`, the one symbol whose name holds it, and the symbols of its source file."""
     import numpy as np
 
     with library.open("rb") as stream:
@@ -119,9 +115,6 @@ def write_all(changes: Sequence[MemoryWrite]) -> bool:
 
     All pages are made writable before the first byte is written, and get their permissions back.
     They become this process's own; neither the file nor another process sees the change.
-
-    Returns:
-      False if one of the changes cannot be written; nothing is then written.
     """
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

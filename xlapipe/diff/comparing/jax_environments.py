@@ -43,10 +43,6 @@ _UNSET_VARIABLES = (
 def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
     """The interpreter of an environment with this version of jax, made if it does not exist.
 
-    Args:
-      version: version of jax and jaxlib, e.g. `0.10.2`.
-      on_install: called with a message before an installation, which takes minutes.
-
     Raises:
       XlapipeError: there is no such version, or the installation failed.
     """

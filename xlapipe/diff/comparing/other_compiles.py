@@ -81,10 +81,6 @@ def programs_of_calls(
 ) -> tuple[ProgramOfCall, ...]:
     """The programs of all calls; those after the first are compiled.
 
-    Args:
-      job: the compile of the workload, without `calls`.
-      dump: what `job_with_calls` gave.
-
     Raises:
       XlapipeError: a program does not compile.
     """
@@ -143,9 +139,6 @@ def _bytes_text(before: int, after: int) -> str:
 
 def determinism_cost(job: Job, dump: Dump) -> DeterminismCost:
     """Compiles a GPU's program with XLA's option, if anything of it may differ from run to run.
-
-    Args:
-      dump: of the job.
 
     Raises:
       XlapipeError: the job is for a TPU.

@@ -24,10 +24,6 @@ def jobs_of_versions(
 ) -> dict[str, Job]:
     """A compile with each of two versions of jax, which are installed if they are missing.
 
-    Args:
-      common: options of both compiles.
-      on_install: called with a message before a version is installed.
-
     Raises:
       XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
         which is valid for one version only.
@@ -68,10 +64,6 @@ def compile_each(
     jobs: Mapping[str, Job], out: Path | None, scratch: Path, *, on_done: Callable[[str], None]
 ) -> dict[str, Opened]:
     """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs.
-
-    Args:
-      out: where the dumps are written; None: each into a folder of its own below `scratch`.
-      on_done: called with the label of each compile that has ended.
 
     Raises:
       XlapipeError: `out` cannot be written, or a compile failed.

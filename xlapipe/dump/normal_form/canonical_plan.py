@@ -21,11 +21,7 @@ _ALLOCATION = re.compile(r"\d+: (.*)")
 
 
 def canonical_plan(text: str, module: CanonicalHlo) -> str:
-    """The canonical form of a plan's normal form.
-
-    Args:
-      module: module of the same dump.
-    """
+    """The canonical form of a plan's normal form."""
     sections = re.split(r"(?m)^(?=\[\w+\]$)", text)
     return "".join(_canonical_section(section, module) for section in sections if section)
 

@@ -117,11 +117,7 @@ def rounded_constants(text: str) -> str:
 
 
 def with_digests(text: str, proto: bytes) -> tuple[str, dict[str, bytes]]:
-    """XLA's text of a module with digests of its large constants, and their values by digest.
-
-    Args:
-      proto: the same module, a serialised HloProto. Without it, the text is returned as it is.
-    """
+    """XLA's text of a module with digests of its large constants, and their values by digest."""
     names = set(_LARGE.findall(text))
     literals = {
         instruction.name: instruction.literal
@@ -144,11 +140,7 @@ def constants_that_differ(
     new: Sequence[Constant],
     literals: Mapping[str, bytes],
 ) -> Iterator[ConstantDifference]:
-    """The constants that differ between two lists of one length, be it in the last digit.
-
-    Args:
-      literals: values of large constants, by digest.
-    """
+    """The constants that differ between two lists of one length, be it in the last digit."""
     for one, other in zip(golden, new, strict=True):
         # Where a value is not known, XLA's text is all that there is.
         if one != other and _ELIDED not in (one.value, other.value):
@@ -158,12 +150,7 @@ def constants_that_differ(
 def places_of(
     constants: Iterable[Constant], text: str, source: Callable[[str], SourceLine | None]
 ) -> list[str]:
-    """Where a step uses constants of these values, e.g. `step.py:12`.
-
-    Args:
-      text: text of the optimised module, with digests.
-      source: the place of an instruction, by its name.
-    """
+    """Where a step uses constants of these values, e.g. `step.py:12`."""
     wanted = {constant.digits for constant in constants}
     places: dict[SourceLine, None] = {}
     for computation in read_module_text(text)[1].values():

@@ -98,11 +98,7 @@ def in_order(
     instructions: Sequence[InstructionText],
     is_moved: Callable[[InstructionText], bool] = _is_bitcast,
 ) -> list[InstructionText]:
-    """Parameters by number, then the rest, each moved instruction before its first reader.
-
-    Args:
-      is_moved: whether an instruction has no fixed place in the schedule.
-    """
+    """Parameters by number, then the rest, each moved instruction before its first reader."""
     parameters = (line for line in instructions if line.opcode == "parameter")
     ordered = sorted(parameters, key=_parameter_number)
     added = set(ordered)

@@ -109,11 +109,7 @@ def _output_keys(name: str, computations: Mapping[str, ComputationText]) -> list
 def _digests(
     name: str, computations: Mapping[str, ComputationText], known: dict[str, str]
 ) -> dict[str, str]:
-    """A digest of each instruction of a computation, independent of names and of their order.
-
-    Args:
-      known: digests of the computations that are called, by name; added to.
-    """
+    """A digest of each instruction of a computation, independent of names and of their order."""
     digests: dict[str, str] = {}
     for line in computations[name].instructions:
         definition = rounded_constants(line.definition)

@@ -158,9 +158,6 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     """Lines for a message: the first stage that differs, and a unified diff; empty if equal.
 
     This alone decides whether a plan is its golden's: for `dump`, for tests and for devices.
-
-    Args:
-      name: name of the golden.
     """
     comparison = compare(golden, new)
     if comparison.stage is None:

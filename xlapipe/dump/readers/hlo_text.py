@@ -32,9 +32,6 @@ class ParsedModule:
 def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> ParsedModule:
     """Parse a whole HLO text.
 
-    Args:
-      source_lines: source lines of the instructions, if the text has none.
-
     Raises:
       DumpError: the text has another form, or ends before the entry computation does.
     """

@@ -48,10 +48,6 @@ def find_live_ranges(source: SourceText) -> LineReader | None:
 def parse_live_ranges(lines: LineReader, size_bytes: ValueSizes) -> LiveRanges:
     """Parse the section whose heading is the next line.
 
-    Args:
-      size_bytes: sizes of the values, by name; None for one that is not checked. Live ranges print
-        `x{}` for an array and for the table of a tuple; the assignment prints `x` for an array.
-
     Raises:
       DumpError: a line has another form, a position is out of bounds, or the section is cut short.
     """

@@ -19,10 +19,6 @@ _LAUNCHED = ("hlo_op", "hlo_module")
 def kernel_events(content: bytes, device: int = 0) -> list[KernelEvent]:
     """Kernels and copies of XLA programs on one device, in the order of their start.
 
-    Args:
-      content: content of an `.xplane.pb` file.
-      device: position among the GPUs of the trace.
-
     Raises:
       DumpError: the content is not a trace.
     """
@@ -36,10 +32,6 @@ def kernel_events(content: bytes, device: int = 0) -> list[KernelEvent]:
 
 def call_intervals(content: bytes, annotation: str) -> list[CallInterval]:
     """The intervals of an annotation (`jax.profiler.TraceAnnotation`) on the host, by start.
-
-    Args:
-      content: content of an `.xplane.pb` file.
-      annotation: its name.
 
     Raises:
       DumpError: the content is not a trace.

@@ -31,9 +31,6 @@ def read_proto(data: bytes, *, where: str) -> Plan:
 
     XLA's total, live ranges and thunks are not in the proto: `read_path` adds them.
 
-    Args:
-      where: the file, for error messages.
-
     Raises:
       DumpError: the bytes are not an HloProto, or the proto has no buffer assignment or refers to
         unknown ids.
@@ -45,11 +42,7 @@ def read_proto(data: bytes, *, where: str) -> Plan:
 
 
 def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) -> Plan:
-    """Like `read_proto`, without checking the plan's invariants.
-
-    Args:
-      lines: lines of the instructions, if they are not in the module.
-    """
+    """Like `read_proto`, without checking the plan's invariants."""
     if lines is not None:
         check_module(lines, data, where=where)
     proto = _parse(data, where)

@@ -75,14 +75,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def iota_groups(
     count: int, size: int, dims: tuple[int, ...], permutation: tuple[int, ...] = ()
 ) -> Groups | None:
-    """Device ids 0, 1, … as an array of shape `dims`, with permuted axes, in groups.
-
-    Args:
-      count, size: number of groups, and devices per group.
-
-    Returns:
-      The groups; None if the numbers do not fit together.
-    """
+    """Device ids 0, 1, … as an array of shape `dims`, with permuted axes, in groups."""
     permutation = permutation or tuple(range(len(dims)))
     devices = count * size
     if not 0 < devices <= _MAX_DEVICES or prod(dims) != devices:
@@ -104,9 +97,6 @@ def mesh_groups(
       refs: the axes. A part (pre-size p, size s) of an axis of size n is the middle dimension of
         the axis reshaped to [p, s, n / (p s)].
       device_ids: the devices in the mesh's order; empty for 0, 1, ….
-
-    Returns:
-      The groups; None if the numbers do not fit together.
     """
     devices = prod(sizes)
     if not 0 < devices <= _MAX_DEVICES or len(device_ids) not in (0, devices):

@@ -42,11 +42,7 @@ def transfer_of_text(frontend_attributes: str) -> CollectiveGroups | None:
 
 
 def transfer_of(attributes: Mapping[str, str]) -> CollectiveGroups | None:
-    """The collective between slices that frontend attributes describe.
-
-    Returns:
-      None for attributes of another transfer, and for a collective or devices of an unknown form.
-    """
+    """The collective between slices that frontend attributes describe."""
     if _TYPE not in attributes:
         return None
     name = attributes[_TYPE]

@@ -140,9 +140,6 @@ def source_line(chains: CallChains, frame_id: int) -> SourceLine | None:
 def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
     """Checks that `lines` are of a module.
 
-    Args:
-      proto: the serialised HloProto.
-
     Raises:
       DumpError: they are of another module.
     """

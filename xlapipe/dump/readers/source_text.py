@@ -138,10 +138,6 @@ def shown(text: str) -> str:
 def int64(digits: str, source: SourceText, line: int, what: str) -> int:
     """The number that `digits` represents, which has to fit into 63 bits.
 
-    Args:
-      digits: text that a pattern has matched as decimal digits.
-      what: the kind of number, for the error message.
-
     Raises:
       DumpError: the number is too large.
     """

@@ -119,9 +119,6 @@ def _with_optional_parts(plan: Plan, texts: DumpTexts, where: str) -> Plan:
     New versions of XLA print these parts, which no total depends on, in new ways, which must not
     cost the rest of the plan.
 
-    Args:
-      where: the file that the plan was read from.
-
     Raises:
       PlanMismatchError: the plan breaks an invariant.
     """
