@@ -12,7 +12,7 @@ _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 
 
 def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
-    """The first stage at which two compiles differ, as text; None if the dumps do not determine it."""
+    """The first stage at which two compiles differ, as text; None if the dumps do not show it."""
     if a.hlo_before is None or b.hlo_before is None:
         return None
     before = _normal_texts(a.hlo_before, b.hlo_before)

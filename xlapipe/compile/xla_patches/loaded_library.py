@@ -53,7 +53,7 @@ def plugin_library(module: str) -> Path | None:
 def find_symbols(
     library: Path, parts: Sequence[bytes]
 ) -> tuple[tuple[Symbol, tuple[Symbol, ...]], ...] | None:
-    """For each of `parts`, the one symbol whose name holds it, and the symbols of its source file."""
+    """For each part, the one symbol whose name holds it, and the symbols of its source file."""
     import numpy as np
 
     with library.open("rb") as stream:
