@@ -96,6 +96,9 @@ def test_a_dump_without_times_and_a_damaged_file(dump: Dump, tmp_path: Path) -> 
     [
         (timed_steps.unrolled_workload, 6, 18),
         (timed_steps.scanned_workload, None, None),
+        # Leaves that are updated one by one are no iterations of a scan.
+        (timed_steps.mapped_workload, None, None),
+        (timed_steps.of_two_shapes_workload, None, None),
     ],
 )
 def test_copies_of_a_loops_body_are_counted(

@@ -8,6 +8,7 @@ import pytest
 from tests.shared.small_hlo import Place, plan_of_text
 from xlapipe.diff import Difference, compare
 from xlapipe.diff.changes import InstructionChange
+from xlapipe.diff.matching import match
 from xlapipe.plans import AllocationKind
 from xlapipe.plans.program import Program
 
@@ -207,6 +208,31 @@ def test_without_metadata_the_reader_of_paired_operands_is_the_pair() -> None:
     # The order of the schedule decides among equal ones.
     other = entry.replace("%b = f32[8]{0} tanh(%a)", f"%b = {X} tanh(%a), {op('new')}")
     assert pairs(program(entry), program(other)) == set()
+
+
+def products(*shapes: str) -> Program:
+    """Matrix products of one line and op_name, `MxK,KxN`, which read values without a pair."""
+    lines = [f"%p = {X} parameter(0)"]
+    for number, shape in enumerate(shapes):
+        left, right = (operand.replace("x", ",") for operand in shape.split(" "))
+        result = f"{left.split(',')[0]},{right.split(',')[1]}"
+        lines += [
+            f"%l{shape[0]}{number} = f32[{left}] broadcast(%p), dimensions={{}}",
+            f"%r{shape[0]}{number} = f32[{right}] broadcast(%p), dimensions={{}}",
+            f"%dot{shape[0]} = f32[{result}] dot(%l{shape[0]}{number}, %r{shape[0]}{number}), "
+            f"lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}, {op('dot_general')}",
+        ]
+    return program("\n".join([*lines, f"ROOT %end = {X} negate(%p)"]))
+
+
+def test_products_of_one_line_are_paired_by_their_dimensions() -> None:
+    """Both sides have other operands, and run the products in another order."""
+    a, b = products("2x4 4x8", "8x2 2x4"), products("8x2 2x4", "2x4 4x8")
+    matching = match(a, b)
+    assert {a: b for a, b in matching.instructions.items() if a.startswith("dot")} == {
+        "dot2": "dot2",
+        "dot8": "dot8",
+    }
 
 
 COLLECTIVE = "replica_groups={{0,1}}"

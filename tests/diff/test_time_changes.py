@@ -90,6 +90,32 @@ def test_fewer_bytes_that_take_longer_read_as_that() -> None:
     assert back.text == "least time -38.0 µs (shorter): although the step reads 500 B more"
 
 
+def test_operations_explain_a_time_that_bytes_do_not() -> None:
+    slower = replace(GEMM, flops={"bf16": 3 * 10**9}, memory_seconds=40e-6)
+    faster = replace(slower, flops={"bf16": 10**9}, read_bytes=1500, memory_seconds=2e-6)
+    change, _ = time_changes(step(slower), step(faster))
+    assert change.text == (
+        "least time -38.0 µs (shorter): the step computes 2,000,000,000 operations less, "
+        "reads 500 B more"
+    )
+
+
+def test_times_by_line_follow_operations_to_their_new_lines() -> None:
+    """In B, the product is one line further down, where A has another operation."""
+
+    def at(line: int, kernel: KernelCost) -> KernelCost:
+        return replace(kernel, source=SourceLine("block.py", line))
+
+    a = step(at(31, GEMM), at(32, NORM), at(33, replace(NORM, name="gone")))
+    b = step(at(32, GEMM), at(33, replace(NORM, name="norm.2", read_bytes=2000)))
+    changes = time_changes(a, b, pairs={"gemm": "gemm", "norm": "norm.2"})
+    assert [(change.source, change.b.read_bytes - change.a.read_bytes) for change in changes] == [
+        (None, 0),
+        ("block.py:33 of A", -1000),
+        ("block.py:33", 1000),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "difference", "expected"),
     [
@@ -122,10 +148,10 @@ def test_equal_costs_and_unknown_ones_have_no_changes() -> None:
 def test_a_line_of_one_plan_takes_all_of_its_time() -> None:
     changes = time_changes(step(NORM), step(NORM, GEMM))
     assert [change.text for change in changes] == [
-        "least time +9.0 µs (longer): the step reads 1,000 B more, writes 500 B more, "
-        "launches 2 instead of 1",
-        "least time +9.0 µs (longer): block.py:40 reads 1,000 B more, writes 500 B more, "
-        "launches 1 instead of 0",
+        "least time +9.0 µs (longer): the step computes 7 operations more, "
+        "reads 1,000 B more, writes 500 B more, launches 2 instead of 1",
+        "least time +9.0 µs (longer): block.py:40 computes 7 operations more, "
+        "reads 1,000 B more, writes 500 B more, launches 1 instead of 0",
     ]
 
 
@@ -142,7 +168,7 @@ def test_bytes_that_take_no_more_time_are_stated_after_those_that_do() -> None:
     slower = replace(NORM, memory_seconds=3e-6)
     changes = time_changes(step(bound, NORM), step(more, slower))
     assert [change.text for change in changes][1:] == [
-        "least time +1.0 µs (longer): block.py:31 computes at another rate",
+        "least time +1.0 µs (longer): block.py:31 has the same bytes and launches",
         "same least time: block.py:40 reads 4,000 B more",
     ]
     (whole, line) = time_changes(step(bound), step(more))

@@ -29,6 +29,18 @@ def one_large_kernel(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.cumsum(x, axis=1), y
 
 
+def descend(weights: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return jax.tree.map(lambda w: w - 0.1 * jnp.tanh(w), weights)
+
+
+def descend_in_a_loop(weights: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return {name: w - 0.1 * jnp.tanh(w) for name, w in weights.items()}
+
+
+EQUAL = {f"w{number}": W for number in range(8)}
+OF_TWO_SHAPES = {f"w{number}": W if number % 2 else X for number in range(8)}
+mapped_workload = Workload(name="mapped", fn=descend, args=(EQUAL,))
+of_two_shapes_workload = Workload(name="two", fn=descend_in_a_loop, args=(OF_TWO_SHAPES,))
 unrolled_workload = Workload(name="unrolled", fn=unrolled, args=(X, W))
 scanned_workload = Workload(name="scanned", fn=scanned, args=(X, W))
 large_workload = Workload(name="one-large-kernel", fn=one_large_kernel, args=(X,))

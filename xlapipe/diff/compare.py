@@ -10,7 +10,7 @@ from xlapipe.diff.chip_memory import chip_memory_changes, without_chip_memory
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.instruction_changes import instruction_changes
 from xlapipe.diff.leaf_changes import alias_changes, leaf_changes, output_changes
-from xlapipe.diff.matching import match
+from xlapipe.diff.matching import Matching, match
 from xlapipe.diff.schedule_changes import order_change, placement_changes, thunk_changes
 from xlapipe.diff.stages import first_stage, hidden_change
 from xlapipe.diff.time_changes import time_changes
@@ -32,7 +32,16 @@ def compare(
 
     The lines of `account` always add up to the difference of the totals.
     """
-    matching = match(_on_device(a), _on_device(b))
+    return _compare(match(_on_device(a), _on_device(b)), a, b, names, context or {})
+
+
+def _compare(
+    matching: Matching,
+    a: Program,
+    b: Program,
+    names: tuple[str, str],
+    context: Mapping[str, tuple[str, str]],
+) -> Difference:
     instructions = tuple(instruction_changes(matching))
     listed = without_chip_memory(instructions, a.plan, b.plan)
     ordered = sorted(listed, key=lambda change: -_written_bytes(change))
@@ -48,7 +57,7 @@ def compare(
         b_name=names[1],
         a_totals=a.plan.totals,
         b_totals=b.plan.totals,
-        context=context or {},
+        context=context,
         programs=tuple(leaf_changes(matching)),
         account=account(matching, instructions),
         changes=tuple(changes),
@@ -90,12 +99,10 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
     If the plans are equal, their HLO is compared too, unless it is of different jaxlibs: these
     print the same module differently.
     """
-    difference = compare(
-        a.program,
-        b.program,
-        names=names or (str(a.path), str(b.path)),
-        context=_context(a.dump, b.dump),
-    )
+    matching = match(_on_device(a.program), _on_device(b.program))
+    names = names or (str(a.path), str(b.path))
+    context = _context(a.dump, b.dump)
+    difference = _compare(matching, a.program, b.program, names, context)
     if difference.same:
         hidden = None if "jaxlib" in difference.context else hidden_change(a, b)
         return difference if hidden is None else replace(difference, changes=(hidden,))
@@ -103,7 +110,9 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
     return replace(
         difference,
         first_stage=first_stage(a, b, other_hlo=other_hlo),
-        time=time_changes(a.step_cost, b.step_cost, (a.prediction, b.prediction)),
+        time=time_changes(
+            a.step_cost, b.step_cost, (a.prediction, b.prediction), matching.instructions
+        ),
     )
 
 

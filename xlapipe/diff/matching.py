@@ -7,9 +7,10 @@ into buckets by a key and pairs within a bucket in schedule order, so that a pas
 1. the same computation of the same arguments (`identity`); first those with the same users, since
    a plan does not record which part of a value a slice takes, then those with the same scope;
 2. the same operation (`local`) and scope;
-3. products of the same dot;
+3. products of the same dot, first those of the same dimensions;
 4. the same scope, opcode and dimensions; the same scope and opcode, if both plans have the same
-   number of them (in 2 to 4 first those that read the same parameters, then the others);
+   number of them (in 2 to 4 first those that read the same values, then those that read the
+   same parameters, then the others);
 5. the most op_names in common, for fusions with different boundaries;
 6. the same scope;
 7. the same operation on operands that are paired with each other, for instructions without
@@ -151,6 +152,13 @@ def _operation(node: Node, _: _Unpaired) -> Hashable | None:
     return (node.local, node.scope) if node.scope else None
 
 
+def _product(node: Node, _: _Unpaired) -> Hashable | None:
+    if node.gemm is None or not node.dot:
+        return None
+    *operands, result = (shape.dims_without_ones for shape in node.gemm.shapes)
+    return (node.dot, *sorted(operands), result)
+
+
 def _dot(node: Node, _: _Unpaired) -> Hashable | None:
     return node.dot or None
 
@@ -177,7 +185,8 @@ class _Passes:
         self._pair(lambda node, side: (node.identity, node.scope, side.users.get(node.name)))
         self._pair(lambda node, _: (node.identity, node.scope))
         self._pair(lambda node, _: node.identity)
-        for key in (_operation, _dot, _form):
+        for key in (_operation, _product, _dot, _form):
+            self._pair_reading(key, paired=True)
             self._pair_reading(key)
             self._pair(key)
         self._pair_reading(_scope_and_opcode)
@@ -187,17 +196,23 @@ class _Passes:
         self._pair_by_operands()
         return self._pairs
 
-    def _pair_reading(self, key: _Key) -> None:
+    def _pair_reading(self, key: _Key, *, paired: bool = False) -> None:
         """Pairs by `key` and by the parameters that are read.
 
         Keys and values of an attention layer have one scope, and different parameters.
+
+        Args:
+          paired: by all operands, of which each must be paired.
         """
 
         def reads(node: Node, side: _Unpaired) -> Hashable | None:
             node_key = key(node, side)
-            read = [side.numbers.get(name, self._parameters) for name in node.operands]
-            parameters = [number for number in read if number < self._parameters]
-            return (node_key, *parameters) if parameters and node_key is not None else None
+            read = [side.numbers.get(name, -1) for name in node.operands]
+            if not paired:
+                read = [number for number in read if 0 <= number < self._parameters]
+            if not read or -1 in read or node_key is None:
+                return None
+            return (node_key, *read)
 
         self._pair(reads)
 

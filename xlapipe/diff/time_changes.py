@@ -1,6 +1,7 @@
 """How the cost of a step differs between two plans, by source line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xlapipe.time.cost import KernelCost, StepCost
@@ -23,6 +24,7 @@ class LineCost:
       predicted_seconds: None also without a calibration, and where a part is not counted.
       at_least_seconds: seconds of the whole step, where a part is not counted.
       network: of the whole step, its name; empty without collectives.
+      flops: floating-point operations of matrix products and convolutions that are counted.
     """
 
     floor_seconds: float | None = None
@@ -32,6 +34,7 @@ class LineCost:
     launches: int = 0
     at_least_seconds: float | None = None
     network: str = ""
+    flops: int = 0
 
     @property
     def touched_bytes(self) -> int:
@@ -76,7 +79,10 @@ class TimeChange:
 
         `same least time: layer.py:31 reads 1,024 B more`, where operations bound the time.
         """
-        parts = [
+        flops = self.b.flops - self.a.flops
+        more_flops = "more" if flops > 0 else "less"
+        parts = [f"computes {abs(flops):,} operations {more_flops}"] if flops else []
+        parts += [
             f"{verb} {abs(after - before):,} B {'more' if after > before else 'less'}"
             for verb, before, after in (
                 ("reads", self.a.read_bytes, self.b.read_bytes),
@@ -86,7 +92,7 @@ class TimeChange:
         ]
         if self.a.launches != self.b.launches:
             parts.append(f"launches {self.b.launches:,} instead of {self.a.launches:,}")
-        what = (", ".join(parts) or "computes at another rate") + self._predicted
+        what = (", ".join(parts) or "has the same bytes and launches") + self._predicted
         name = self.source or "the step"
         delta = self.delta_seconds
         if delta is None:
@@ -96,7 +102,8 @@ class TimeChange:
         longer = delta > 0
         touched = self.b.touched_bytes - self.a.touched_bytes
         # Fewer bytes take longer where the operations, or the launches, bound the time.
-        although = "although " if touched and (touched > 0) != longer else ""
+        explained = flops and (flops > 0) == longer
+        although = "although " if touched and (touched > 0) != longer and not explained else ""
         direction = "longer" if longer else "shorter"
         text = f"{delta * 1e6:+,.1f} µs"
         if abs(delta) < _LEAST_MICROSECONDS:
@@ -129,17 +136,22 @@ def time_changes(
     a: StepCost | None,
     b: StepCost | None,
     predictions: tuple[Prediction | None, Prediction | None] = (None, None),
+    pairs: Mapping[str, str] | None = None,
 ) -> tuple[TimeChange, ...]:
     """The step and the source lines whose cost differs, the step first, then the largest.
 
     The largest difference is that of the predicted time, or else of the floor.
 
     Empty if either cost is unknown or nothing differs.
+
+    Args:
+      pairs: instructions of A to those of B. A kernel of A counts for the line of its pair.
     """
     if a is None or b is None:
         return ()
     predicted_a, predicted_b = predictions
-    lines_a, lines_b = _by_source(a.kernels, predicted_a), _by_source(b.kernels, predicted_b)
+    lines_a = _by_source(_at_lines_of_b(a, b, pairs or {}), predicted_a)
+    lines_b = _by_source([(kernel, _line(kernel)) for kernel in b.kernels], predicted_b)
     known = a.floor_seconds is not None and b.floor_seconds is not None
     predicted = all(item and item.seconds is not None for item in predictions)
     changes = [
@@ -183,13 +195,45 @@ def _of_step(
         cost.launches,
         prediction.at_least_seconds if prediction is not None else None,
         prediction.network_name if prediction is not None else "",
+        sum(line.flops for line in lines.values()),
     )
 
 
-def _by_source(kernels: Sequence[KernelCost], prediction: Prediction | None) -> dict[str, LineCost]:
+def _line(kernel: KernelCost) -> str:
+    return str(kernel.source) if kernel.source is not None else "unknown line"
+
+
+def _at_lines_of_b(
+    a: StepCost, b: StepCost, pairs: Mapping[str, str]
+) -> list[tuple[KernelCost, str]]:
+    """The kernels of A, each with its line in B.
+
+    That of the paired kernel; else that of the most paired kernels of the same line. A line of A
+    that has none of these is marked if another line of A has its number in B.
+    """
+    lines_b = {kernel.name: _line(kernel) for kernel in b.kernels}
+    moved: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for kernel in a.kernels:
+        if (line := lines_b.get(pairs.get(kernel.name, ""))) is not None:
+            moved[_line(kernel)][line] += 1
+    taken = {line for one, lines in moved.items() for line in lines if line != one}
+
+    def line_of(kernel: KernelCost) -> str:
+        line = _line(kernel)
+        if (paired := lines_b.get(pairs.get(kernel.name, ""))) is not None:
+            return paired
+        if line in moved:
+            return moved[line].most_common(1)[0][0]
+        return f"{line} of A" if line in taken else line
+
+    return [(kernel, line_of(kernel)) for kernel in a.kernels]
+
+
+def _by_source(
+    kernels: Iterable[tuple[KernelCost, str]], prediction: Prediction | None
+) -> dict[str, LineCost]:
     of_source: dict[str, list[KernelCost]] = {}
-    for kernel in kernels:
-        source = str(kernel.source) if kernel.source is not None else "unknown line"
+    for kernel, source in kernels:
         of_source.setdefault(source, []).append(kernel)
     whole = prediction is not None and prediction.seconds is not None
     seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
@@ -202,6 +246,7 @@ def _by_source(kernels: Sequence[KernelCost], prediction: Prediction | None) -> 
             read_bytes=sum(kernel.read_bytes for kernel in members),
             written_bytes=sum(kernel.written_bytes for kernel in members),
             launches=sum(kernel.launches for kernel in members),
+            flops=sum(kernel.total_flops or 0 for kernel in members),
         )
         for source, members in of_source.items()
     }

@@ -35,6 +35,9 @@ _KINDS = {
 _BEFORE, _BEHIND = ("unreduced_",), ("_start", "_dynamic", "_invariant", "_reduced")
 # Their own jaxprs are what a kernel does.
 KERNELS = ("pallas_call", "mpmd_map")
+# Share of a loop's iterations that have equal shapes: the first and the last may differ.
+_LEAST_EQUAL = 0.75
+_TREE_MAPS = ("tree_map", "tree_map_with_path")
 
 
 def equations(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
@@ -102,25 +105,41 @@ def traced_copies(closed_jaxpr: Any) -> Copies | None:
     """The operations that Python traced most often; None if none was traced twice.
 
     A traceback has the position in each function's bytecode, so that two operations of one
-    traceback are of two iterations of a loop, or of one that is differentiated.
+    traceback are of two iterations of a loop, or of one that is differentiated. A scan needs
+    iterations of equal shapes, so operations whose shapes differ, and those of `jax.tree.map` over
+    leaves, are not copies.
     """
-    first: dict[Any, Any] = {}
-    counts: Counter[Any] = Counter()
+    traced: dict[Any, list[Any]] = {}
+    total = 0
     for equation in equations(closed_jaxpr.jaxpr):
         traceback = equation.source_info.traceback
         if traceback is not None:
+            total += 1
             key = (equation.primitive.name, str(equation.source_info.name_stack), traceback)
-            first.setdefault(key, equation)
-            counts[key] += 1
+            traced.setdefault(key, []).append(equation)
+    repeated = [group for group in traced.values() if len(group) > 1 and _are_iterations(group)]
     operations: Counter[int] = Counter()
-    for count in counts.values():
-        operations[count] += count
-    del operations[1]
+    for group in repeated:
+        operations[len(group)] += len(group)
     if not operations:
         return None
-    times, total = max(operations.items(), key=lambda item: (item[1], item[0]))
-    key = next(key for key, count in counts.items() if count == times)
-    return Copies(source_of(first[key]), times, total, counts.total())
+    times, count = max(operations.items(), key=lambda item: (item[1], item[0]))
+    first = next(group[0] for group in repeated if len(group) == times)
+    return Copies(source_of(first), times, count, total)
+
+
+def _are_iterations(group: Sequence[Any]) -> bool:
+    """Whether most equations of one traceback have the same shapes, and are not of a tree map."""
+    shapes = Counter(
+        str([variable.aval for variable in (*equation.invars, *equation.outvars)])
+        for equation in group
+    )
+    if max(shapes.values()) < _LEAST_EQUAL * len(group):
+        return False
+    frames = group[0].source_info.traceback.frames
+    own = [number for number, frame in enumerate(frames) if is_own_code(frame.file_name)]
+    inside = frames[: own[-1]] if own else ()
+    return all(frame.function_name not in _TREE_MAPS for frame in inside)
 
 
 def dependent_outputs(jaxpr: Any) -> list[bool]:
