@@ -3,6 +3,7 @@
 import pydoc
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +17,13 @@ from jax._src.mesh import AbstractDevice
 
 import xlapipe
 from models.qwen3.kernels.matvec import matvec_add
-from tests.steps.stand_in_gpu import Arrays, StandInApi, attach
 from xlapipe import LoadedStep, StepPlan, Workload, XlapipeError
+from xlapipe.api import loaded_step
 from xlapipe.errors import DumpError
 from xlapipe.expect import Donated
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.run.built_executable import read_executable
-from xlapipe.run.pjrt import load
-from xlapipe.run.pjrt.client import ELEMENT_TYPES, _numpy_dtype
-from xlapipe.run.start_loading import needs_jax, start_loading
+from xlapipe.run.start_loading import LoadingExecutable
 
 pytestmark = pytest.mark.jax
 
@@ -195,15 +194,6 @@ def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
         xlapipe.read(donated.opened.path / "missing")
 
 
-def run_step(arguments: Arrays) -> Arrays:
-    """What `step` computes, in the order of its parameters: cache, row."""
-    (cache, row) = arguments
-    updated = cache.copy()
-    updated[3] = row
-    return updated, row * 2
-
-
-OUTPUTS = (np.empty((64, 1024), BF16), np.empty(1024, BF16))
 K, ROW_OF_ONES = np.zeros((64, 1024), BF16), np.ones(1024, BF16)
 
 
@@ -216,15 +206,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInApi:
-    api = StandInApi(run_step, OUTPUTS, donated=(0,))
-    attach(monkeypatch, api)
-    return api
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[jax.Array]]:
+    """The arguments of each call of the step, which runs on the CPU instead of a GPU."""
+    calls: list[list[jax.Array]] = []
+    (cpu, *_) = jax.devices("cpu")
+
+    def execute(arguments: list[jax.Array]) -> list[jax.Array]:
+        calls.append(arguments)
+        cache, row = step({"k": arguments[0]}, arguments[1])
+        return [cache["k"], row]
+
+    ready: Future[Any] = Future()
+    ready.set_result(execute)
+    loading = LoadingExecutable(cpu, lambda leaf, value: jax.device_put(value, cpu), ready)
+    monkeypatch.setattr(loaded_step, "start_loading", lambda built: loading)
+    return calls
 
 
-def test_a_built_step_is_called_with_its_trees(built: Path, gpu: StandInApi) -> None:
+def test_a_built_step_is_called_with_its_trees(built: Path, calls: list[list[jax.Array]]) -> None:
     loaded = xlapipe.load(built)
-    assert repr(loaded) == "<my-step on cuda:0>"
+    assert repr(loaded).startswith("<my-step on ")
     assert loaded.arguments == {
         "cache['k']": ((64, 1024), "bfloat16"),
         "row": ((1024,), "bfloat16"),
@@ -236,15 +237,16 @@ def test_a_built_step_is_called_with_its_trees(built: Path, gpu: StandInApi) -> 
     assert np.asarray(cache).sum(dtype=np.float32) == 1024
 
 
-def test_outputs_are_arguments_of_the_next_call(built: Path, gpu: StandInApi) -> None:
+def test_outputs_are_arguments_of_the_next_call(built: Path, calls: list[list[jax.Array]]) -> None:
     """Without a copy to the host: the second call gets the buffer that the first one returned."""
     loaded = xlapipe.load(built, wait=False)
     row = loaded.put("row", ROW_OF_ONES)
     outputs = loaded.call_named({"cache['k']": K, "row": row})
     loaded({"k": outputs["out[0]['k']"]}, row)
-    (first, second) = gpu.calls
-    assert not first[0].any() and second[0][3].all()
-    assert second[1] is first[1]
+    (first, second) = calls
+    passed_on = outputs["out[0]['k']"]
+    assert second[0].unsafe_buffer_pointer() == passed_on.unsafe_buffer_pointer()
+    assert second[1].unsafe_buffer_pointer() == first[1].unsafe_buffer_pointer()
 
 
 @pytest.mark.parametrize(
@@ -257,22 +259,14 @@ def test_outputs_are_arguments_of_the_next_call(built: Path, gpu: StandInApi) ->
     ],
 )
 def test_other_arguments_are_refused(
-    built: Path, gpu: StandInApi, args: tuple[Any, ...], message: str
+    built: Path, calls: list[list[jax.Array]], args: tuple[Any, ...], message: str
 ) -> None:
     loaded = xlapipe.load(built)
     with pytest.raises(XlapipeError, match=message):
         loaded(*args)
     with pytest.raises(XlapipeError, match="no argument 'other'; fix: give a path of"):
         loaded.put("other", K)
-    assert gpu.calls == []
-
-
-def test_an_executable_whose_outputs_are_not_those_of_its_manifest_is_refused(
-    built: Path, gpu: StandInApi
-) -> None:
-    gpu.outputs = OUTPUTS[::-1]
-    with pytest.raises(XlapipeError, match="outputs have other shapes or dtypes than the manifest"):
-        xlapipe.load(built)
+    assert calls == []
 
 
 Leaves = tuple[ArgumentLeaf, ...]
@@ -289,37 +283,13 @@ Leaves = tuple[ArgumentLeaf, ...]
     ],
 )
 def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
-    built: Path, gpu: StandInApi, change: Callable[[Leaves], Leaves], expected: str
+    built: Path, change: Callable[[Leaves], Leaves], expected: str
 ) -> None:
     executable = read_executable(built)
     manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
-    loading = start_loading(executable)
+    loading = LoadingExecutable(None, lambda leaf, value: value, Future())
     with pytest.raises(DumpError, match=expected):
         LoadedStep(replace(executable, manifest=manifest), loading)
-
-
-def test_what_pjrt_alone_cannot_run_goes_through_jax(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several GPUs, the host's memory, PRNG keys, and GPUs that jax uses in this process."""
-    manifest = read_executable(built).manifest
-    first, *others = manifest.arguments
-    assert not needs_jax(manifest)
-    assert needs_jax(replace(manifest, mesh={"data": 2}))
-    for change in ({"memory_kind": "pinned_host"}, {"dtype": "key<fry>"}, {"dtype": "int4"}):
-        leaves = (replace(first, **change), *others)
-        assert needs_jax(replace(manifest, arguments=leaves)), change
-    monkeypatch.setitem(sys.modules["jax._src.xla_bridge"]._backends, "cuda", None)
-    assert needs_jax(manifest)
-
-
-def test_types_are_read_back_as_they_were_put(gpu: StandInApi) -> None:
-    (device,) = load.shared_client().devices
-    for name in ELEMENT_TYPES:
-        array = np.arange(1, 5).astype(_numpy_dtype(name)).reshape(2, 2)
-        buffer = device.put(array)
-        assert (buffer.shape, buffer.dtype) == ((2, 2), name)
-        np.testing.assert_array_equal(np.asarray(buffer), array)
 
 
 def test_the_package_has_the_front_and_nothing_hides_it() -> None:

@@ -32,7 +32,6 @@ ALLOWED = {
         "diff/comparing/jax_environments.py",
         "run/calibration/record.py",
         "run/calibration/time_programs.py",
-        "run/launch.py",
         "run/run.py",
     },
     "the kernel's files, and libraries that are loaded": {

@@ -6,8 +6,6 @@ the leaves in the manifest of the built one.
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -304,53 +302,6 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
         name: values.get("implementation") == "hopper" for name, values in arguments.items()
     }
     assert kernels.items() <= with_hopper_kernels.items()
-
-
-WITHOUT_JAX = """
-import sys
-from concurrent.futures import Future
-from types import SimpleNamespace
-
-import numpy as np
-
-from models.qwen3.checkpoint.map_leaves import dtype_named
-from models.qwen3.generate import main
-from xlapipe.api import loaded_step
-from xlapipe.run.start_loading import LoadingExecutable
-
-device = SimpleNamespace(platform="gpu", device_kind="a host", memory_stats=dict)
-
-def zeros(built):
-    types = [(leaf.shape, leaf.dtype) for leaf in built.manifest.outputs]
-    outputs = [np.zeros(shape, dtype_named(dtype)) for shape, dtype in types]
-    future = Future()
-    future.set_result(lambda arguments: outputs)
-    return LoadingExecutable(device, lambda leaf, array: np.asanyarray(array), future)
-
-loaded_step.start_loading = zeros
-assert main(sys.argv[1:]) == 0
-print({"flax", "jax", "jaxlib"} & {*sys.modules})
-"""
-
-
-def test_running_prebuilt_executables_does_not_import_jax(built: Path, checkpoint: Path) -> None:
-    """Its import takes longer than loading executables. Here the whole command, without a GPU."""
-    arguments = ["--checkpoint", str(checkpoint), "--executables", str(built), "--json"]
-    arguments += ["--prompt", "Hello", "--max-new-tokens", "3"]
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_JAX, *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    output, imported = run.stdout.splitlines()
-    assert imported == "set()"
-    assert json.loads(output)["outputs"][0]["token_ids"] == [0, 0, 0]
-    phases = json.loads(output)["timeline_seconds"]
-    first, *starting, ready = [*phases][:4]
-    assert (first, ready) == ("command_started", "device_ready")
-    assert {*starting} == {"imports_done", "loading_started"}
-    assert [*phases][-2:] == ["prompt_started", "first_token"]
 
 
 def test_an_executable_that_breaks_an_expectation_is_not_kept(

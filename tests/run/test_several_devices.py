@@ -6,10 +6,10 @@ devices, and attached GPUs are simulated.
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from tests.folders import STEPS
-from tests.run.test_launch import free_port
 from xlapipe.cli import main
 from xlapipe.compile.doctor import Check
 from xlapipe.dump.dump import open_dump, read_manifest
@@ -32,12 +31,10 @@ from xlapipe.run import executable
 from xlapipe.run import executable as selecting
 from xlapipe.run import run as running
 from xlapipe.run.executable import LoadedExecutable
-from xlapipe.run.rendezvous import Member
 
 pytestmark = pytest.mark.jax
 
 ON_CPUS = [sys.executable, str(STEPS / "run_on_cpus.py")]
-LAUNCH = [sys.executable, "-m", "xlapipe.cli", "launch", "--processes", "2", "--wait", "60", "--"]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +46,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def started(*arguments: str, **environ: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*ON_CPUS, *arguments],
+        env={**os.environ, "PYTHONWARNINGS": "default", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def run_command(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -58,6 +65,26 @@ def run_command(command: list[str], **environ: str) -> subprocess.CompletedProce
         check=False,
         timeout=120,
     )
+
+
+def in_two_processes(*arguments: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of two processes, with the variables that mpirun sets."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    processes = [
+        started(
+            *own,
+            "--distributed",
+            OMPI_MCA_orte_hnp_uri="1234.0;tcp://127.0.0.1:1",
+            OMPI_COMM_WORLD_SIZE="2",
+            OMPI_COMM_WORLD_RANK=str(number),
+            OMPI_COMM_WORLD_LOCAL_RANK=str(number),
+            JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}",
+        )
+        for number, own in enumerate(arguments)
+    ]
+    printed = [process.communicate(timeout=120) for process in processes]
+    return [(p.returncode, *texts) for p, texts in zip(processes, printed, strict=True)]
 
 
 def test_the_manifest_holds_the_sharding_of_every_leaf(built: Path) -> None:
@@ -72,9 +99,10 @@ def test_the_manifest_holds_the_sharding_of_every_leaf(built: Path) -> None:
 def test_two_processes_give_the_outputs_of_one(built: Path) -> None:
     arguments = ["run", str(built), "--inputs", "random:3", "--repeat", "2", "--json"]
     alone = run_command([*ON_CPUS, *arguments], JAX_NUM_CPU_DEVICES="2")
-    together = run_command([*LAUNCH, *ON_CPUS, *arguments])
-    assert (alone.returncode, together.returncode) == (0, 0), alone.stderr + together.stderr
-    one, two = (json.loads(run.stdout.splitlines()[-1]) for run in (alone, together))
+    first, second = in_two_processes(arguments, arguments)
+    assert (alone.returncode, first[0], second[0]) == (0, 0, 0), alone.stderr + first[2] + second[2]
+    assert "sha256" not in second[1]
+    one, two = (json.loads(out.splitlines()[-1]) for out in (alone.stdout, first[1]))
     assert one["outputs"] == two["outputs"]
     assert len({output["sha256"] for output in one["outputs"]}) == 3
     assert (one["processes"], two["processes"]) == (1, 2)
@@ -91,69 +119,18 @@ def test_a_step_of_several_devices_is_loaded_and_called_from_python(built: Path)
     assert done.stdout.split() == ["shard", "x", "out[0]", "out[1]", "out[2]"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("fails", "process 1 of 2: NCCL operation ncclCommInitRankConfig failed"),
-        ("raises", "process 1 found no GPU"),
-    ],
-)
-def test_the_launcher_reports_a_failed_process_and_ends_the_other(
-    mode: str, expected: str, built: Path, tmp_path: Path
-) -> None:
-    command = [*LAUNCH, *ON_CPUS, "run", str(built)]
-    finished = run_command(command, TEST_PROCESS_1=mode, TMPDIR=str(tmp_path))
-    assert finished.returncode == 2
-    errors = [line for line in finished.stderr.splitlines() if line.startswith("xlapipe: error")]
-    assert len(errors) == 1
-    assert "process 1 of 2 ended with exit code 2" in errors[0]
-    assert expected in errors[0]
-    assert Path(errors[0].partition("its log is ")[2].partition(";")[0]).exists()
-
-
 def test_processes_that_run_different_programs(built: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-
-    def start(process: int) -> subprocess.Popen[str]:
-        member = Member(process=process, count=2, coordinator=address)
-        return subprocess.Popen(
-            [*ON_CPUS, "run", str(built), "--inputs", f"random:{process}"],
-            env={**os.environ, **member.environment()},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    started = [start(process) for process in range(2)]
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    assert [process.returncode for process in started] == [2, 2]
-    for error in errors:
+    runs = in_two_processes(*(["run", str(built), "--inputs", f"random:{n}"] for n in range(2)))
+    for code, _, error in runs:
+        assert code == 2
         assert "with random:0, process 1 runs" in error
-        assert "fix: give every host the same command" in error
+        assert "fix: give every process the same command" in error
 
 
-def test_a_port_in_use(built: Path) -> None:
-    """jax's own service would end with a segmentation fault."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        member = Member(process=0, count=2, coordinator=address)
-        done = run_command([*ON_CPUS, "run", str(built)], **member.environment())
+def test_without_a_launcher(built: Path) -> None:
+    done = run_command([*ON_CPUS, "run", str(built), "--distributed"])
     assert done.returncode == 2
-    assert f"cannot listen at {address}: Address already in use" in done.stderr
-    assert "fix: give --coordinator" in done.stderr
-
-
-HANGING_CALL = """
-import time
-from xlapipe.run.rendezvous import Member
-from xlapipe.run.run import _time_limit
-
-with _time_limit(Member(process=0, count=2, coordinator="127.0.0.1:1", wait_seconds=0.1)):
-    time.sleep(60)
-"""
-
-
-def test_a_first_call_that_hangs_ends_the_process() -> None:
-    assert run_command([sys.executable, "-c", HANGING_CALL]).returncode == -signal.SIGALRM
+    assert "fix: start one process per GPU by srun or mpirun" in done.stderr
 
 
 def test_digests_are_of_whole_arrays_in_row_major_order() -> None:
@@ -211,7 +188,7 @@ def test_fewer_gpus_than_the_mesh_has(built: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("nccl_installed")
 def test_more_processes_than_the_mesh_has(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(TargetError, match="4 processes have 4 GPUs; fix: launch 2 processes"):
+    with pytest.raises(TargetError, match="4 processes have 4 GPUs; fix: start 2 processes"):
         selected(built, monkeypatch, gpus(4))
 
 
@@ -251,9 +228,8 @@ def test_xlas_own_collective_kernel_needs_one_process(
     dump = open_dump(built)
     with_kernel = replace(dump.plan, thunks=(Thunk("kCollectiveKernel", 0),))
     monkeypatch.setattr(running, "open_dump", lambda folder: replace(dump, plan=with_kernel))
-    member = Member(process=0, count=2, coordinator="127.0.0.1:1")
-    with pytest.raises(TargetError, match="within one process only; fix: run it without `xlap"):
-        running.run(built, inputs="random:0", repeat=1, member=member)
+    with pytest.raises(TargetError, match="within one process only; fix: run it without --dist"):
+        running.run(built, inputs="random:0", repeat=1, distributed=True)
 
 
 def test_a_manifest_without_the_sharding_of_a_leaf(

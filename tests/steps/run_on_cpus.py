@@ -6,7 +6,6 @@ An executable for a GPU cannot be loaded here; everything else is as on GPUs. Th
 `small_sharded:sharded`, over the devices of the manifest's mesh.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from small_sharded import sharded
 from xlapipe.cli import main
 from xlapipe.compile.lowering.leaves import mesh_over, named
 from xlapipe.dump.manifest import Manifest
-from xlapipe.errors import TargetError
 from xlapipe.run import run
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.check_devices import first_of
@@ -31,9 +29,6 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
 def select_cpus(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
-    mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
-    if mode == "raises":
-        raise TargetError(f"process {jax.process_index()} found no GPU")
     return first_of(path, manifest, jax.devices(), jax.process_count())
 
 
@@ -47,18 +42,7 @@ def compile_for_cpus(path: Path, devices: Sequence[Any]) -> LoadedExecutable:
     ]
     with jax.set_mesh(mesh):
         compiled = jax.jit(workload.fn, donate_argnums=0).lower(*arguments).compile()
-    executable = compiled.runtime_executable()
-    mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
-    if mode == "fails":
-        executable = Failing()
-    return LoadedExecutable(path, manifest, tuple(devices), executable)
-
-
-class Failing:
-    """Fails as NCCL does if the network interface it should use does not exist."""
-
-    def execute_sharded(self, arguments: Any) -> Any:
-        raise RuntimeError("NCCL operation ncclCommInitRankConfig failed: unhandled system error")
+    return LoadedExecutable(path, manifest, tuple(devices), compiled.runtime_executable())
 
 
 if __name__ == "__main__":

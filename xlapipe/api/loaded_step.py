@@ -1,4 +1,4 @@
-"""Load an executable onto the attached GPUs and call it, without importing jax where possible.
+"""Load an executable onto the attached GPUs and call it.
 
 Arguments are matched by path, shape and dtype with the manifest: arrays in another order would give
 wrong results without an error.
@@ -27,8 +27,7 @@ class LoadedStep:
 
     Attributes:
       folder: that it was built into.
-      device: its first GPU: `platform`, `device_kind`, `core_count`, `compute_capability` and
-        `memory_stats()`, which returns bytes by jax's names.
+      device: its first GPU, as jax has it.
       arguments: shape and dtype of each argument leaf by its path, e.g. `cache[0]['k']`. That of a
         typed PRNG key is of its words.
       outputs: the same of each output, in the order in which a call returns them.
@@ -149,9 +148,6 @@ class LoadedStep:
 
 def load(folder: str | Path, *, wait: bool = True) -> LoadedStep:
     """Load an executable that `xlapipe.build` or `xlapipe build` made onto the attached GPUs.
-
-    All steps of a process share one client of PJRT, which needs no jax. It is jax's own client for
-    a step on several GPUs, and where the process has used GPUs through jax before.
 
     Args:
       wait: return when it is loaded; otherwise while it is being loaded, in a thread.

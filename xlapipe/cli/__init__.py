@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import takewhile
 from typing import NoReturn
 
 from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
@@ -36,7 +35,6 @@ _COMMANDS = (
     "choose",
     "saved",
     "run",
-    "launch",
     "target capture",
     "calibrate",
     "lock add",
@@ -51,6 +49,7 @@ _COMMANDS = (
 )
 # Commands that were removed or renamed, and what to use instead; for one release.
 _REMOVED = {
+    "launch": "start `xlapipe run DIR --distributed`, or your program, by srun or mpirun",
     "bisect": "`xlapipe diff --workload W --versions A,B` compares two versions of jax",
     "completion": "no command completes words in the shell",
 }
@@ -77,10 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_notes_on_compiles()
         return code
 
-    # What follows `--` is of the command that `xlapipe launch` starts.
-    json_output = "--json" in takewhile(lambda argument: argument != "--", arguments)
     with usable_streams(), no_garbage_collection(), signals_interrupt():
-        return run_command(run, program="xlapipe", json_output=json_output)
+        return run_command(run, program="xlapipe", json_output="--json" in arguments)
 
 
 def command_line() -> NoReturn:

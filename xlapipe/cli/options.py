@@ -106,8 +106,7 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, modul
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if name != "launch":  # its processes print what they like
-        add_options(parser, {"--json": "print JSON"})
+    add_options(parser, {"--json": "print JSON"})
     add_options(parser, module.OPTIONS)
     parser.set_defaults(command=module.run)
 

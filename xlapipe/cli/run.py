@@ -29,6 +29,7 @@ OPTIONS: Options = {
         "default: %(default)s",
     },
     "--repeat N": {"default": 10, "help": "timed calls; default: 10"},
+    "--distributed": "with the other processes that srun or mpirun started, one per GPU",
     "--profile": "time each kernel, and write time_record.json into the folder of --record",
     "--record FOLDER": "a dump of the same plan; default: DIR",
     "--compare FOLDER": "with --profile: do not write a record, but compare with that of FOLDER; "
@@ -37,7 +38,7 @@ OPTIONS: Options = {
 
 
 def run(options: argparse.Namespace) -> int:
-    from xlapipe.run.rendezvous import this_member
+    from xlapipe.run.jax_distributed import is_first_process
     from xlapipe.run.run import run
 
     if (options.record or options.compare) and not options.profile:
@@ -47,13 +48,15 @@ def run(options: argparse.Namespace) -> int:
             f"{options.compare}: expected a time_record.json, found none; fix: write one with "
             "`xlapipe run DIR --profile --record FOLDER`"
         )
-    member = this_member()
-    profiled = options.repeat if options.profile else 0
     result = run(
-        options.path, inputs=options.inputs, repeat=options.repeat, member=member, profiled=profiled
+        options.path,
+        inputs=options.inputs,
+        repeat=options.repeat,
+        distributed=options.distributed,
+        profiled=options.repeat if options.profile else 0,
     )
-    if member is not None and member.process > 0:
-        return 0  # process 0 prints the result of all
+    if options.distributed and not is_first_process():
+        return 0  # the first process prints the result of all
     finding = None
     if result.profile is not None and options.compare is not None:
         finding = _compared(options, result.profile)

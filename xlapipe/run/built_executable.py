@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from xlapipe.compile.wire_format import read_varint
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, read_checked_file, read_manifest
@@ -18,8 +17,6 @@ from xlapipe.errors import DumpError
 
 _PLUGIN = "jax_cuda13_plugin"
 _MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
-# Field 2 of SerializedXlaExecutableMetadata, a string of 9 bytes.
-_RUNTIME = b"\x12\x09pjrt_ifrt"
 _MOSAIC_VARIABLE = "MOSAIC_GPU_RUNTIME_LIB_PATH"
 
 
@@ -39,17 +36,6 @@ class BuiltExecutable:
     def has_mosaic_kernels(self) -> bool:
         """Whether it calls kernels through Mosaic GPU."""
         return MOSAIC_CALL.encode() in self.content
-
-    @property
-    def pjrt_content(self) -> bytes:
-        """The content without the metadata that jax's runtime (IFRT) writes before PJRT's bytes.
-
-        The metadata is a protobuf message after its length in bytes, a varint; it begins with a
-        version and the runtime's name.
-        """
-        length, start = read_varint(self.content)
-        metadata = self.content[start : start + length]
-        return self.content[start + length :] if _RUNTIME in metadata[:16] else self.content
 
     def not_loaded(self, error: Exception) -> DumpError:
         """The error that a plugin cannot load it."""

@@ -46,10 +46,10 @@ def check_build(path: Path, manifest: Manifest) -> None:
             )
 
 
-def no_gpu(error: object, user: str = "jax") -> TargetError:
-    """The error that no GPU is attached that `user` can use."""
+def no_gpu(error: object) -> TargetError:
+    """The error that no GPU is attached that jax can use."""
     return TargetError(
-        f"no NVIDIA GPU is attached that {user} can use: {error}; fix: `xlapipe doctor` lists "
+        f"no NVIDIA GPU is attached that jax can use: {error}; fix: `xlapipe doctor` lists "
         "what is missing"
     )
 
@@ -78,7 +78,7 @@ def first_of(
     if processes > 1 and len(attached) > count:
         raise TargetError(
             f"{path}: built for {mesh}; {processes} processes have {len(attached)} GPUs; "
-            f"fix: launch {count} processes, one per GPU"
+            f"fix: start {count} processes, one per GPU"
         )
     return tuple(attached[:count])
 
@@ -91,8 +91,8 @@ def check_hosts(path: Path, manifest: Manifest, hosts: int) -> None:
         count = prod((manifest.mesh or {}).values())
         raise TargetError(
             f"{path}: built for topology {topology or '1x1'} (hosts: {built_hosts}), found hosts: "
-            f"{hosts}; fix: build it with --topology {hosts}x{count // hosts}, or give `xlapipe "
-            f"launch` --hosts {built_hosts}"
+            f"{hosts}; fix: build it with --topology {hosts}x{count // hosts}, or run it on "
+            f"{built_hosts}"
         )
 
 

@@ -63,7 +63,8 @@ class LoadedExecutable:
         """
         if len(self.devices) == 1:
             place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
-            return jax.device_put(value, place)
+            with jax.enable_x64(True):  # the array's own type, whatever the process has set
+                return jax.device_put(value, place)
         sharding = self._sharding(leaf)
         if isinstance(value, jax.Array) and value.sharding == sharding:
             return value

@@ -2,11 +2,10 @@
 
 import hashlib
 import os
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -28,7 +27,6 @@ from xlapipe.run.executable import LoadedExecutable, load_executable, select_dev
 from xlapipe.run.inputs import read_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
 from xlapipe.run.memory_account import outside_allocator_bytes, reconcile
-from xlapipe.run.rendezvous import SEVERAL_GPUS, Member
 from xlapipe.run.run_result import (
     DeviceRun,
     OutputDigest,
@@ -38,6 +36,11 @@ from xlapipe.run.run_result import (
 from xlapipe.time.profiles.joined_profile import join_profile
 
 _CALL = "xlapipe call"
+# Environment of processes that use several GPUs; the user's own settings take precedence. With one
+# hardware queue, kernels begin in the order in which they were launched, so that a collective that
+# was launched before a gemm gets multiprocessors before the gemm occupies all of them. With more
+# queues the order varies, and all devices wait for the one on which the gemm was first.
+_SEVERAL_GPUS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
 def run(
@@ -45,14 +48,14 @@ def run(
     *,
     inputs: str,
     repeat: int,
-    member: Member | None = None,
+    distributed: bool = False,
     profiled: int = 0,
 ) -> RunResult:
     """Loads the executable of a dump directory and calls it 1 + `repeat` times.
 
     Args:
       inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
-      member: this process, if several run the executable together.
+      distributed: whether the processes of srun or mpirun run the executable together.
       profiled: number of further calls that are profiled.
 
     Raises:
@@ -65,20 +68,17 @@ def run(
     plan = open_dump(folder).plan
     if prod((manifest.mesh or {}).values()) > 1:
         # CUDA reads these when it starts.
-        os.environ.update({**SEVERAL_GPUS, **os.environ})
-    if member is not None and any(thunk.kind == OWN_KERNEL for thunk in plan.thunks or ()):
+        os.environ.update({**_SEVERAL_GPUS, **os.environ})
+    if distributed and any(thunk.kind == OWN_KERNEL for thunk in plan.thunks or ()):
         raise TargetError(
-            f"{folder}: {member.name}: the executable has a collective that XLA computes with its "
-            "own kernel, which works within one process only; fix: run it without `xlapipe "
-            "launch`, or build it with the Workload's option "
-            "xla_gpu_experimental_use_collective_kernels=''"
+            f"{folder}: the executable has a collective that XLA computes with its own kernel, "
+            "which works within one process only; fix: run it without --distributed, or build it "
+            "with the Workload's option xla_gpu_experimental_use_collective_kernels=''"
         )
     program = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
-    with joined(member, program):
-        devices = select_devices(folder, manifest, host_count(member))
-        return _run(
-            folder, devices, plan, inputs=inputs, repeat=repeat, member=member, profiled=profiled
-        )
+    with joined(program) if distributed else nullcontext():
+        devices = select_devices(folder, manifest, host_count())
+        return _run(folder, devices, plan, inputs=inputs, repeat=repeat, profiled=profiled)
 
 
 def _run(
@@ -88,7 +88,6 @@ def _run(
     *,
     inputs: str,
     repeat: int,
-    member: Member | None,
     profiled: int,
 ) -> RunResult:
     local = [device for device in devices if device.process_index == jax.process_index()]
@@ -103,10 +102,9 @@ def _run(
     del host_values
     with_inputs = _memory_stats(local)
     outside_before = [*map(outside_allocator_bytes, local, with_inputs)]
-    exchange(member, "ready", None)
+    exchange("ready", None)
 
-    with _time_limit(member):
-        first_call_seconds, results = _call(executable, arguments.arrays)
+    first_call_seconds, results = _call(executable, arguments.arrays)
     after = _memory_stats(local)
     outside_after = [*map(outside_allocator_bytes, local, after)]
     device_runs = [
@@ -130,10 +128,10 @@ def _run(
     call_seconds = []
     for number in range(repeat):
         arguments.place_donated()
-        exchange(member, f"call {number}", None)
+        exchange(f"call {number}", None)
         call_seconds.append(_call(executable, arguments.arrays)[0])
     profile = _profile(executable, arguments, plan, profiled) if profiled else None
-    runs_by_process = exchange(member, "memory", [asdict(run) for run in device_runs])
+    runs_by_process = exchange("memory", [asdict(run) for run in device_runs])
     all_runs = [typed(DeviceRun, data) for runs in runs_by_process for data in runs]
     return RunResult(
         device=local[0].device_kind,
@@ -221,24 +219,6 @@ class _PlacedArguments:
         for number, value in host_values.items():
             self.arrays[number] = self._executable.place(self._leaves[number], value)
         jax.block_until_ready(list(self.arrays.values()))
-
-
-@contextmanager
-def _time_limit(member: Member | None) -> Iterator[None]:
-    """Ends this process by SIGALRM if the block takes longer than `member.wait_seconds`.
-
-    NCCL waits for a peer that hangs in C++, where no Python code runs. The launcher reports it.
-    """
-    if member is None:
-        yield
-        return
-    former = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, member.wait_seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
 
 
 def _call(executable: LoadedExecutable, arguments: Mapping[int, Any]) -> tuple[float, list[Any]]:

@@ -15,7 +15,6 @@ from timing import timed
 from models.fsdp_mlp import training
 from models.fsdp_mlp.sizes import MLPSizes
 from models.fsdp_mlp.workloads import fsdp_mlp
-from xlapipe.run.rendezvous import SEVERAL_GPUS
 
 
 def compiled(case: Case, options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
@@ -72,7 +71,7 @@ def profiled(folder: Path, steps: int) -> Division | None:
 
 
 def main() -> None:
-    os.environ.update({**SEVERAL_GPUS, **os.environ})
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     timings = [
         measured(case, "xlapipe fsdp-mlp", dict(fsdp_mlp(devices=case.devices).options))
         for case in cases(len(jax.devices("gpu")))

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 
 from xlapipe.compile.wire_format import field
 from xlapipe.compile.xla_patches.loaded_library import plugin_library
-from xlapipe.devices.pjrt.c_api import PjrtTable
-from xlapipe.devices.pjrt.structs import CompileArguments, CompiledProgram
+from xlapipe.compile.xla_patches.pjrt_table import (
+    CompileArguments,
+    CompiledProgram,
+    compile_slot,
+)
 from xlapipe.dump.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
-from xlapipe.errors import XlapipeError
 
 _HLO = b"hlo"
 _Compile = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -99,9 +101,4 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
 def _slot(plugin: str) -> ctypes.c_size_t | None:
     """The place of PJRT_Compile in the plugin's table; None if the table is not known."""
     library = plugin_library(plugin)
-    if library is None:
-        return None
-    try:
-        return PjrtTable(library).slot("Compile")
-    except XlapipeError:
-        return None
+    return compile_slot(library) if library is not None else None
