@@ -42,7 +42,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-cluster test-notebook calibration mutants bench bench-gpu infer lint docs jax lock clean
+.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-amd test-cluster test-notebook calibration mutants bench bench-gpu infer lint docs jax lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ test-tpu: VENV := .venv-tpu
 test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's libtpu (0.7 GB)
 	@.ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)" tpu
 	@"$(VENV)/bin/python" -m pytest tests/tpu -m "" -p no:xdist
+
+test-amd: VENV := .venv-rocm
+test-amd: ## compile for AMD GPUs, without one, in .venv-rocm: installs jax's plugin for ROCm (140 MB)
+	@.ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)" rocm
+	@"$(VENV)/bin/python" -m pytest tests/amd -m "" -p no:xdist
 
 test-cluster: ## compile on a local Dask cluster of two workers, one of which is killed
 	@$(setup) cluster

@@ -18,6 +18,7 @@ from jax._src import (
     custom_partitioning,
     dispatch,
     distributed,
+    hardware_utils,
     mesh,
     sharding_impls,
     source_info_util,
@@ -243,6 +244,10 @@ def register_triton_dialect(context: Any) -> None:
 
 # --- Devices ------------------------------------------------------------------------------------
 
+amd_gpu_count = Place(hardware_utils, "num_available_amd_gpus")
+"""How many AMD GPUs jax's plugin for ROCm counts before it registers. Loud: without a count the
+plugin refuses, and jax knows no platform `rocm`."""
+
 distributed_state = distributed.global_state
 """The client of this process in a group of processes. Loud."""
 
@@ -263,6 +268,19 @@ step lowers as without cuDNN or cuSOLVER, or for the versions that are installed
 abstract_device_from = ReplacedAttribute(mesh, "abstract_device_from")
 """The kind of device of a mesh's devices; since jax 0.11. Silent: meshes that a module makes are of
 this machine's CPUs to Pallas."""
+
+
+def pallas_device_kind() -> Place | None:
+    """What Pallas's lowering to Triton asks for the kind of device, an architecture for AMD GPUs.
+
+    Loud: without it, or without a known kind, Pallas refuses to lower. None in a jax without it.
+    """
+    try:
+        from jax._src.pallas.triton import gpu_info
+    except ImportError:
+        return None
+    return Place(gpu_info, "get_device_kind")
+
 
 cached_device_answers: tuple[Any, ...] = tuple(
     function

@@ -105,6 +105,8 @@ def test_complete_environment_compiles(fake: Fake) -> None:
     assert [check.name for check in report.checks if check.ok is not True] == [
         "cuDNN",
         "libtpu",
+        "jax-rocm7-plugin",
+        "jax-rocm7-pjrt",
         "GPU",
     ]
     assert missing_to_compile(fake.machine()) == []
@@ -332,6 +334,19 @@ def test_libtpu_is_optional_but_for_a_tpu(fake: Fake) -> None:
         "libtpu: not installed, expected 0.0.48.*, to compile for TPUs; fix: python -m pip install "
         "'libtpu==0.0.48.*'"
     )
+
+
+def test_the_wheels_for_amd_gpus_are_of_the_release_of_jaxlib(fake: Fake) -> None:
+    fake.install("jax", "0.12.0.1")
+    fake.install("jaxlib", "0.12.0.1")
+    fake.install("jax-rocm7-plugin", "0.11.2")
+    plugin, pjrt = missing_to_compile(fake.machine(), platform="rocm")
+    assert check_of(fake.machine(), "jax-rocm7-pjrt").ok is None
+    assert plugin.problem.startswith("jax-rocm7-plugin: found 0.11.2, expected 0.12.0, as jaxlib")
+    assert pjrt.problem.endswith("'jax-rocm7-plugin==0.12.0.*' 'jax-rocm7-pjrt==0.12.0.*'")
+    fake.install("jax-rocm7-plugin", "0.12.0")
+    fake.install("jax-rocm7-pjrt", "0.12.0")
+    assert missing_to_compile(fake.machine(), platform="rocm") == []
 
 
 def test_another_libtpu_than_jax_names_is_reported_and_accepted(fake: Fake) -> None:

@@ -111,7 +111,7 @@ def test_a_calibration_holds_for_its_own_device_alone() -> None:
     scaled = calibration_for(a100, base)
     assert scaled is not None
     assert (scaled.device, scaled.scaled_from) == ("NVIDIA A100-SXM4-80GB", "NVIDIA H200")
-    for name in ("N", "NVIDIA H20", "NVIDIA L40", "AMD Instinct MI300X"):
+    for name in ("N", "NVIDIA H20", "NVIDIA L40", "AMD Instinct MI100"):
         other = replace(base, provenance={**base.provenance, "device": name})
         with pytest.raises(CalibrationError, match=f"of '{name}', which the catalogue does not"):
             calibration_for(h200, other)

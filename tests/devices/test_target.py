@@ -39,6 +39,7 @@ def test_gpus_of_the_catalogue() -> None:
         "rtx6000pro",
         *("h100_sxm_mig", "b200_mig"),
         *("a10", "gh200", "l4", "l40s", "rtx4090", "rtx5090", "t4"),
+        *("mi250", "mi300a", "mi300x", "mi325x", "mi350x", "mi355x"),
     ] == SUPPORTED
     assert UNSUPPORTED == ["v100", "p100"]
 
@@ -52,6 +53,7 @@ OF_AN_ARCHITECTURE = {"a100_sxm_80", "a6000", "b200", "h200", "l4", "rtx6000pro"
     [
         pytest.param(name, marks=() if name in OF_AN_ARCHITECTURE else pytest.mark.slow)
         for name in SUPPORTED
+        if target_named(name).platform == "cuda"  # the others: tests/amd
     ],
 )
 def test_small_step_compiles(
@@ -77,7 +79,7 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
     device = config["gpu_device_info"]
     assert isinstance(device, dict)
     assert row.device_info.items() <= device.items()
-    assert config["runtime_version"] == {"major": 13}
+    assert config["runtime_version"] == {"major": 7 if target.platform == "rocm" else 13}
     assert config["device_description_str"] == target.description
     assert target.source == "catalogue"
 
@@ -95,6 +97,8 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
         ("h20", r"h100_pcie .* or h100_sxm .* or h200 "),
         ("h100-nvl", "h100_sxm"),
         ("5080", "rtx5090"),
+        ("mi300", r"mi300a .* or mi300x "),
+        ("AMD Instinct MI325", "mi325x"),
     ],
 )
 def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:
@@ -184,6 +188,18 @@ def test_missing_grid_limits_are_filled_in(tmp_path: Path) -> None:
     assert limits == [2147483647, 65535, 65535]
 
 
+AMD_CONFIG = target_named("mi300x").config_text.encode()
+
+
+def test_the_configuration_of_an_amd_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txtpb"
+    file.write_bytes(AMD_CONFIG)
+    target = target_from_file(file)
+    assert (target.platform, target.compute_capability) == ("rocm", "gfx942")
+    assert target.device_memory_bytes == 206_158_430_208
+    assert target_attached(AMD_CONFIG.decode()).name == "mi300x_attached"
+
+
 def _edited(old: str, new: str) -> bytes:
     text = target_named("h200").config_text
     assert old in text
@@ -207,11 +223,13 @@ def _edited(old: str, new: str) -> bytes:
         (_edited("core_count: 132", ""), "number for `core_count`, found nothing"),
         (_edited("threads_per_warp: 32", "threads_per_warp: 0"), "number for `threads_per_warp`"),
         (_edited("device_memory_size", "device_memory_sizes"), "for `device_memory_size`"),
-        (_edited('"CUDA"', '"ROCM"'), "for platform 'CUDA', found 'ROCM'"),
+        (_edited('"CUDA"', '"ROCM"'), "found no `rocm_compute_capability {"),
+        (_edited('"CUDA"', '"SYCL"'), "for platform 'CUDA' or 'ROCM', found 'SYCL'"),
         (
             _edited("cuda_compute_capability", "rocm_compute_capability"),
-            "found rocm_compute_capability",
+            "\"ROCM\" beside rocm_compute_capability, found 'CUDA'",
         ),
+        (AMD_CONFIG.replace(b"gfx942", b"sm_90"), 'expected `gcn_arch_name: "gfx…"`, found'),
     ],
 )
 def test_a_bad_file_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:

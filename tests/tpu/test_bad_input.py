@@ -40,7 +40,16 @@ def line_of(text: str) -> int:
         ("donated", "2x2", ["it has no mesh, so it uses 1 device, topology 2x2 has 4"]),
         ("over_two", None, ["2 devices are 2 chips", "fix: pass --topology"]),
         ("over_two", "2x2", ["mesh (d=2) has 2 devices, topology 2x2 has 4"]),
-        ("gpu_kernel", None, ["calls a Pallas kernel for GPUs at", "steps.py:<line>", "fix: call"]),
+        (
+            "gpu_kernel",
+            None,
+            [
+                "calls a Pallas kernel at",
+                "steps.py:<line>",
+                "compile for Google's TPUs",
+                "fix: call",
+            ],
+        ),
         ("large_kernel", None, ["does not fit", "space=vmem", "scale_kernel"]),
     ],
 )

@@ -173,7 +173,9 @@ def test_a_pallas_kernel_has_its_name(tmp_path: Path) -> None:
 def test_a_kernel_for_gpus_is_refused_with_its_line(tmp_path: Path) -> None:
     lines = (ROOT / "tests/tpu/steps.py").read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "compiler_params=" in text)
-    message = rf"Pallas kernel for GPUs at .*tests/tpu/steps\.py:{line}, and the target is a TPU"
+    message = (
+        rf"Pallas kernel at .*tests/tpu/steps\.py:{line} that does not compile for Google's TPUs"
+    )
     with pytest.raises(WorkloadError, match=message):
         make_dump(job_of(own("gpu_kernel")), tmp_path)
 

@@ -19,7 +19,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "xlapipe"
 # Refusals that no row gives, by a part of their text, and why.
 WITHOUT_ROW = {
     "which refuses to plan another program": "a bug of xlapipe: test_carried.py gives each",
-    "the step calls a Pallas kernel for GPUs": "for TPUs: tests/tpu/test_bad_input.py",
+    "the step calls a Pallas kernel": "for TPUs: tests/tpu/test_bad_input.py",
     "lowered for ": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
     "lowered with ordered effects": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
     "holds GPU kernels that were lowered for": "as above",

@@ -71,6 +71,7 @@ def _variables_set_by(imports: Callable[[], None]) -> dict[str, str]:
 
 
 def _import_libraries() -> None:
+    import_module("xlapipe.compile.stand_ins").load_named_stand_ins()
     for name in IMPORTED_BY_CHILDREN:
         import_module(name)
     for name in IMPORTED_BY_WORKLOADS:

@@ -53,6 +53,7 @@ from xlapipe.compile.messages import (
     of_json,
     to_json,
 )
+from xlapipe.compile.stand_ins import are_loaded
 from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_patches import XlaPatch, cub_table
 from xlapipe.devices.platforms import platform_named
@@ -66,7 +67,7 @@ from xlapipe.devices.targets.topology import (
 from xlapipe.dump.compile_facts import StepFacts
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
-from xlapipe.jax_private import get_topology_for_devices
+from xlapipe.jax_private import amd_gpu_count, get_topology_for_devices
 from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.
@@ -153,6 +154,10 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
+    is_absent = request.target_config is not None
+    if is_absent and platform_named(request.platform).refuses_without_device:
+        setattr(*amd_gpu_count, lambda stop_at=None: 1)
+
     program, place = _lowered(request, stages)
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
@@ -165,7 +170,11 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     compiled = _compile_program(request, program, place.devices)
     stages.enter("record")
     executable = compiled.executable
-    made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
+    made = {
+        XlaPatch.CUB_TABLE: cub_installed,
+        XlaPatch.INSTRUCTION_ORDER: compiled.renumbered,
+        XlaPatch.STAND_INS: are_loaded(),
+    }
     if request.serialize and executable is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         request.executable_path.write_bytes(executable.serialize())

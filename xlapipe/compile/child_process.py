@@ -30,7 +30,9 @@ from xlapipe.compile.messages import (
     to_json,
 )
 from xlapipe.compile.reused_compiles import COMPILED_AT
+from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
+from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.environment.scratch import Scratch
 from xlapipe.errors import (
     CompileError,
@@ -317,6 +319,8 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         kept["PYTHONNOUSERSITE"] = "1"
     platform = job.platform
     kept.update(platform.child_environment)
+    if platform.plugins_with_stand_ins and XlaPatch.STAND_INS not in job.without_xla_patches:
+        kept[PLUGINS_VARIABLE] = ",".join(platform.plugins_with_stand_ins)
     # The CPU too: lowering computes there what a step computes while it is traced.
     kept["JAX_PLATFORMS"] = f"{platform.name},cpu" if job.target is None else "cpu"
     if job.target is None:

@@ -102,7 +102,8 @@ def examine(machine: Machine | None = None) -> Report:
     machine = machine or Machine.local()
     gpu = machine.gpu()
     packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
-    optional = (_cudnn(machine), _libtpu(machine, needed=False), _known_results(machine))
+    others = (_libtpu(machine, needed=False), *_rocm_plugin(machine, needed=False))
+    optional = (_cudnn(machine), *others, _known_results(machine))
     checks = (*_to_compile(machine), *packages, *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
@@ -110,8 +111,8 @@ def examine(machine: Machine | None = None) -> Report:
 def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda") -> list[Check]:
     """What makes every compile for a platform fail; empty if nothing does. Takes milliseconds."""
     machine = machine or Machine.local()
-    checks = _to_compile_for_tpu(machine) if platform == "tpu" else _to_compile(machine)
-    return [check for check in checks if check.ok is False]
+    checks = {"tpu": _to_compile_for_tpu, "rocm": _to_compile_for_rocm}.get(platform, _to_compile)
+    return [check for check in checks(machine) if check.ok is False]
 
 
 def missing_to_communicate(machine: Machine | None = None) -> Check | None:
@@ -203,6 +204,36 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
         ok=is_pinned or None,
         needed=needed,
     )
+
+
+def _to_compile_for_rocm(machine: Machine) -> Iterator[Check]:
+    yield _python(machine)
+    yield _at_least(machine, "jax", OLDEST_JAX)
+    yield _jaxlib(machine, machine.version("jax"))
+    yield from _rocm_plugin(machine, needed=True)
+
+
+def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:
+    """The two wheels of jax's plugin for ROCm: of the first three numbers of jaxlib's version.
+
+    Neither their metadata nor jax checks that: 0.12.0 is the plugin of jaxlib 0.12.0 and 0.12.0.1.
+
+    Args:
+      needed: to compile for an AMD GPU; otherwise the wheels are optional.
+    """
+    names = ("jax-rocm7-plugin", "jax-rocm7-pjrt")
+    jaxlib = ".".join(map(str, _release(machine.version("jaxlib") or "")[:3]))
+    for name in names:
+        version = machine.version(name)
+        ok = _release(version or "")[:3] == _release(jaxlib)
+        yield _item(
+            name,
+            version,
+            f"{jaxlib or 'any version'}, as jaxlib, to compile for AMD GPUs",
+            _install(machine, *(f"{name}=={jaxlib}.*" if jaxlib else name for name in names)),
+            ok=ok if needed else ok or None,
+            needed=needed,
+        )
 
 
 def _known_results(machine: Machine) -> Check:

@@ -1,17 +1,23 @@
 """Expectations of matrix products: number, backend, and the dots that they come from.
 
-Backends are named for GPUs. On a TPU a product on the matrix units (`mxu`) counts as one of a GPU's
-libraries, so that an expectation of the number of products holds on both.
+Backends are named for NVIDIA GPUs. A product on the matrix units of a TPU (`mxu`) or by a library
+of AMD counts as one of NVIDIA's libraries, so that an expectation of the number of products holds
+on all.
 """
 
 from dataclasses import dataclass
 
+from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.program import Program, RequestedDot
 from xlapipe.plans.wording import counted, listed, tally
 
 _LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
+
+_OTHER_VENDORS = frozenset(
+    {GemmBackend.MXU}.union(*(map(GemmBackend, it.library_names.values()) for it in PLATFORMS))
+)
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ def _matmul_violations(
 
 def _is_one_of(gemm: Gemm, backends: tuple[str, ...]) -> bool:
     return gemm.backend in backends or (
-        gemm.backend is GemmBackend.MXU and not _LIBRARIES.isdisjoint(backends)
+        gemm.backend in _OTHER_VENDORS and not _LIBRARIES.isdisjoint(backends)
     )
 
 

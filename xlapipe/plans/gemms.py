@@ -25,13 +25,17 @@ class GemmBackend(StrEnum):
     CUBLASLT_F8 = "cublaslt_f8"
     TRITON = "triton"
     CUDNN = "cudnn"
+    ROCBLAS = "rocblas"
+    HIPBLASLT = "hipblaslt"
+    HIPBLASLT_F8 = "hipblaslt_f8"
+    MIOPEN = "miopen"
     REDUCE = "reduce"
     MXU = "mxu"
     OTHER = "other"
 
 
-# A dump of XLA does not record its platform, so the tables of all platforms are joined; no two
-# platforms use the same name for different backends.
+# The HLO does not name its platform, so the tables of all platforms are joined. Where two use the
+# same name for different backends, `Plan.gemms` replaces it.
 _CALLS = [row for platform in PLATFORMS for row in platform.gemm_calls]
 _FUSION_KINDS = [row for platform in PLATFORMS for row in platform.gemm_fusion_kinds]
 _MAY_BE_A_GEMM = CONTRACTS | {"custom-call", "fusion", "reduce"}

@@ -15,7 +15,7 @@ from xlapipe.plans.buffers import (
 )
 from xlapipe.plans.collectives import Collective, find_collectives, has_collectives
 from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
-from xlapipe.plans.gemms import Gemm, find_gemms
+from xlapipe.plans.gemms import Gemm, GemmBackend, find_gemms
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.live_ranges import LiveRanges
@@ -177,7 +177,14 @@ class Plan:
     @cached_property
     def gemms(self) -> tuple[Gemm, ...]:
         """Every matrix product; empty if the dump has no HLO."""
-        return find_gemms(self.module) if self.module is not None else ()
+        if self.module is None:
+            return ()
+        names = platform_named(self.platform).library_names
+        gemms = find_gemms(self.module)
+        return tuple(
+            replace(gemm, backend=GemmBackend(names.get(gemm.backend, gemm.backend)))
+            for gemm in gemms
+        )
 
     @cached_property
     def collectives(self) -> tuple[Collective, ...] | None:

@@ -217,13 +217,16 @@ def _replacements(client: TargetClient) -> Iterator[None]:
     real = getattr(*jax_private.get_backend)
 
     def get_backend(platform: Any = None) -> Any:
-        return client if platform in (None, client.platform, "cuda") else real(platform)
+        names = (None, client.platform, figures.platform_name)
+        return client if platform in names else real(platform)
 
     figures = client.figures
-    libraries = SimpleNamespace(
-        cudnn_get_version=lambda: figures.cudnn_version,
-        cusolver_get_version=lambda: figures.cusolver_version,
-    )
+    libraries = None  # as in jax on a platform without them
+    if figures.cudnn_version is not None:
+        libraries = SimpleNamespace(
+            cudnn_get_version=lambda: figures.cudnn_version,
+            cusolver_get_version=lambda: figures.cusolver_version,
+        )
     with (
         jax_private.replaced(jax_private.get_backend, get_backend),
         # Lowering of a host callback asks for the backend; only TPUs use the answer.
@@ -231,6 +234,9 @@ def _replacements(client: TargetClient) -> Iterator[None]:
         ExitStack() as stack,
         _without_cached_answers(),
     ):
+        kind = figures.kind_for_pallas
+        if kind is not None and (asked := jax_private.pallas_device_kind()) is not None:
+            stack.enter_context(jax_private.replaced(asked, lambda: kind))
         for place in jax_private.cuda_versions:
             # Otherwise jax loads the libraries here, which need not be installed.
             stack.enter_context(jax_private.replaced(place, libraries))

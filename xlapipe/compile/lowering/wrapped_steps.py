@@ -25,14 +25,11 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten
 from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.jaxprs import equation_line, pallas_calls
 from xlapipe.compile.lowering.names import fn_text, positional_names, unbound
-from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import lower_traced, lowering_of, replaced
 from xlapipe.plans.compile_times import StageSeconds
 from xlapipe.workload import Workload
-
-# Parts of the modules that define the compiler parameters of kernels for GPUs.
-_GPU_MODULES = ("triton", "mosaic_gpu")
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,8 @@ def record_lowering(
 
     def lower(self: Any, *, lowering_platforms: Any = None, **options: Any) -> Any:
         nonlocal depth
-        if depth == 0 and not platform_named(platform_name).runs_gpu_kernels:
-            _refuse_gpu_kernels(self.jaxpr)
+        if depth == 0:
+            _refuse_kernels(self.jaxpr, platform_named(platform_name))
         depth += 1
         traced = _now()
         try:
@@ -345,22 +342,24 @@ def _paths(tree: Any) -> list[tuple[Any, ...]]:
     return [path for path, _ in tree_flatten_with_path(tree)[0]]
 
 
-def _refuse_gpu_kernels(closed_jaxpr: Any) -> None:
-    """Refuses a traced program that calls a kernel with a GPU's compiler parameters.
+def _refuse_kernels(closed_jaxpr: Any, platform: Platform) -> None:
+    """Refuses a traced program that calls a kernel with another device's compiler parameters.
 
     jax's own error names neither the kernel nor the line.
 
     Raises:
       WorkloadError: the program has such a kernel.
     """
+    if not platform.refused_kernels:
+        return
     for equation in pallas_calls(closed_jaxpr.jaxpr):
         parameters = equation.params.get("compiler_params")
         module = type(parameters).__module__
-        if not any(part in module for part in _GPU_MODULES):
+        if not any(part in module for part in platform.refused_kernels):
             continue
         raise WorkloadError(
-            f"the step calls a Pallas kernel for GPUs{equation_line(equation)}, and the target is "
-            f"a TPU: its compiler_params are of {module.rpartition('.')[0] or module}; fix: call "
-            "another implementation on TPUs, e.g. with jax.lax.platform_dependent, or compile for "
-            "a GPU"
+            f"the step calls a Pallas kernel{equation_line(equation)} that does not compile for "
+            f"{platform.vendor}'s {platform.noun}s: its compiler_params are of "
+            f"{module.rpartition('.')[0] or module}; fix: call another implementation there, e.g. "
+            "with jax.lax.platform_dependent, or compile for another target"
         )

@@ -20,6 +20,13 @@ instruction-order (`client_order.py`)
   Without it: a plan whose fusions the lock does not name is labelled partly tuned.
   Not needed once: XLA numbers instructions alike in both compiles, or jax passes HLO modules to
     compiles without a device.
+
+stand-ins (`xlapipe.compile.stand_ins`)
+  What: on a machine without ROCm, libraries that report no device are loaded under the names of
+    those with which jax's plugin for AMD GPUs is linked.
+  Why: without them the plugin does not load, and no package index has them.
+  Without it: compiles for AMD GPUs need ROCm's libraries.
+  Not needed once: the plugin loads without ROCm, as that for CUDA does without CUDA's libraries.
 """
 
 from enum import StrEnum
@@ -30,3 +37,4 @@ class XlaPatch(StrEnum):
 
     CUB_TABLE = "cub-table"
     INSTRUCTION_ORDER = "instruction-order"
+    STAND_INS = "stand-ins"

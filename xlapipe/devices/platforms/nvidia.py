@@ -44,6 +44,7 @@ def _device_figures(config_text: str) -> DeviceFigures:
         device_kind=str(config.get("device_description_str") or device.get("name") or ""),
         core_count=int(device.get("core_count", 0)),
         platform="gpu",
+        platform_name="cuda",
         platform_version=f"PJRT C API\ncuda {config.get('runtime_version', {}).get('major', '')}",
         compute_capability=".".join(str(capability.get(part, 0)) for part in ("major", "minor")),
         cudnn_version=_cudnn_version(device.get("dnn_version"), config.get("dnn_version_info")),
@@ -69,6 +70,9 @@ def _memory_limit(device_memory_bytes: int, fraction: float) -> int:
 
 NVIDIA = Platform(
     name="cuda",
+    vendor="NVIDIA",
+    config_name="CUDA",
+    communication_library="NCCL",
     recorded_packages=("jax-cuda13-plugin",),
     compiler_packages=(
         "jax-cuda13-plugin",

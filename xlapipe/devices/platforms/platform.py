@@ -16,8 +16,11 @@ class DeviceFigures:
       device_kind: e.g. `NVIDIA H200`.
       core_count: number of streaming multiprocessors of a GPU.
       platform: as `jax.default_backend()` gives it (`gpu`, `tpu`), not the platform's name.
+      platform_name: the platform's name, by which code may ask for its devices too.
       platform_version: as a client of the platform gives it.
-      compute_capability: compute capability of a GPU, e.g. `9.0`.
+      compute_capability: compute capability of an NVIDIA GPU, e.g. `9.0`, or the architecture of
+        an AMD GPU, `gfx942`.
+      kind_for_pallas: the name by which Pallas lowers for the device; None for its kind.
       cudnn_version, cusolver_version: as the libraries give them, e.g. 91900 for 9.19.0; None on
         a platform without them.
       cub_version: as XLA writes it, `0.0.0` if the config does not have it; None likewise.
@@ -26,8 +29,10 @@ class DeviceFigures:
     device_kind: str
     core_count: int
     platform: str
+    platform_name: str
     platform_version: str
     compute_capability: str | None = None
+    kind_for_pallas: str | None = None
     cudnn_version: int | None = None
     cusolver_version: int | None = None
     cub_version: str | None = None
@@ -40,6 +45,8 @@ class Platform:
     Attributes:
       name: in jax's `lowering_platforms` and `get_topology_desc(platform=...)`.
       vendor: the vendor's name, for messages.
+      noun: `GPU` or `TPU`.
+      config_name: its name in a GpuTargetConfigProto; None if it has no such configuration.
       recorded_packages: distributions whose versions a manifest records in addition to jax's.
       compiler_packages: all distributions that affect a plan; part of a cache key.
       dump_files: every file that XLA dumps for a module, in the order of the stages.
@@ -47,6 +54,9 @@ class Platform:
       gemm_calls: backend of a matrix product by its custom call target, the first prefix that
         fits; values are those of `xlapipe.plans.gemms.GemmBackend`.
       gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
+      library_names: names of its own libraries, by the backends of `gemm_calls` and
+        `gemm_fusion_kinds` that stand for them.
+      communication_library: what computes collectives, for messages.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
         of the kernel in the backend config, or else in the op_name.
       memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plans.memory_spaces`.
@@ -68,6 +78,9 @@ class Platform:
       plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
+      plugins_with_stand_ins: packages in whose folders plugins are whose libraries are replaced by
+        `xlapipe.compile.stand_ins` if they are not installed; that of XLA first.
+      refuses_without_device: whether jax's plugin does not register where it counts no device.
       memory_limit: bytes that XLA's allocator takes on a device, from the device's memory and the
         process's share of it; XLA recomputes values to stay below. None if it is not known.
       pads_arrays: whether arrays are padded to tiles, so that a value can need more bytes than its
@@ -82,7 +95,9 @@ class Platform:
       code_takes_memory: whether the program's code is in device memory, and in memory_analysis().
       builds_executables: whether an executable that is built without the device runs on it.
       has_speeds: whether the speeds of its devices are known, from which times are computed.
-      runs_gpu_kernels: whether Pallas kernels for GPUs compile for it.
+      predicts_times: whether a time is predicted from these speeds and times that were measured.
+      refused_kernels: parts of the modules that define the compiler parameters of Pallas kernels
+        which do not compile for it.
       has_chip_grid: whether a topology is a grid of chips, all of which are connected directly,
         whichever host they belong to; otherwise it is hosts and devices of each.
       memory_slop_option, overlap_option: XLA options that lower the memory limit (in percent), and
@@ -91,6 +106,7 @@ class Platform:
     """
 
     name: str
+    vendor: str
     recorded_packages: tuple[str, ...]
     compiler_packages: tuple[str, ...]
     dump_files: tuple[DumpFile, ...]
@@ -102,6 +118,10 @@ class Platform:
     device_figures: Callable[[str], DeviceFigures]
     memory_spaces: Mapping[int, str]
     default_memory_space: str
+    noun: str = "GPU"
+    config_name: str | None = None
+    library_names: Mapping[str, str] = field(default_factory=dict)
+    communication_library: str = ""
     callback_calls: tuple[str, ...] = ()
     calls_finished_on_device: tuple[str, ...] = ()
     untuned_call: re.Pattern[str] | None = None
@@ -115,6 +135,8 @@ class Platform:
     plan_only_options: Mapping[str, int] = field(default_factory=dict)
     plan_needs_texts: bool = False
     plugin: str | None = None
+    plugins_with_stand_ins: tuple[str, ...] = ()
+    refuses_without_device: bool = False
     memory_limit: Callable[[int, float], int] | None = None
     pads_arrays: bool = False
     has_chip_memory: bool = False
@@ -124,7 +146,8 @@ class Platform:
     code_takes_memory: bool = False
     builds_executables: bool = True
     has_speeds: bool = True
-    runs_gpu_kernels: bool = True
+    predicts_times: bool = True
+    refused_kernels: tuple[str, ...] = ()
     has_chip_grid: bool = False
     memory_slop_option: str | None = None
     overlap_option: str | None = None
@@ -137,6 +160,11 @@ class Platform:
     def has_autotuning(self) -> bool:
         """Whether plans depend on autotune results of the device."""
         return self.load_autotune_flag is not None
+
+    @property
+    def runs_gpu_kernels(self) -> bool:
+        """Whether Pallas kernels by Triton compile for it."""
+        return "triton" not in self.refused_kernels
 
     def dump_file(self, part: Part) -> DumpFile:
         """The file that contains `part`.

@@ -37,6 +37,7 @@ def _device_figures(config_text: str) -> DeviceFigures:
         device_kind=str(config["device_kind"]),
         core_count=int(config["cores_per_device"]),
         platform="tpu",
+        platform_name="tpu",
         # Without `TFRT TPU`, after which Pallas expects the date on which libtpu was built, and
         # refuses kernels without it. Kernels are lowered as for the newest libtpu.
         platform_version=f"PJRT C API\n{config['device_kind']}",
@@ -45,6 +46,8 @@ def _device_figures(config_text: str) -> DeviceFigures:
 
 TPU = Platform(
     name="tpu",
+    vendor="Google",
+    noun="TPU",
     recorded_packages=("libtpu",),
     compiler_packages=("libtpu",),
     dump_files=stage_files(".after_optimizations"),
@@ -78,7 +81,7 @@ TPU = Platform(
     code_takes_memory=True,
     builds_executables=False,
     has_speeds=False,
-    runs_gpu_kernels=False,
+    refused_kernels=("triton", "mosaic_gpu"),
     refusing_compiler=(
         "libtpu",
         "fix: `xlapipe doctor` states the version of libtpu that this jax names",

@@ -1,4 +1,7 @@
-"""The targets of the catalogue, for which nothing has to be attached; GPUs: `catalogue.toml`."""
+"""The targets of the catalogue, for which nothing has to be attached.
+
+GPUs: `catalogue.toml` and `amd.toml`.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +18,7 @@ from xlapipe.errors import TargetError
 # The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
 # runtime and skips rewrites, e.g. those for float8.
 CUDA_MAJOR = 13
+ROCM_MAJOR = 7
 # In the order in which GpuDeviceInfoProto's text, also that of a device, has them.
 _DEVICE_INFO_FIELDS = (
     "threads_per_block_limit",
@@ -45,6 +49,8 @@ class CatalogueRow:
     """A GPU of the catalogue.
 
     Attributes:
+      compute_capability: e.g. `9.0`, or the architecture of an AMD GPU, e.g. `gfx942`.
+      dnn_version: cuDNN's; empty for an AMD GPU.
       device_info: fields of GpuDeviceInfoProto, in its units: bytes, bytes per second, GHz.
       reported_name: name of the device itself, if it is not the description.
       feature_extension: extension of the compute capability; None if the row's source has none.
@@ -59,8 +65,8 @@ class CatalogueRow:
     name: str
     description: str
     compute_capability: str
-    dnn_version: str
     device_info: Mapping[str, float]
+    dnn_version: str = ""
     reported_name: str | None = None
     feature_extension: str | None = None
     unsupported: str | None = None
@@ -95,11 +101,31 @@ class CatalogueRow:
             compute_capability=self.compute_capability,
             device_memory_bytes=self.device_memory_size,
             source="catalogue",
+            platform=self.platform,
         )
+
+    @property
+    def platform(self) -> str:
+        """jax's name of its platform."""
+        return "rocm" if self.compute_capability.startswith("gfx") else "cuda"
 
     @property
     def config_text(self) -> str:
         """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
+        device_info = [f"  {name}: {value}" for name, value in self.device_info.items()]
+        if self.platform == "rocm":
+            lines = [
+                "gpu_device_info {",
+                *device_info,
+                # The features of the devices, as ROCm names them by default.
+                f'  rocm_compute_capability {{ gcn_arch_name: "{self.compute_capability}'
+                ':sramecc+:xnack-" }',
+                "}",
+                'platform_name: "ROCM"',
+                f"runtime_version {{ major: {ROCM_MAJOR} }}",
+                f'device_description_str: "{self.description}"',
+            ]
+            return "\n".join(lines) + "\n"
         major, minor = self.compute_capability.split(".")
         dnn_major, dnn_minor, dnn_patch = self.dnn_version.split(".")
         extension = self.feature_extension
@@ -112,7 +138,7 @@ class CatalogueRow:
         )
         lines = [
             "gpu_device_info {",
-            *(f"  {name}: {value}" for name, value in self.device_info.items()),
+            *device_info,
             f"  cuda_compute_capability {{ major: {major} minor: {minor}{feature} }}",
             *links,
             "}",
@@ -127,14 +153,17 @@ class CatalogueRow:
 @cache
 def catalogue() -> tuple[CatalogueRow, ...]:
     """Every GPU of the catalogue, unsupported ones last."""
-    text = (files("xlapipe.devices.targets") / "catalogue.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
-    defaults = tables.pop("defaults")
-    return tuple(_row(name, defaults | row) for name, row in tables.items())
+    rows: list[CatalogueRow] = []
+    for file in ("catalogue.toml", "amd.toml"):
+        text = (files("xlapipe.devices.targets") / file).read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+        defaults = tables.pop("defaults")
+        rows += [_row(name, defaults | row) for name, row in tables.items()]
+    return tuple(sorted(rows, key=lambda row: row.unsupported is not None))
 
 
 def _row(name: str, fields: dict[str, Any]) -> CatalogueRow:
-    device_info = {field: fields.pop(field) for field in _DEVICE_INFO_FIELDS}
+    device_info = {field: fields.pop(field) for field in _DEVICE_INFO_FIELDS if field in fields}
     return CatalogueRow(name=name, device_info=device_info, **fields)
 
 

@@ -51,6 +51,8 @@ class Device:
 
     def peak_of(self, element_type: str) -> float | None:
         """Peak of matrix products of operands of an HLO element type; None if unknown."""
+        if element_type in self.peak_flops:
+            return self.peak_flops[element_type]
         name = _SAME_PEAK.get(element_type, element_type)
         if name.startswith(("f8", "f4")):
             name = name[:2]

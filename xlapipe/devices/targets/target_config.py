@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from xlapipe.devices.platforms import AMD, Platform, platform_of_config
 from xlapipe.devices.platforms.textproto import Message, TextProtoError, parse
 from xlapipe.devices.targets.catalogue import row_named
 from xlapipe.devices.targets.target import OLDEST_COMPUTE_CAPABILITY, Source, Target
@@ -74,6 +75,7 @@ def target_attached(config_text: str) -> Target:
         config_text, name="attached", source="attached", where="configuration of the attached GPU"
     )
     model = re.sub(r"[^a-z0-9]+", "_", target.description.lower().removeprefix("nvidia "))
+    model = model.removeprefix("amd_instinct_")
     return replace(target, name=f"{model.strip('_') or 'gpu'}_attached")
 
 
@@ -87,22 +89,8 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
         ) from None
     config = parsed.fields
     device = _block(config, "gpu_device_info", where)
-    platform = config.get("platform_name", "CUDA")
-    if platform != "CUDA" or "rocm_compute_capability" in device:
-        platform_text = repr(platform) if platform != "CUDA" else "rocm_compute_capability"
-        raise TargetError(
-            f"{where}: expected a configuration for platform 'CUDA', found {platform_text}; "
-            "fix: give the configuration of an NVIDIA GPU"
-        )
-    capability = _block(device, "cuda_compute_capability", where)
-    major, minor = _integer(capability, "major", where), _integer(capability, "minor", where, 0)
-    if (major, minor) < OLDEST_COMPUTE_CAPABILITY:
-        oldest = "".join(map(str, OLDEST_COMPUTE_CAPABILITY))
-        raise TargetError(
-            f"{where}: expected sm_{oldest} or newer, found sm_{major}{minor}; fix: give the "
-            "configuration of a newer GPU, because the ptxas of CUDA 13 no longer generates code "
-            "for this one"
-        )
+    platform = _platform(text, device, where)
+    capability = (_architecture if platform is AMD else _cuda_capability)(device, where)
     description = str(config.get("device_description_str") or device.get("name") or name)
     for field in ("core_count", "threads_per_warp"):
         _integer(device, field, where)
@@ -114,10 +102,52 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
         name=name,
         description=description if description.isprintable() else name,
         config_text=text,
-        compute_capability=f"{major}.{minor}",
+        compute_capability=capability,
         device_memory_bytes=_integer(device, "device_memory_size", where),
         source=source,
+        platform=platform.name,
     )
+
+
+def _platform(text: str, device: Message, where: str) -> Platform:
+    stated = [AMD] if "rocm_compute_capability" in device else []
+    try:
+        stated.append(platform_of_config(text))
+    except KeyError as error:
+        raise TargetError(
+            f"{where}: expected a configuration for platform 'CUDA' or 'ROCM', found {error}; "
+            "fix: give the configuration of a GPU of NVIDIA or AMD"
+        ) from None
+    if stated[0] is not stated[-1]:
+        raise TargetError(
+            f'{where}: expected platform_name: "ROCM" beside rocm_compute_capability, found '
+            f"{stated[-1].config_name!r}; fix: correct the name"
+        )
+    return stated[0]
+
+
+def _cuda_capability(device: Message, where: str) -> str:
+    capability = _block(device, "cuda_compute_capability", where)
+    major, minor = _integer(capability, "major", where), _integer(capability, "minor", where, 0)
+    if (major, minor) < OLDEST_COMPUTE_CAPABILITY:
+        oldest = "".join(map(str, OLDEST_COMPUTE_CAPABILITY))
+        raise TargetError(
+            f"{where}: expected sm_{oldest} or newer, found sm_{major}{minor}; fix: give the "
+            "configuration of a newer GPU, because the ptxas of CUDA 13 no longer generates code "
+            "for this one"
+        )
+    return f"{major}.{minor}"
+
+
+def _architecture(device: Message, where: str) -> str:
+    """The name of an AMD GPU's architecture, without its features."""
+    name = _block(device, "rocm_compute_capability", where).get("gcn_arch_name")
+    match = re.match(r"gfx[0-9a-f]{3,4}\b", name) if isinstance(name, str) else None
+    if match is None:
+        raise TargetError(
+            f'{where}: expected `gcn_arch_name: "gfx…"`, found {name!r}; fix: set this field'
+        )
+    return match.group()
 
 
 def _block(message: Message, name: str, where: str) -> Message:

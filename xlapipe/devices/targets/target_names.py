@@ -41,7 +41,7 @@ class Named:
     Attributes:
       description: the device's own name.
       memory_bytes: memory of the device.
-      compute_capability: compute capability of a GPU; empty for a TPU.
+      compute_capability: compute capability of a GPU, or its architecture; empty for a TPU.
     """
 
     name: str
@@ -104,13 +104,14 @@ def _is_memory(gigabytes: int, memory_bytes: int) -> bool:
 
 def _nearest(text: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
     """Names that begin alike, that are of the nearest generation, or that are spelt alike."""
-    compact = re.sub(r"[^a-z0-9]", "", text.lower()).removeprefix("nvidia").removeprefix("geforce")
+    compact = re.sub(r"[^a-z0-9]", "", text.lower())
+    compact = re.sub(r"^(nvidia|amd)?(geforce|instinct)?", "", compact)
     is_tpu = re.match(r"(?:google)?tpu|v\d", compact) is not None
     of_kind = {
         name: row
         for name, row in rows.items()
         if is_tpu == (not row.compute_capability)
-        and (is_tpu or float(row.compute_capability) >= _OLDEST)
+        and (is_tpu or (_number(row) or _OLDEST) >= _OLDEST)
     }
     plain = compact.removeprefix("google").removeprefix("tpu")
     for capability, names in _CAPABILITIES.items():
@@ -127,9 +128,15 @@ def _of_generation(capability: str, rows: Mapping[str, Named]) -> tuple[str, ...
     distances = {
         name: (
             row.compute_capability.split(".")[0] != major,
-            abs(float(row.compute_capability) - float(capability)),
+            abs(number - float(capability)),
         )
         for name, row in rows.items()
+        if (number := _number(row)) is not None
     }
     least = min(distances.values())
     return tuple(name for name, distance in distances.items() if distance == least)
+
+
+def _number(row: Named) -> float | None:
+    """The compute capability of an NVIDIA GPU; None for another device."""
+    return float(row.compute_capability) if row.compute_capability[:1].isdigit() else None

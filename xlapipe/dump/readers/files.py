@@ -26,6 +26,7 @@ _OPTIMIZED = {
 }
 # Other jaxlibs put more between the name and `.txt`.
 _THUNKS = re.compile(r"(?P<stem>.*?)[.-]?thunk_sequence(?P<after>_after_thunk_passes)?[^/]*\.txt")
+_TARGET_CONFIG = re.compile(r"(?P<stem>.*?)\.?(gpu_)?target_config\.(txtpb|pbtxt)")
 # Modules that an error message lists.
 _LISTED_MODULES = 20
 _MODULE_ID = re.compile(r"module_\d+")
@@ -47,6 +48,7 @@ class DumpFiles:
     live_range: Path | None = None
     thunks: Path | None = None
     source_lines: Path | None = None
+    target_config: Path | None = None
 
 
 def files_at(path: Path) -> DumpFiles:
@@ -192,6 +194,14 @@ def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
 def _add_files_of_all(files: DumpFiles, names: Mapping[str, Path]) -> None:
     """Adds what the stem alone does not find."""
     files.thunks = _thunks_of(files.stem, names)
+    files.target_config = next(
+        (
+            path
+            for name, path in names.items()
+            if (match := _TARGET_CONFIG.fullmatch(name)) and files.stem.startswith(match["stem"])
+        ),
+        None,
+    )
     if files.stem == DUMP_STEM:
         files.source_lines = names.get(SOURCE_LINES)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.platforms import platform_named, platform_of_config
 from xlapipe.dump.readers.allocations_text import find_total, parse_allocations, platform_of
 from xlapipe.dump.readers.file_contents import read_bytes, read_source
-from xlapipe.dump.readers.files import files_at
+from xlapipe.dump.readers.files import DumpFiles, files_at
 from xlapipe.dump.readers.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.dump.readers.source_lines import SourceLines, read_source_lines
 from xlapipe.dump.readers.source_text import LineReader, SourceText
@@ -57,6 +57,22 @@ def read_path(path: Path) -> Plan:
       PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
     files = files_at(path)
+    plan = _read(files)
+    platform = _platform_named(files)
+    return plan if platform in (None, plan.platform) else replace(plan, platform=platform)
+
+
+def _platform_named(files: DumpFiles) -> str | None:
+    """The platform that the GPU's configuration names; None without one that can be read."""
+    if files.target_config is None:
+        return None
+    try:
+        return platform_of_config(read_bytes(files.target_config).decode(errors="replace")).name
+    except (DumpError, KeyError):
+        return None
+
+
+def _read(files: DumpFiles) -> Plan:
     lines = None if files.source_lines is None else read_source_lines(files.source_lines)
     names = ["assignment", "values", "live_range", "thunks"]
     if files.proto is None:

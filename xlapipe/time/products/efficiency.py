@@ -223,6 +223,6 @@ def _same_generation(gpu: str, other: str | None) -> bool:
 
 
 def _capability(gpu: str | None) -> float:
-    """The major version, and one tenth of the minor one; 0 if unknown."""
+    """The major version, and one tenth of the minor one; 0 if unknown, or not of NVIDIA."""
     row = row_named(gpu)
-    return float(row.compute_capability) if row is not None else 0.0
+    return float(row.compute_capability) if row is not None and row.platform == "cuda" else 0.0
