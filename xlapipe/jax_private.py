@@ -244,7 +244,7 @@ def register_triton_dialect(context: Any) -> None:
 
 # --- Devices ------------------------------------------------------------------------------------
 
-amd_gpu_count = Place(hardware_utils, "num_available_amd_gpus")
+amd_gpu_count = ReplacedAttribute(hardware_utils, "num_available_amd_gpus")
 """How many AMD GPUs jax's plugin for ROCm counts before it registers. Loud: without a count the
 plugin refuses, and jax knows no platform `rocm`."""
 
@@ -270,7 +270,7 @@ abstract_device_from = ReplacedAttribute(mesh, "abstract_device_from")
 this machine's CPUs to Pallas."""
 
 
-def pallas_device_kind() -> Place | None:
+def pallas_device_kind() -> ReplacedAttribute | None:
     """What Pallas's lowering to Triton asks for the kind of device, an architecture for AMD GPUs.
 
     Loud: without it, or without a known kind, Pallas refuses to lower. None in a jax without it.
@@ -279,7 +279,7 @@ def pallas_device_kind() -> Place | None:
         from jax._src.pallas.triton import gpu_info
     except ImportError:
         return None
-    return Place(gpu_info, "get_device_kind")
+    return ReplacedAttribute(gpu_info, "get_device_kind")
 
 
 cached_device_answers: tuple[Any, ...] = tuple(
