@@ -54,9 +54,9 @@ from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
-from xlapipe.search.recomputed import RecomputedKernel
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
+from xlapipe.time.recomputed import Recomputation, RecomputedKernel
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
@@ -181,7 +181,7 @@ _KERNEL = RecomputedKernel(
 )
 _REMATERIALISED = replace(
     _MEMORY,
-    rematerialised=1,
+    recomputation=Recomputation(1),
     recomputed=(_KERNEL,),
     floor_seconds=1e-5,
     outside=OutsidePlan(

@@ -34,7 +34,7 @@ def test_the_table_has_network_mfu_and_cost() -> None:
     time = replace(
         predicted(1e-3, 8e-4, 2e-3),
         network="hgx-400g: 8 GPUs (assumed; --network states another)",
-        peak_seconds=0.5e-3,
+        mfu=0.5,
     )
     row = replace(ROW, price=2.9, outcome=replace(MEMORY, predicted=time, topology="1x8"))
     lines = [

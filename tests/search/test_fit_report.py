@@ -16,6 +16,7 @@ from xlapipe.search.candidate import Candidate
 from xlapipe.search.planned_memory import PlannedMemory
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
+from xlapipe.time.recomputed import Recomputation
 
 USABLE = 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
@@ -30,7 +31,7 @@ def planned(temp: int, *, rematerialised: int = 0, host: int = 0) -> PlannedMemo
         argument_bytes=400_000,
         output_bytes=8,
         host_bytes=host,
-        rematerialised=rematerialised,
+        recomputation=Recomputation(rematerialised) if rematerialised else None,
         seconds=SECONDS,
     )
 
@@ -104,7 +105,7 @@ def test_the_table(rows: list[Row]) -> None:
         "with seq=2048: the largest batch that fits is 8",
         "with seq=32768: no batch fits; the smallest needs 150,008 B more; some compiles failed",
     ]
-    assert "up to 12 instructions a second time" in "\n".join(lines)
+    assert "XLA recomputes to fit: 1.0 MiB with 12 instructions more" in "\n".join(lines)
     assert "NCCL" in "\n".join(lines)
 
 

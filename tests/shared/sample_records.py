@@ -74,7 +74,6 @@ def planned(temp_bytes: int = 3, *, usable_bytes: int = 75, **others: Any) -> Pl
         "argument_bytes": 1,
         "output_bytes": 2,
         "topology": None,
-        "rematerialised": 0,
         "seconds": {"all": 1.5},
         **others,
     }

@@ -83,8 +83,9 @@ def _target_lines(
     yield from map(Text, error_notes([row.memory for row in rows]))
     if not all(row.memory.fits_within_error for row in rows):
         yield Text(SMALL_MARGIN)
-    if any(row.memory.rematerialised for row in rows):
-        yield Text("yes*, no*: XLA itself rematerialises to stay below its limit.")
+    for row in rows:
+        if row.memory.recomputed_text:
+            yield Text(f"*: {row.candidate.change_text}: {row.memory.recomputed_text}.")
     for row in rows:
         if row.chosen and row.candidate.change is not None:
             yield Text(f"Write for {target}:", style="bold")

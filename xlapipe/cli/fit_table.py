@@ -10,7 +10,7 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import outside_label
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_rows
-from xlapipe.report.units import exact, microseconds, rounded, seconds_text, with_error
+from xlapipe.report.units import exact, rounded, seconds_text, with_error
 from xlapipe.search.planned_memory import (
     SMALL_MARGIN,
     PlannedMemory,
@@ -228,12 +228,9 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
     for line in missing_lines(most):
         if not line.startswith(" "):
             notes.append(f"Not included: {line}.")
-    rematerialised = max((plan.rematerialised for plan in compiled), default=0)
-    if rematerialised:
-        notes.append(
-            "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "
-            f"to {rematerialised} instructions a second time to save memory{_cost(compiled)}."
-        )
+    recomputing = max(compiled, key=lambda plan: plan.rematerialised, default=None)
+    if recomputing is not None and recomputing.rematerialised:
+        notes.append(f"*: {recomputing.recomputed_text}.")
     most_on_host = max((plan.host_bytes for plan in compiled), default=0)
     if most_on_host:
         notes.append(
@@ -259,19 +256,6 @@ def _outside_text(compiled: Sequence[PlannedMemory]) -> str:
         f"Outside the plan and XLA's pool, as measured on one {most.device}: {', '.join(parts)}"
         f"{unmeasured}. Not included: {arrays}."
     )
-
-
-def _cost(compiled: Sequence[PlannedMemory]) -> str:
-    """What the most expensive of them adds to the least time of a step; empty if unknown."""
-    added = [
-        (sum(kernel.floor_seconds or 0.0 for kernel in plan.recomputed), plan.floor_seconds)
-        for plan in compiled
-        if plan.recomputed and plan.floor_seconds
-    ]
-    if not added:
-        return ""
-    seconds, step = max(added)
-    return f", at least {microseconds(seconds)} of a step of at least {microseconds(step)}"
 
 
 def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:

@@ -55,6 +55,7 @@ from xlapipe.compile.messages import (
 )
 from xlapipe.compile.stand_ins import are_loaded
 from xlapipe.compile.user_environment import refuse_changed_variables
+from xlapipe.compile.xla_log import rematerialised_bytes
 from xlapipe.compile.xla_patches import XlaPatch, cub_table
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
@@ -196,6 +197,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         standard_library=os.path.dirname(os.__file__),
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
+        rematerialised_bytes=rematerialised_bytes(request.log_path),
         times=replace(
             compiled.times,
             stages={**program.seconds, **compiled.times.stages},

@@ -32,6 +32,7 @@ from xlapipe.compile.messages import (
 from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
+from xlapipe.compile.xla_log import LOGGED
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.environment.scratch import Scratch
 from xlapipe.errors import (
@@ -151,8 +152,8 @@ def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
-    request_path, log_path = scratch / "request.json", scratch / "child.log"
-    request = _request(job, scratch)
+    request_path, request = scratch / "request.json", _request(job, scratch)
+    log_path = request.log_path
     request_path.write_bytes(to_json(request))
     if job.program is not None and request.lowered is not None:
         Path(request.lowered).write_bytes(job.program.to_bytes())
@@ -321,6 +322,8 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     kept.update(platform.child_environment)
     if platform.plugins_with_stand_ins and XlaPatch.STAND_INS not in job.without_xla_patches:
         kept[PLUGINS_VARIABLE] = ",".join(platform.plugins_with_stand_ins)
+    if platform.has_autotuning:  # a GPU, for which XLA computes values again to fit
+        kept.update(LOGGED)
     # The CPU too: lowering computes there what a step computes while it is traced.
     kept["JAX_PLATFORMS"] = f"{platform.name},cpu" if job.target is None else "cpu"
     if job.target is None:

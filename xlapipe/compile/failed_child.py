@@ -12,6 +12,7 @@ from xlapipe.compile.messages import (
     TRACES_STAGE,
     ChildError,
 )
+from xlapipe.compile.xla_log import INFORMATION
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.target import Target
 from xlapipe.errors import (
@@ -54,7 +55,8 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
     may be from outside, such as that of the kernel where memory is short, and shows nothing about
     the lock.
     """
-    lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
+    text = log_path.read_text(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if not INFORMATION.match(line)]
     # LLVM's fatal errors are logged before a stack trace that starts with another fatal line.
     fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
         line for line in lines if _FATAL_MESSAGE.search(line)

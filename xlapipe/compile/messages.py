@@ -86,6 +86,11 @@ class CompileRequest:
         return Path(self.folder, EXECUTABLE)
 
     @property
+    def log_path(self) -> Path:
+        """What the child and XLA print."""
+        return Path(self.folder, "child.log")
+
+    @property
     def known_path(self) -> Path:
         """The table of `KnownResults`."""
         return Path(self.folder, "known_results.jsonl")

@@ -56,7 +56,7 @@ class CompileFacts(StepFacts):
       predicted_lock: if the autotune results were predicted, the number of instructions with a
         result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
       refused: XLA's message if it planned the program and then refused it for lack of memory.
-      sorts_undecided: as of `xlapipe.plans.Plan`.
+      sorts_undecided, rematerialised_bytes: as of `xlapipe.plans.Plan`.
       xla_patches: names of the changes made to XLA in memory; empty also for a dump from
         before they were recorded.
     """
@@ -69,6 +69,7 @@ class CompileFacts(StepFacts):
     predicted_lock: Mapping[str, int] | None = None
     refused: str | None = None
     sorts_undecided: bool = False
+    rematerialised_bytes: tuple[Natural, Natural] | None = None
     xla_patches: tuple[str, ...] = ()
 
     def in_plan(self, plan: Plan) -> Plan:
@@ -80,6 +81,7 @@ class CompileFacts(StepFacts):
             stated_trips=self.stated_trips,
             topology=self.topology,
             kernel_codes=self.kernel_codes,
+            rematerialised_bytes=self.rematerialised_bytes,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ _NOT_IN_OLDER_DUMPS = frozenset(
         "predicted_lock",
         "reference",
         "refused",
+        "rematerialised_bytes",
         "sorts_undecided",
         "stated_costs",
     }

@@ -12,7 +12,8 @@ from xlapipe.devices.targets.network import network_stated
 from xlapipe.dump.dump import PLAN, Dump, read_checked_file, read_file
 from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.dump.readers.files import files_at
-from xlapipe.plans import Plan
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.program import Program
 from xlapipe.time.cost import StepCost
 from xlapipe.time.predict import Prediction
@@ -79,8 +80,13 @@ class Opened:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader could not read, and what is particular to the program."""
-        return (*self.plan.notes, *(self.dump.manifest.notes if self.dump is not None else ()))
+        """What XLA computes again, what was not read, and what is particular to the program."""
+        again, total = self.study.recomputation, self.plan.totals.total_allocation_bytes
+        return (
+            *([again.text(total)] if again is not None else []),
+            *self.plan.notes,
+            *(self.dump.manifest.notes if self.dump is not None else ()),
+        )
 
     @property
     def title(self) -> str:
@@ -119,7 +125,17 @@ class Opened:
             self.timed,
             network_stated(Path.cwd()),
             self.host,
+            self._lowered,
         )
+
+    def _lowered(self) -> HloModule | None:
+        """The module before optimisation; None if the files lack it."""
+        from xlapipe.dump.readers.hlo_text import parse_hlo  # which a dump with a proto needs here
+
+        text = self.hlo_before
+        if text is None:
+            return None
+        return parse_hlo(SourceText(f"{self.path}/before_optimizations.txt", text)).module
 
     @property
     def target_config_text(self) -> str | None:

@@ -48,15 +48,26 @@ def find_loops(module: HloModule) -> tuple[Loop, ...]:
     )
 
 
-def executions(module: HloModule) -> Mapping[str, int | None]:
+def executions(
+    module: HloModule, *, unknown_trips: int | None = None, counted: bool = False
+) -> Mapping[str, int | None]:
     """How often each computation runs when the entry runs once, by name.
 
     None if unknown: in a loop with an unknown trip count and in a branch of a conditional. A
     loop's condition runs once more than its body. Computations that the entry cannot reach are
     left out.
+
+    Args:
+      unknown_trips: of loops whose trip count is unknown.
+      counted: derive trip counts from the counters of loops, as in a module before optimisation.
     """
     flow = dataflow_of(module)
-    return _counts(module, lambda caller: _runs_per_call(flow, caller))
+
+    def trips_of(loop: Value) -> int | None:
+        trips = _counted_trips(flow, loop) if counted else _trips(flow, loop)
+        return unknown_trips if trips is None else trips
+
+    return _counts(module, lambda caller: _runs_per_call(trips_of, caller))
 
 
 def call_sites(module: HloModule) -> Mapping[str, int]:
@@ -88,12 +99,12 @@ def _counts(
     return counts
 
 
-def _runs_per_call(flow: Dataflow, caller: Value) -> list[int | None]:
+def _runs_per_call(trips_of: Callable[[Value], int | None], caller: Value) -> list[int | None]:
     """How often each called computation runs when the caller runs once."""
     opcode = caller.instruction.opcode
     called_count = len(caller.instruction.called_computations)
     if opcode == "while" and called_count == 2:
-        trips = _trips(flow, caller)
+        trips = trips_of(caller)
         return [trips, None if trips is None else trips + 1]
     return [None if opcode == "conditional" else 1] * called_count
 

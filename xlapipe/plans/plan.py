@@ -47,6 +47,8 @@ class Plan:
         the compile could not take.
       stated_costs: costs of Pallas kernels, by the author; see `StatedCost`.
       kernel_codes: codes of Pallas kernels; see `KernelCode`.
+      rematerialised_bytes: XLA's estimates of the peak before and after it added instructions that
+        compute values again; None if it added none, or if they are unknown.
       stated_trips: trips of each loop whose number the plan does not have, by the author.
       topology: hosts and GPUs of each, `8x8`; None for one device, or if it is unknown.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
@@ -65,6 +67,7 @@ class Plan:
     stated_trips: int | None = None
     topology: str | None = None
     kernel_codes: tuple[KernelCode, ...] = ()
+    rematerialised_bytes: tuple[int, int] | None = None
     platform: str = "cuda"
 
     def __repr__(self) -> str:

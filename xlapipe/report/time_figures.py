@@ -89,7 +89,7 @@ class StepTime:
         }
 
 
-_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu")
+_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu", "mfu_text")
 _MEASURED = (
     *("device", "wall_seconds", "profiled_wall_seconds", "span_seconds", "busy_seconds"),
     *("before_seconds", "after_seconds", "kernel_seconds", "by_name_seconds", "by_order_seconds"),
@@ -119,7 +119,7 @@ def step_time(opened: Opened) -> StepTime | None:
         return None
     record = opened.time_record
     seconds_of = record.seconds_of if record is not None else {}
-    prediction = opened.prediction
+    prediction = opened.study.prediction_with_mfu
     predicted = {item.name: item for item in prediction.kernels} if prediction is not None else {}
     times = named(prediction, *(f"{name}seconds" for name in _PREDICTED), prefix="predicted_")
     return row_of(

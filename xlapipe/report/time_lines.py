@@ -151,9 +151,9 @@ def _prediction(time: StepTime) -> Iterator[str]:
         text += f"; basis: {', '.join(shares)}"
     if about.scaled_from is not None:
         text += f", from {about.scaled_from} by datasheet: this GPU was not measured"
-    if about.mfu:
-        text += f"; MFU {about.mfu:.1%}"
     yield text
+    if about.mfu_text:
+        yield about.mfu_text
     if about.network:
         yield f"network {about.network}"
     for assumption in about.assumptions:

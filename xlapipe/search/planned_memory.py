@@ -19,21 +19,21 @@ from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
-from xlapipe.plans import Plan
+from xlapipe.dump.readers.file_contents import read_bytes
+from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.proto_reader import read_module
+from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
 from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
-from xlapipe.search.recomputed import (
-    RecomputedKernel,
-    recomputed_kernels,
-    rematerialised_names,
-)
 from xlapipe.time.predict import Prediction
 from xlapipe.time.predict.study import Study
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.time.predicted_locks.predict import shares_text
+from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,9 @@ class PlannedMemory:
       outside: memory outside the plan; None on a TPU.
       reserved_bytes: what must stay free for other live arrays and programs.
       missing: instructions that may need more memory on the device; it is not in the total.
-      rematerialised: number of instructions that XLA recomputes to save memory, because its
-        estimate exceeded its limit: the share of the device's memory that the process may use.
-        Without them the plan would be larger and faster.
-      recomputed: the kernels among them, the longest floor first.
+      recomputation: what XLA computes again, because its estimate exceeded its limit, the
+        share of the device's memory that the process may use.
+      recomputed: the kernels among it, the longest floor first.
       floor_seconds: the least time of a step; None if the device's speeds are unknown.
       predicted: the predicted time of a step, without its kernels; None without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
@@ -79,11 +78,11 @@ class PlannedMemory:
     device_memory_bytes: int
     process_bytes: int
     usable_bytes: int
-    rematerialised: int
     seconds: Mapping[str, float]
     code_bytes: int = 0
     refused: bool = False
     missing: tuple[MissingMemory, ...] = ()
+    recomputation: Recomputation | None = None
     recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
     predicted: Prediction | None = None
@@ -97,6 +96,17 @@ class PlannedMemory:
     def total_bytes(self) -> int:
         """All allocations except thread-local ones, which are kept in registers, and code."""
         return self.argument_bytes + self.output_bytes + self.temp_bytes + self.code_bytes
+
+    @property
+    def rematerialised(self) -> int:
+        """Number of instructions that XLA added to compute values again."""
+        return self.recomputation.instructions if self.recomputation is not None else 0
+
+    @property
+    def recomputed_text(self) -> str:
+        """What XLA computes again, its bytes and its time, in words; empty if nothing."""
+        what = self.recomputation
+        return what.text(self.total_bytes) if what is not None else ""
 
     @property
     def headroom_bytes(self) -> int:
@@ -146,9 +156,13 @@ def planned_memory(
     target = job.target or target_attached(compiled.config_text)
     facts, libtpu = compiled.facts, compiled.facts.versions.get("libtpu")
     usable = usable_memory(target, compiled.plan, libtpu=libtpu, memory_fraction=budget.share)
-    rematerialised = rematerialised_names(compiled.plan)
-    study = Study(compiled.plan, device_of_config(compiled.config_text), network=job.network)
-    cost, prediction = study.cost, study.prediction
+    study = Study(
+        compiled.plan,
+        device_of_config(compiled.config_text),
+        network=job.network,
+        lowered=lambda: compiled.lowered,
+    )
+    cost, prediction = study.cost, study.prediction_with_mfu
     tuned = job.lock is not None or job.target is None
     depends = job.platform.has_autotuning and not tuned
     lock = facts.predicted_lock
@@ -168,7 +182,7 @@ def planned_memory(
         - budget.reserved_bytes,
         reserved_bytes=budget.reserved_bytes,
         missing=compiled.plan.missing_memory,
-        rematerialised=len(rematerialised),
+        recomputation=study.recomputation,
         seconds={name: round(value, 2) for name, value in seconds.items()},
         code_bytes=facts.memory_analysis.get("code_bytes", 0),
         refused=facts.refused is not None,
@@ -217,16 +231,23 @@ class _CompiledPlan(NamedTuple):
     facts: CompileFacts
     config_text: str
     stage_seconds: Mapping[str, float]
+    lowered: HloModule | None
 
 
 def _compile_plan(job: Job) -> _CompiledPlan:
     with compile_workload(replace(job, plan_only=True)) as compiled:
         record = compiled.record
         plan = record.in_plan(read_path(compiled.dump_folder))
+        before = list(compiled.dump_folder.glob("*.before_optimizations.hlo.pb"))
+        lowered = read_module(read_bytes(before[0]), where=str(before[0])) if before else None
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
-    return _CompiledPlan(plan, record, record.target_config, record.seconds)
+    return _CompiledPlan(plan, record, record.target_config, record.seconds, lowered)
 
 
 def _of_dump(dump: CompiledDump) -> _CompiledPlan:
     config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
-    return _CompiledPlan(dump.dump.plan, dump.dump.manifest, config.decode(), dump.stage_seconds)
+    before = dump.files.get("before_optimizations.txt")
+    source = before and SourceText("before_optimizations.txt", before.decode(errors="replace"))
+    lowered = parse_hlo(source).module if source else None
+    facts, seconds = dump.dump.manifest, dump.stage_seconds
+    return _CompiledPlan(dump.dump.plan, facts, config.decode(), seconds, lowered)

@@ -9,7 +9,7 @@ from xlapipe.compile.lowering.forward_graph import (
     LoopCall,
     RepeatedCall,
 )
-from xlapipe.search.recomputed import relative
+from xlapipe.time.recomputed import relative
 
 # Functions that hold a smaller share of what is saved are helpers.
 _LEAST_SHARE = 0.02

@@ -16,6 +16,7 @@ from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.typed_data import typed
+from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.compiles import Compiles, items_of
@@ -349,13 +350,13 @@ class _Search:
             expected_bytes = int(_REMATERIALISES_ABOVE * row.memory.process_bytes)
             less_bytes = other.memory.total_bytes - expected_bytes
             note = (
-                f"{row.candidate.target}, {row.candidate}: XLA itself computes "
-                f"{row.memory.rematerialised} instructions again; at most {max(less_bytes, 0):,} B "
-                "less at the peak would turn it off"
+                f"{row.candidate.target}, {row.candidate}: XLA recomputes to fit: "
+                f"{rounded(other.memory.total_bytes)} -> {rounded(row.memory.total_bytes)}"
             )
-            before, after = row.seconds_per_item, other.seconds_per_item
-            if before is not None and after is not None:
-                note += f": {after / before - 1:+z.1%} predicted time"
+            with_it, without = row.seconds_per_item, other.seconds_per_item
+            if with_it is not None and without:
+                note += f", {with_it / without - 1:+z.0%} time"
+            note += f"; at most {max(less_bytes, 0):,} B less at the peak would turn it off"
             self.notes.append(f"{note}.")
 
 

@@ -27,7 +27,7 @@ from xlapipe.search.choosing.blocks import (
     statements_of,
 )
 from xlapipe.search.choosing.search import Group, Kept
-from xlapipe.search.recomputed import relative
+from xlapipe.time.recomputed import relative
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 _WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}

@@ -32,8 +32,8 @@ from xlapipe.search.choosing.policies import (
     places_of,
 )
 from xlapipe.search.choosing.search import keep_within, seconds_of
-from xlapipe.search.recomputed import relative
 from xlapipe.search.rows import SearchSettings
+from xlapipe.time.recomputed import relative
 
 # Compiles for each place until one frees enough, each of at least so many times the bytes before.
 _MOST_TRIES, _LEAST_STEP = 4, 1.25

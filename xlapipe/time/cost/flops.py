@@ -47,7 +47,7 @@ class Flops:
         for contracting, body in self._contracting(instruction, scope):
             if contracting.contraction is None:
                 return None
-            flops[_type_of(contracting, body)] += _flops_of(contracting, body)
+            flops[type_of(contracting, body)] += flops_of(contracting, body)
         return dict(flops)
 
     def _contracting(
@@ -71,7 +71,7 @@ class Flops:
         if target.startswith("__cublas$"):
             return _gemm_call(instruction, scope)
         if target.startswith("__cudnn$conv") and instruction.contraction is not None:
-            return {_type_of(instruction, scope): _convolution_call(instruction, scope, target)}
+            return {type_of(instruction, scope): _convolution_call(instruction, scope, target)}
         if target.startswith("__cudnn$fmha"):
             return _attention_call(instruction, scope, target)
         return None
@@ -82,7 +82,7 @@ def _shape_of(instruction: Instruction, scope: Computation, position: int) -> Sh
     return scope.by_name[instruction.operands[position]].shape.at(path)
 
 
-def _flops_of(instruction: Instruction, scope: Computation) -> int:
+def flops_of(instruction: Instruction, scope: Computation) -> int:
     """Operations of a dot or convolution: two per element of the result and per term of its sum."""
     assert instruction.contraction is not None
     position = 1 if instruction.opcode == "convolution" else 0
@@ -101,7 +101,7 @@ def _complex_factor(instruction: Instruction, scope: Computation) -> int:
     return 8 if _shape_of(instruction, scope, 0).element.startswith("c") else 2
 
 
-def _type_of(instruction: Instruction, scope: Computation) -> str:
+def type_of(instruction: Instruction, scope: Computation) -> str:
     """The type whose peak bounds a product."""
     contraction = instruction.contraction
     if contraction is not None and contraction.algorithm:

@@ -9,7 +9,6 @@ from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
-from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Calibration, Constants
@@ -48,8 +47,6 @@ _CONVOLUTION_INTERVALS = 3
 _LEAST_SCALED_SHARE = 0.5
 # Few kernels of the programs that intervals were fitted to have a greater spread.
 _FITTED_SPREAD = 0.25
-# Part of the op_names of what jax.checkpoint computes again.
-_COMPUTED_AGAIN = "rematted_computation"
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
 
@@ -94,8 +91,7 @@ class Prediction:
       uncounted: assumptions because of which the step may take many times as long.
       network: between the GPUs, in words; empty for a step without collectives.
       exchanges: groups, links and bytes of collectives, as lines of text, by instruction.
-      peak_seconds: of the step's products and convolutions at the peak of their types, without
-        those that are computed again; None if a peak is unknown.
+      mfu, mfu_text: model FLOPs utilisation, where a caller computed it; see `Utilisation`.
       timeline: what runs when, in the order of launches.
       spreads: of the share of the time of each kind of kernel; for `probability_faster`.
     """
@@ -112,7 +108,8 @@ class Prediction:
     uncounted: tuple[str, ...]
     network: str = ""
     exchanges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    peak_seconds: float | None = None
+    mfu: float | None = None
+    mfu_text: str = ""
     timeline: tuple[TimelineEvent, ...] = ()
     spreads: Mapping[str, float] = field(default_factory=dict)
 
@@ -122,13 +119,6 @@ class Prediction:
         if self.seconds is None:
             return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
         return f"{self.seconds * 1e6:,.1f} µs"
-
-    @property
-    def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the share of the peak that the step's operations reach."""
-        if not self.seconds or self.peak_seconds is None:
-            return None
-        return self.peak_seconds / self.seconds
 
     @property
     def network_name(self) -> str:
@@ -315,7 +305,6 @@ class _Predictor:
             uncounted=tuple(self._uncounted),
             network=exchanges.network,
             exchanges=exchanges.described,
-            peak_seconds=self._peak_seconds(kernels),
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
         )
@@ -348,21 +337,6 @@ class _Predictor:
             "predicted; no other kernels were compared"
         ] = None
         return more + scaled
-
-    def _peak_seconds(self, kernels: Sequence[PredictedKernel]) -> float | None:
-        """Seconds of the operations that the model needs, at the peak of each type."""
-        device, seconds = self._cost.device, 0.0
-        for kernel in kernels:
-            cost = self._cost.kernel_of[kernel.name].cost
-            again = _COMPUTED_AGAIN in (cost.op_name or "") or ".remat" in kernel.name
-            for element_type, flops in (cost.flops or {}).items():
-                if element_type == VECTOR or again or not flops:
-                    continue
-                peak = device.peak_of(element_type) if device is not None else None
-                if not peak:
-                    return None
-                seconds += kernel.launches * flops / peak
-        return seconds
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
         """State how much longer scatters take if rows contend, which depends on the data."""

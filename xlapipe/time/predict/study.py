@@ -3,17 +3,20 @@
 A GPU has its own calibration, or another's scaled by the two datasheets.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
 from xlapipe.devices.targets.network import Network
+from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.model_flops import utilisation
 from xlapipe.time.cost.step_cost import StepCost, step_cost
 from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
+from xlapipe.time.recomputed import Recomputation, recomputation, rematerialised_names
 
 # GPUs without their own calibration are scaled from this one.
 _REFERENCE = "h200"
@@ -28,6 +31,7 @@ class Study:
       calibration: of the user; by default the one in this package for the device.
       unknown_trips, timed, network: as for `predict`.
       host: host time, relative to the calibration's host.
+      lowered: reads the module before optimisation, for the MFU; None without one.
     """
 
     plan: Plan
@@ -37,6 +41,7 @@ class Study:
     timed: Mapping[str, float] | None = None
     network: Network | None = None
     host: float = 1.0
+    lowered: Callable[[], HloModule | None] | None = None
 
     @cached_property
     def cost(self) -> StepCost | None:
@@ -63,6 +68,26 @@ class Study:
             timed=self.timed,
             network=self.network,
         )
+
+    @cached_property
+    def prediction_with_mfu(self) -> Prediction | None:
+        """The prediction with its MFU, for which the module before optimisation is read."""
+        prediction = self.prediction
+        if prediction is None or self.device is None or self.cost is None:
+            return prediction
+        trips = self.unknown_trips or self.plan.stated_trips
+        used = utilisation(self.plan, self.cost, self.device, self.lowered, trips)
+        seconds = prediction.seconds
+        return replace(prediction, mfu=used.share(seconds), mfu_text=used.text(seconds))
+
+    @cached_property
+    def recomputation(self) -> Recomputation | None:
+        """What XLA computes again to fit; None if nothing."""
+        names = rematerialised_names(self.plan)
+        if not names:
+            return None
+        kernels = self.prediction.kernels if self.prediction is not None else ()
+        return recomputation(self.plan, names, {item.name: item.seconds for item in kernels})
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:

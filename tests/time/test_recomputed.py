@@ -2,8 +2,8 @@
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.search.recomputed import recomputed_kernels, rematerialised_names
 from xlapipe.time.cost import step_cost
+from xlapipe.time.recomputed import Recomputation, recomputed_kernels, rematerialised_names
 
 REMAT = """HloModule remat, is_scheduled=true
 
@@ -26,3 +26,11 @@ def test_kernels_that_are_computed_again_have_their_floor() -> None:
     assert kernel.floor_seconds is not None
     assert kernel.floor_seconds > 0
     assert recomputed_kernels(plan, None) == ()
+
+
+def test_the_bytes_are_xlas_estimate_before_and_after() -> None:
+    unknown, known = Recomputation(3, added_share=0.334), Recomputation(3, 45 << 30, 31 << 30)
+    assert unknown.text(28 << 30) == (
+        "XLA recomputes to fit: 28.0 GiB with 3 instructions more, +33% time"
+    )
+    assert known.text(28 << 30) == "XLA recomputes to fit: about 42.0 GiB -> 28.0 GiB"

@@ -1,0 +1,90 @@
+"""Model FLOPs are those of the program as lowered, whatever XLA computes again."""
+
+import pytest
+
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.devices.targets.device import device_of_target
+from xlapipe.plans.hlo import HloModule
+from xlapipe.time.predict.study import Study
+
+# Two products of 2 × 1024³, one of them in three trips of a loop that `jax.checkpoint` repeats.
+LOWERED = """HloModule jit_step
+
+body {
+  carried = (s32[], bf16[1024,1024]) parameter(0)
+  count = s32[] get-tuple-element(carried), index=0
+  one = s32[] constant(1)
+  next = s32[] add(count, one)
+  y = bf16[1024,1024] get-tuple-element(carried), index=1
+  z = bf16[1024,1024] dot(y, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z.1 = bf16[1024,1024] dot(y, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}, AGAIN
+  ROOT out = (s32[], bf16[1024,1024]) tuple(next, z)
+}
+
+condition {
+  carried.1 = (s32[], bf16[1024,1024]) parameter(0)
+  count.1 = s32[] get-tuple-element(carried.1), index=0
+  limit = s32[] LIMIT
+  ROOT less = pred[] compare(count.1, limit), direction=LT
+}
+
+ENTRY main {
+  x = bf16[1024,1024] parameter(0)
+  x.1 = bf16[1024,1024] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  zero = s32[] constant(0)
+  start = (s32[], bf16[1024,1024]) tuple(zero, x.1)
+  loop = (s32[], bf16[1024,1024]) while(start), condition=condition, body=body
+  ROOT result = bf16[1024,1024] get-tuple-element(loop), index=1
+}
+"""
+RECOMPUTED = 'metadata={op_name="checkpoint/rematted_computation/dot"}'
+PRODUCT = 2 * 1024**3
+# The plan computes one product three times.
+PLAN = """HloModule jit_step, is_scheduled=true
+
+ENTRY main {
+  x = bf16[1024,1024]{1,0} parameter(0)
+  a = bf16[1024,1024]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = bf16[1024,1024]{1,0} negate(a)
+  a.remat = bf16[1024,1024]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  c.remat2 = bf16[1024,1024]{1,0} dot(b, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d = bf16[1024,1024]{1,0} add(b, a.remat)
+  ROOT sum = bf16[1024,1024]{1,0} add(d, c.remat2)
+}
+"""
+
+
+def lowered(limit: str) -> HloModule:
+    module = plan_of_text(LOWERED.replace("LIMIT", limit).replace("AGAIN", RECOMPUTED)).module
+    assert module is not None
+    return module
+
+
+def study(module: HloModule | None, trips: int | None = None) -> Study:
+    device = device_of_target("h200")
+    return Study(plan_of_text(PLAN), device, lowered=lambda: module, unknown_trips=trips)
+
+
+def test_products_of_loops_count_and_those_of_checkpoints_do_not() -> None:
+    prediction = study(lowered("constant(3)")).prediction_with_mfu
+    assert prediction is not None and prediction.mfu is not None and prediction.seconds
+    assert prediction.mfu * prediction.seconds == pytest.approx(4 * PRODUCT / 989e12, rel=1e-3)
+    assert "of the peak (bf16 989 TFLOP/s) for 0.00859 TFLOP as lowered" in prediction.mfu_text
+
+
+def test_the_mfu_is_refused_without_the_lowered_module_or_the_trips_of_a_loop() -> None:
+    for module, why in ((None, "no module before"), (lowered("parameter(1)"), "trips")):
+        prediction = study(module).prediction_with_mfu
+        assert prediction is not None and prediction.mfu is None
+        assert prediction.mfu_text.startswith("MFU not computed") and why in prediction.mfu_text
+    stated = study(lowered("parameter(1)"), trips=3).prediction_with_mfu
+    assert stated is not None and stated.mfu is not None
+
+
+def test_what_xla_computes_again_is_a_copy_of_what_another_kernel_computed() -> None:
+    """`c.remat2` replaced its original, which XLA deleted."""
+    again, prediction = study(None).recomputation, study(None).prediction
+    assert again is not None and again.instructions == 2 and prediction is not None
+    of = {kernel.name: kernel.seconds for kernel in prediction.kernels}
+    rest = sum(of.values()) - of["a.remat"]
+    assert again.added_share == pytest.approx(of["a.remat"] / rest)
