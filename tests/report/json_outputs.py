@@ -106,6 +106,8 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
             yield "explain", printed("explain", path, "--plan", DUMPS[0])
     path.write_text(_out_of_temp(DUMPS[0]))
     yield "explain", printed("explain", path, "--plan", DUMPS[0])
+    path.write_text(_WARNING)
+    yield "explain", printed("explain", path)
     rows = [dump_row(open_dump(dump), changed=True, seconds=1.5) for dump in DUMPS[:3]]
     yield "dump", {"dumps": rows, "errors": ["a: b"]}
     yield from (("build", row) for row in rows)
@@ -119,6 +121,15 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         yield "show-inductor", printed("show", inductor)
         yield "check-inductor", printed("check", inductor)
         yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
+
+
+_WARNING = (
+    "[spmd] Involuntary full rematerialization. The compiler was not able to go from sharding "
+    "{devices=[2,1]<=[2]} to {devices=[1,2]<=[2]} without doing a full rematerialization of the "
+    "tensor for HLO operation: %copy.1 = bf16[8,4]{1,0} copy(%x).\n"
+    "Can't reduce memory use below 1.00GiB (1073741824 bytes) by rematerialization; only reduced "
+    "to 2.00GiB (2147483648 bytes), down from 2.50GiB (2684354560 bytes) originally\n"
+)
 
 
 def _with_compile_times(folder: Path, dump: Path) -> Path:

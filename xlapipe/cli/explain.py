@@ -33,35 +33,47 @@ OPTIONS: Options = {
 
 def run(options: argparse.Namespace) -> int:
     from xlapipe.report.failure_lines import failure_figures, failure_lines
-    from xlapipe.report.failures.read_log import last_failure, read_failures
+    from xlapipe.report.failures.read_log import read_log
 
     if options.plan is not None and options.workload is not None:
         raise XlapipeError("explain: --plan and --workload name two programs; fix: give one")
-    text = _read(options.log)
-    failures = read_failures(text)
-    failure = last_failure(failures)
-    if failure is None:
-        where = "standard input" if options.log == _STDIN else options.log
-        raise XlapipeError(
-            f"{where}: expected the output of a run that ran out of memory, found no message of "
-            "XLA, CUDA or NCCL about it; fix: give the whole output, standard error included"
-        )
+    where = "standard input" if options.log == _STDIN else options.log
+    log = read_log(_read(options.log))
+    if not log.failures and not log.warnings:
+        raise XlapipeError(_nothing_found(where, log.unrecognised))
+    failure = log.last_failure
     planned, tried = None, None
-    if options.plan is not None:
+    if failure is None:
+        pass  # a warning names no allocation of a plan
+    elif options.plan is not None:
         planned = _planned_of_dump(failure, options.plan)
     elif options.workload is not None:
         planned, tried = _compiled(failure, options)
     if options.json:
-        print_json(failure_figures(failure, tried.remedies if tried else (), planned))
+        print_json(failure_figures(log, tried.remedies if tried else (), planned))
         return 0
-    others = [other for other in failures if other is not failure]
     remedies = tried.remedies if tried is not None else None
-    for line in failure_lines(failure, others=others, planned=planned, remedies=remedies):
+    for line in failure_lines(log, planned=planned, remedies=remedies):
         print_text(line)
     if tried is not None:
         for line in tried.unhelpful():
             print_text(f"  {line}")
     return 0
+
+
+def _nothing_found(where: str, unrecognised: tuple[int, str] | None) -> str:
+    from xlapipe.report.failures.messages import SUPPORTED
+
+    if unrecognised is None:
+        return (
+            f"{where}: expected the output of a run that ran out of memory, found no message of "
+            "XLA about it; fix: give the whole output, standard error included"
+        )
+    number, line = unrecognised
+    return (
+        f"{where}: line {number} is not recognised: {line[:200]!r}; `explain` reads {SUPPORTED}; "
+        "fix: give the whole output, standard error included"
+    )
 
 
 def _read(log: str) -> str:

@@ -11,13 +11,9 @@ from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import (
-    FailureKind,
-    Hardware,
-    LoggedBuffer,
-    Memory,
-    MemoryFailure,
-)
+from xlapipe.report.failures.failure import FailureKind, LoggedBuffer, Memory, MemoryFailure
+from xlapipe.report.failures.messages import MemoryWarning, WarningKind
+from xlapipe.report.failures.read_log import LogFindings
 from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
 from xlapipe.report.target_text import short_label
@@ -26,6 +22,7 @@ from xlapipe.report.units import exact, rounded
 _MAX_BUFFERS = 8
 _MAX_CHUNKS = 5
 _MAX_MESSAGE = 240
+_MAX_WARNINGS = 5
 
 _TITLES = {
     FailureKind.EXECUTION: "a program could not allocate memory when it ran",
@@ -34,81 +31,45 @@ _TITLES = {
     FailureKind.AUTOTUNING: "XLA could not allocate the memory to time kernels while it compiled",
     FailureKind.FRAGMENTATION: "enough memory was free, but not in one piece",
     FailureKind.OTHER_PROCESS: "the device's memory is in use outside this process's allocator",
-    FailureKind.LIBRARY: "a library or the driver found no memory outside XLA's allocator",
 }
-# For another memory than the device's.
-_TITLES_OF_MEMORY = {
-    (FailureKind.COMPILE, Memory.ON_CHIP): (
-        "a kernel needs more of the chip's own memory than it has; the device's is not involved"
-    ),
-    (FailureKind.COMPILE, Memory.HOST): (
-        "the compiler found that what the program keeps in the host's memory does not fit"
-    ),
-    (FailureKind.ARGUMENT, Memory.HOST): "an array could not be placed in the host's memory",
-    (FailureKind.EXECUTION, Memory.HOST): "the host's memory ran out, not a device's",
-}
+_ON_CHIP_TITLE = (
+    "a kernel needs more of the chip's own memory than it has; the device's is not involved"
+)
 _ADVICE = {
     FailureKind.EXECUTION: (
-        "Arguments, outputs and temporary memory must fit beside every other live array.",
+        "Arguments, outputs and temporary memory must fit beside every other live array."
     ),
-    FailureKind.COMPILE: ("Nothing was allocated: the plan itself is larger than the memory.",),
+    FailureKind.COMPILE: "Nothing was allocated: the plan itself is larger than the memory.",
     FailureKind.ARGUMENT: (
         "No program ran: the live arrays fill the memory. Delete arrays that are no longer "
-        "needed, or shard them; `jax.live_arrays()` lists them.",
+        "needed, or shard them; `jax.live_arrays()` lists them."
     ),
     FailureKind.AUTOTUNING: (
         "Compile before the large arrays are placed on the device, or compile without timing: "
-        "`--xla_gpu_autotune_level=0`, or with a lock of `xlapipe dump --tuning tune`.",
+        "`--xla_gpu_autotune_level=0`, or with a lock of `xlapipe dump --tuning tune`."
     ),
     FailureKind.FRAGMENTATION: (
         "Allocate the large arrays first, donate instead of copying, or use an allocator that "
-        "maps pages: `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`.",
+        "maps pages: `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`."
     ),
     FailureKind.OTHER_PROCESS: (
         "`nvidia-smi` lists the processes on the device. By default jax takes three quarters of "
         "the memory when it starts: of two processes on one GPU the second finds the rest. Set "
-        "`XLA_CLIENT_MEM_FRACTION` in each.",
-    ),
-    FailureKind.LIBRARY: (
-        "The allocator's pool leaves too little for NCCL, cuBLAS, cuDNN, CUDA graphs and kernel "
-        "code: lower `XLA_CLIENT_MEM_FRACTION`, so that the pool is smaller.",
+        "`XLA_CLIENT_MEM_FRACTION` in each."
     ),
 }
-_SMALLER = (
-    "give it smaller blocks (`BlockSpec`, tile or block sizes), fewer pipeline stages, or narrower "
-    "types"
+_ON_CHIP_ADVICE = (
+    "Give the kernel smaller blocks (`BlockSpec`, tile or block sizes), fewer pipeline stages, or "
+    "narrower types. On a TPU the limit of scoped VMEM can be raised: "
+    "`pltpu.CompilerParams(vmem_limit_bytes=…)`, or `--xla_tpu_scoped_vmem_limit_kib` in "
+    "`LIBTPU_INIT_ARGS`."
 )
-_ADVICE_FOR_A_KERNEL = {
-    Hardware.GPU: (
-        f"Each block of a kernel has this much shared memory, on the chip: {_SMALLER}.",
-        "`xlapipe check module:step` names the Pallas kernel, without a GPU.",
-    ),
-    Hardware.TPU: (
-        f"A kernel or fusion keeps its blocks in the chip's VMEM or SMEM: {_SMALLER}, or raise the "
-        "limit of scoped VMEM: `pltpu.CompilerParams(vmem_limit_bytes=…)`, or "
-        "`--xla_tpu_scoped_vmem_limit_kib` in `LIBTPU_INIT_ARGS`.",
-    ),
-}
-_ADVICE_FOR_HOST = {
-    FailureKind.COMPILE: (
-        "Nothing was allocated: the step keeps these buffers in the host's memory (`pinned_host`, "
-        "S(5) in a shape). Offload fewer or smaller values, or use a host with more memory.",
-    ),
-    FailureKind.EXECUTION: (
-        "Keep less on the host: batches that are read ahead, copies of parameters, processes per "
-        "host. A job's or container's limit counts too.",
-    ),
-}
-_ADVICE_FOR_TPU = {
-    FailureKind.FRAGMENTATION: (
-        "A TPU's runtime reserves one piece for a program, and does not move arrays. Load the "
-        "largest program first, donate instead of copying, and delete arrays and programs that "
-        "are no longer needed (`jax.clear_caches()`) before it is loaded.",
-    ),
-}
-
-
+_HOST_ADVICE = (
+    "The allocator of the host's memory (`pinned_host`) is full: keep or offload less there."
+)
 _IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
+# Of the pool's hundred parts: with no more in use, what the process holds beside is small.
+_NEARLY_EMPTY = 2
 # The allocators of GPUs round a size up to a multiple of this.
 _GRANULE_BYTES = 256
 _MAX_GROUPS = 12
@@ -184,96 +145,192 @@ def _rank(allocation: BufferAllocation) -> int:
 
 
 def failure_figures(
-    failure: MemoryFailure,
+    log: LogFindings,
     remedies: Sequence[Remedy] = (),
     planned: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The JSON of `xlapipe explain`; what the log does not contain is None.
 
-    `plan` is a key only if a plan was given.
+    `kind` is None if the log has warnings only; `plan` is a key only if a plan was given.
     """
+    failure = log.last_failure
+    free, largest = (failure.free, failure.largest_free) if failure is not None else (None, None)
     figures = {
         **named(failure, "kind", "requested_bytes", "executable_name", "device"),
-        **named(failure, "limit_bytes", "held_bytes", "free_bytes", "largest_free_bytes"),
-        **named(failure, "memory", "hardware"),
-        "call": named(failure.call, "source", "function") if failure.call is not None else None,
+        **named(failure, "limit_bytes", "held_bytes"),
+        **named(free, "size_bytes", prefix="free_"),
+        **named(failure, "memory", "hardware", "exceeds_limit"),
+        "call": _fields(failure.call, "source", "function") if failure is not None else None,
+        "instruction": _fields(failure.instruction, "name", "shape", "source", "op_name")
+        if failure is not None
+        else None,
+        "warnings": [
+            named(warning, "kind", "line", "count", "message", "needed_bytes", "limit_bytes")
+            | named(warning, "original_bytes", "shape", "instruction", "sharding", "source")
+            for warning in log.warnings
+        ],
         "remedies": remedy_figures(remedies),
     }
+    figures["free_bytes"] = figures.pop("free_size_bytes")
+    figures["largest_free_bytes"] = largest.size_bytes if largest is not None else None
     return figures if planned is None else {**figures, "plan": planned}
 
 
+def _fields(record: Any, *names: str) -> dict[str, Any] | None:
+    return named(record, *names) if record is not None else None
+
+
 def failure_lines(
-    failure: MemoryFailure,
+    log: LogFindings,
     *,
-    others: Sequence[MemoryFailure] = (),
     planned: Mapping[str, Any] | None = None,
     remedies: Sequence[Remedy] | None = None,
 ) -> Iterator[str]:
-    """A failure for a terminal.
+    """What a log reports, for a terminal.
 
     Args:
-      others: failures of the same log that the run survived.
       planned: None without a plan.
       remedies: None if none was tried.
     """
-    title = _TITLES_OF_MEMORY.get((failure.kind, failure.memory), _TITLES[failure.kind])
+    failure = log.last_failure
+    if failure is None:
+        yield "warning: XLA compiled a program that needs more memory than it wanted"
+        for warning in log.warnings:
+            yield f"  line {warning.line}: {_shortened(warning.message)}{_times(warning.count)}"
+            yield from (f"  {line}" for line in _warning_lines(warning))
+        yield "No allocation failed in this log: the run went on."
+        return
+    title = _ON_CHIP_TITLE if failure.memory is Memory.ON_CHIP else _TITLES[failure.kind]
+    explaining = [each for each in log.warnings if _explains(each, failure)]
     yield f"{failure.kind}: {title}"
-    yield f"  line {failure.line}: {_shortened(failure.message)}"
+    yield f"  line {failure.line}: {_shortened(failure.message)}{_times(failure.count)}"
+    if failure.exceeds_limit:
+        yield (
+            f"  cannot fit at any time: {exact(failure.requested_bytes or 0)} requested, "
+            f"{exact(failure.limit_bytes or 0)} is the limit"
+        )
     yield f"  why {failure.kind}: {failure.reason}"
+    for warning in explaining:
+        yield from (f"  {line}" for line in _warning_lines(warning, failed=True))
     yield from _figure_lines(failure)
     if failure.allocator is not None:
         yield from _allocator_lines(failure.allocator)
     yield from _part_lines(failure)
     if planned is not None:
         yield from _plan_lines(failure, planned)
-    yield from ("", *_advice(failure))
-    if failure.held_bytes is None and failure.kind in _IN_THE_POOL and _has_pool(failure):
+    yield from ("", _advice(failure))
+    if failure.held_bytes is None and failure.kind in _IN_THE_POOL:
         yield (
             "The log lacks the allocator's figures; TF_CPP_MIN_LOG_LEVEL=0 in the run's "
             "environment adds them."
         )
     if failure.memory is not Memory.ON_CHIP:
         yield from _remedy_lines(remedies, planned)
+    others = [other for other in log.failures if other is not failure]
     if others:
         yield ""
         yield f"{len(others)} other memory failures in this log:"
         yield from (f"  line {other.line}: {_shortened(other.message)}" for other in others)
+    rest = [warning for warning in log.warnings if warning not in explaining]
+    if rest:
+        yield ""
+        yield "XLA also warned:"
+        for warning in rest[:_MAX_WARNINGS]:
+            text = "; ".join(_warning_lines(warning))
+            yield f"  line {warning.line}: {text}{_times(warning.count)}"
+        if len(rest) > _MAX_WARNINGS:
+            yield f"  and {len(rest) - _MAX_WARNINGS} more"
 
 
-def _advice(failure: MemoryFailure) -> tuple[str, ...]:
+def _explains(warning: MemoryWarning, failure: MemoryFailure) -> bool:
+    """Whether a warning is about the program or the array of a failed request."""
+    requested, needed_bytes = failure.requested, warning.needed_bytes
+    if requested is None or needed_bytes is None:
+        return False
+    if warning.kind is WarningKind.REPLICATED:
+        return _is_size(needed_bytes, requested)
+    if warning.kind is WarningKind.ARGUMENTS:
+        return requested.most_bytes <= needed_bytes
+    # The request is the program's temporary memory, which is most of it.
+    return needed_bytes // 2 <= requested.size_bytes <= needed_bytes + requested.slack_bytes
+
+
+def _warning_lines(warning: MemoryWarning, *, failed: bool = False) -> Iterator[str]:
+    needed, limit = _both(warning.needed_bytes), _both(warning.limit_bytes)
+    if warning.kind is WarningKind.ARGUMENTS:
+        yield f"arguments and outputs alone need {needed}, more than XLA's limit of {limit}"
+    elif warning.kind is WarningKind.REMATERIALISATION:
+        least = _as_xla(warning.needed_bytes or 0)
+        yield (
+            f"the program needs {needed}: XLA compiled it for {limit} and could not rematerialise "
+            f"below {least}"
+        )
+        if warning.original_bytes is not None:
+            saved_bytes = warning.original_bytes - (warning.needed_bytes or 0)
+            saved = f"saved {exact(saved_bytes)}" if saved_bytes else "saved nothing"
+            yield f"rematerialisation {saved}: {_as_xla(warning.original_bytes)} before"
+    elif warning.shape is None:
+        yield f"XLA replicates an array on every device to go from {warning.sharding}"
+    else:
+        same = ", exactly the failed request" if failed else ""
+        source = f", at {warning.source}" if warning.source else ""
+        yield (
+            f"XLA replicates {warning.shape} = {exact(warning.needed_bytes or 0)} on every "
+            f"device{same}: {warning.instruction}{source}"
+        )
+        yield (
+            f"involuntary full rematerialisation, from {warning.sharding}: give the array and its "
+            "producer one sharding"
+        )
+
+
+def _both(size_bytes: int | None) -> str:
+    return f"{_as_xla(size_bytes or 0)} ({exact(size_bytes or 0)})"
+
+
+def _as_xla(size_bytes: int) -> str:
+    """With two decimals, as XLA prints it."""
+    return f"{size_bytes / 2**30:.2f} GiB" if size_bytes >= 2**30 else rounded(size_bytes)
+
+
+def _times(count: int) -> str:
+    return f" (printed {count} times)" if count > 1 else ""
+
+
+def _advice(failure: MemoryFailure) -> str:
     if failure.memory is Memory.ON_CHIP:
-        return _ADVICE_FOR_A_KERNEL[failure.hardware or Hardware.GPU]
-    if failure.memory is Memory.HOST and failure.kind in _ADVICE_FOR_HOST:
-        return _ADVICE_FOR_HOST[failure.kind]
-    if failure.hardware is Hardware.TPU and failure.kind in _ADVICE_FOR_TPU:
-        return _ADVICE_FOR_TPU[failure.kind]
-    return _ADVICE[failure.kind]
-
-
-def _has_pool(failure: MemoryFailure) -> bool:
-    """Whether XLA's allocator of a GPU can have printed its figures."""
-    return failure.hardware is not Hardware.TPU and failure.memory is not Memory.HOST
+        return _ON_CHIP_ADVICE
+    return _HOST_ADVICE if failure.memory is Memory.HOST else _ADVICE[failure.kind]
 
 
 def _shortened(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    return f"{message[:_MAX_MESSAGE].rpartition(' ')[0]} …"
 
 
 def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
-    in_pool = failure.kind is not FailureKind.COMPILE and _has_pool(failure)
+    in_pool = failure.kind is not FailureKind.COMPILE and failure.memory is Memory.DEVICE
+    compiled, instruction = failure.kind is FailureKind.COMPILE, failure.instruction
     rows = (
         ("requested", _logged(failure.requested), True),
         ("executable", failure.executable_name, True),
         ("called at", _call(failure), False),
-        ("device", failure.device, failure.memory is Memory.DEVICE),
+        ("device", failure.device, in_pool),
         ("limit", _size(failure.limit_bytes), in_pool),
         ("in use", _size(failure.held_bytes), in_pool),
         ("free", _logged(failure.free), False),
         ("one piece", _logged(failure.largest_free), False),
+        ("timed", f"{instruction.name} {instruction.shape}" if instruction else None, False),
+        ("of", _source(instruction.op_name, instruction.source) if instruction else None, False),
     )
     for name, value, always in rows:
-        if value is not None or always:
+        if value is not None or (always and not (compiled and name == "device")):
             yield f"  {name:<11} {value or 'not in the log'}"
+
+
+def _source(op_name: str | None, source: str | None) -> str | None:
+    return "  ".join(filter(None, (source, op_name))) or None
 
 
 def _call(failure: MemoryFailure) -> str | None:
@@ -297,7 +354,10 @@ def _size(size_bytes: int | None) -> str | None:
 
 def _allocator_lines(allocator: AllocatorDump) -> Iterator[str]:
     if allocator.picture is not None:
-        yield f"  the pool: {allocator.picture}"
+        used = 100 - sum(allocator.free_pieces)
+        alone = ": no other array is in the way" if used <= _NEARLY_EMPTY else ""
+        yield f"  the pool    {used} of 100 parts in use{alone}"
+        yield f"    {allocator.picture}"
     for group in allocator.in_use[:_MAX_CHUNKS]:
         total = exact(group.count * group.size_bytes)
         yield f"  in use: {group.count} chunks of {exact(group.size_bytes)}, total {total}"

@@ -1,9 +1,8 @@
-"""The dumps of XLA's GPU allocators: the BFC allocator's, and that of `cuda_async`.
+"""The dump of XLA's BFC allocator on a GPU.
 
-Source of the texts: xla/tsl/framework/bfc_allocator.cc (`AllocateRawInternal`, `DumpMemoryLog`),
-xla/tsl/framework/allocator.cc (`AllocatorStats::DebugString`) and
-xla/stream_executor/gpu/gpu_cudamallocasync_allocator.cc. Older versions of XLA write the sum of
-the regions into `total_region_allocated_bytes_`, newer ones into `pool size`.
+Source of the texts: xla/tsl/framework/bfc_allocator.cc (`AllocateRawInternal`, `DumpMemoryLog`)
+and xla/tsl/framework/allocator.cc (`AllocatorStats::DebugString`). Older versions of XLA write the
+sum of the regions into `total_region_allocated_bytes_`, newer ones into `pool size`.
 """
 
 import re
@@ -13,22 +12,16 @@ from itertools import pairwise
 
 from xlapipe.report.failures.sizes import ROUNDED, SIZE, LoggedSize, parse_size
 
-_BFC = re.compile(
+_HEAD = re.compile(
     rf"Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate (?P<size>{SIZE})"
     r"(?: \(rounded to (?P<rounded>\d+)\))?"
-)
-_ASYNC = re.compile(
-    r"(?:\b(?P<name>\w{1,40}) )?cuMemAllocAsync failed to allocate (?P<size>\d+)(?: bytes)?"
-    r"(?:[\s\S]{0,600}?Free memory/Total memory: (?P<free>\d+)/(?P<total>\d+))?"
 )
 _TOLERATED = "The caller indicates that this is not a failure"
 _STATISTIC = r"\b{}:\s+(?P<size>\d[\d.]*\s?(?:[KMGT]i?B|B)?)"
 _CHUNK = re.compile(r"\b(?P<state>InUse|Free ?) at \S+ of size (?P<size>\d+)")
 _SUMMARY = re.compile(r"\b(?P<count>\d+) Chunks of size (?P<size>\d+) totalling")
 _REGION = re.compile(r"Next region of size (?P<size>\d+)")
-_POOL = re.compile(
-    rf"total_region_allocated_bytes_: (?P<old>\d+)|pool size (?P<new>{SIZE}), pool limit"
-)
+_POOL = re.compile(rf"(?:total_region_allocated_bytes_: |pool size )(?P<size>{SIZE})")
 _LARGEST = re.compile(rf"largest free chunk usable by \S+ end (?P<size>{SIZE})")
 # The pool in a hundred characters: in use, free, and lost by rounding.
 _PICTURE = re.compile(r"(?<![*_x])[*_x]{100}(?![*_x])")
@@ -50,6 +43,7 @@ class AllocatorDump:
 
     Attributes:
       start: offset of the first character in the log.
+      head: its first line.
       name: name of the allocator, e.g. `GPU_0_bfc`.
       requested: exact if the allocator printed a rounded size, which is a multiple of 256.
       tolerated: whether the caller continues without this allocation.
@@ -57,13 +51,13 @@ class AllocatorDump:
       held_bytes: bytes in use.
       pool_bytes: what the allocator has taken from the device.
       largest_free: the largest contiguous free chunk.
-      device_free_bytes, device_total_bytes: as CUDA reports them.
       in_use: chunks in use by size, most bytes first.
       picture: the pool in a hundred characters: `*` in use, `_` free, `x` lost by rounding. By
         default XLA logs only this of the dump; the rest has the level INFO.
     """
 
     start: int
+    head: str
     name: str
     requested: LoggedSize
     tolerated: bool
@@ -71,16 +65,13 @@ class AllocatorDump:
     held_bytes: int | None = None
     pool_bytes: int | None = None
     largest_free: LoggedSize | None = None
-    device_free_bytes: int | None = None
-    device_total_bytes: int | None = None
     in_use: tuple[ChunkGroup, ...] = ()
     picture: str | None = None
 
     @property
     def free_pieces(self) -> tuple[int, ...]:
         """Hundredths of the pool that each free piece of the picture has, largest first."""
-        pieces = re.findall("_+", self.picture or "")
-        return tuple(sorted(map(len, pieces), reverse=True))
+        return tuple(sorted(map(len, re.findall("_+", self.picture or "")), reverse=True))
 
     @property
     def free_in_pool(self) -> LoggedSize | None:
@@ -99,21 +90,18 @@ class AllocatorDump:
 
 
 def read_allocator_dumps(text: str) -> tuple[AllocatorDump, ...]:
-    """Every dump of an allocator in `text`, in order.
-
-    Lines of several allocators that are mixed are assigned to the allocator that failed last.
-    """
-    heads = sorted([*_BFC.finditer(text), *_ASYNC.finditer(text)], key=re.Match.start)
-    starts = [head.start() for head in heads]
+    """Every dump of an allocator in `text`, in order."""
+    heads = list(_HEAD.finditer(text))
+    starts = [*(head.start() for head in heads), len(text)]
     return tuple(
         _dump(head, text[start:end])
-        for head, (start, end) in zip(heads, pairwise([*starts, len(text)]), strict=True)
+        for head, (start, end) in zip(heads, pairwise(starts), strict=True)
     )
 
 
 def _dump(head: re.Match[str], text: str) -> AllocatorDump:
-    groups = head.groupdict()
-    rounded = groups.get("rounded")
+    rounded = head["rounded"]
+    first_line = text.split("\n", 1)[0]
     in_use, free = _chunks(text)
     held = _statistic("InUse", text) or _size_in(_IN_USE_TOTAL, text)
     in_chunks = sum(group.count * group.size_bytes for group in in_use)
@@ -123,21 +111,18 @@ def _dump(head: re.Match[str], text: str) -> AllocatorDump:
         held = 0
     picture = _PICTURE.search(text)
     largest = max(free) if free else _size_in(_LARGEST, text)
-    limit = _statistic("Limit", text)
-    total_bytes = int(groups["total"]) if groups.get("total") else None
-    if limit is not None and held is not None and held > limit:
-        limit = total_bytes  # cuda_async only releases memory above its limit
+    regions = [int(region["size"]) for region in _REGION.finditer(text)]
+    pool = 0 if _NO_POOL in text else sum(regions) if regions else _size_in(_POOL, text)
     return AllocatorDump(
         start=head.start(),
-        name=groups["name"] or "",
-        requested=LoggedSize(int(rounded)) if rounded else parse_size(groups["size"]),
-        tolerated=_TOLERATED in text.split("\n", 1)[0],
-        limit_bytes=limit,
+        head=" ".join(first_line.split()),
+        name=head["name"],
+        requested=LoggedSize(int(rounded)) if rounded else parse_size(head["size"]),
+        tolerated=_TOLERATED in first_line,
+        limit_bytes=_statistic("Limit", text),
         held_bytes=held,
-        pool_bytes=_pool_bytes(text),
+        pool_bytes=pool,
         largest_free=LoggedSize(largest) if largest is not None else None,
-        device_free_bytes=int(groups["free"]) if groups.get("free") else None,
-        device_total_bytes=total_bytes,
         in_use=in_use,
         picture=picture[0] if picture is not None else None,
     )
@@ -150,18 +135,6 @@ def _statistic(name: str, text: str) -> int | None:
 def _size_in(pattern: re.Pattern[str], text: str) -> int | None:
     match = pattern.search(text)
     return parse_size(match["size"]).size_bytes if match is not None else None
-
-
-def _pool_bytes(text: str) -> int | None:
-    if _NO_POOL in text:
-        return 0
-    match = _POOL.search(text)
-    if match is not None and match["old"]:
-        return int(match["old"])
-    regions = [int(region["size"]) for region in _REGION.finditer(text)]
-    if regions:
-        return sum(regions)
-    return parse_size(match["new"]).size_bytes if match is not None else None
 
 
 def _chunks(text: str) -> tuple[tuple[ChunkGroup, ...], list[int]]:

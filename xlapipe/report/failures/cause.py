@@ -1,16 +1,17 @@
-"""Why an allocation on a GPU failed, from the allocator's dump and the text around the message."""
+"""Why an allocation failed, from the allocator's dump and the text around the message."""
 
 import re
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import FailureKind
+from xlapipe.report.failures.failure import FailureKind, LoggedInstruction
+from xlapipe.report.failures.messages import Message
 from xlapipe.report.failures.sizes import LoggedSize
 
 _TRACEBACK = "Traceback (most recent call last)"
 # Text between the start of an error and its memory message: an HLO instruction can be this long.
 _NEAR = 4000
 _AUTOTUNING = re.compile(
-    r"[Aa]utotun(?:ing|er)|AutotunerCompileUtil|algorithm_picker|gpu_profiler"
+    r"[Aa]utotun(?:ing|er)|algorithm_picker|gpu_profiler"
     r"|Failed to determine best cudnn convolution algorithm|GetBestAlgorithm"
     r"|All configs failed during profiling|config_(?:assigner|selector)\.cc"
 )
@@ -31,25 +32,29 @@ _REFUSED = re.compile(
 _LAST_TRY = 1 / 0.9 + 0.01
 # A pool whose picture has this many free pieces, of this share in hundredths.
 _PIECES, _FREE_SHARE = 3, 25
+# In `Failed to determine best cudnn convolution algorithm for:`, `Autotuning failed for HLO:`.
+_INSTRUCTION = re.compile(
+    r"\bfor(?: HLO)?:\s*(?P<name>%[\w.-]+) = \(?(?P<shape>\w+\[[\d,]*\])(?P<rest>[^\n]*)"
+)
+_OP_NAME = re.compile(r'op_name="(?P<value>[^"]*)"')
+_SOURCE = re.compile(r'source_file="(?P<file>[^"]*)"\s+source_line=(?P<line>\d+)')
+
+Cause = tuple[FailureKind, str]
 
 
-def cause_on_gpu(
+def kind_and_reason(
     text: str,
-    start: int,
-    *,
-    requested: LoggedSize | None,
+    message: Message,
     executable_name: str | None,
     dump: AllocatorDump | None,
-) -> tuple[FailureKind, str]:
-    """The kind of a failed allocation, and the reason for it.
-
-    Args:
-      text: the log.
-      start: offset of the message.
-      dump: dump of the same failure, if the log has one.
-    """
-    near = text[max(0, start - _NEAR) : start + 300]
-    frames = traceback_before(text, start)
+    requested: LoggedSize | None,
+    limit_bytes: int | None,
+) -> Cause:
+    """The kind of a failure, and the part of the log that shows it."""
+    if message.by_compiler:
+        return FailureKind.COMPILE, "the compiler reports it"
+    near = text[max(0, message.start - _NEAR) : message.start + 300]
+    frames = traceback_before(text, message.start)
     match = _AUTOTUNING.search(near[max(0, near.rfind(_TRACEBACK)) :])
     if match is not None:
         return FailureKind.AUTOTUNING, f"the log names {match[0]!r} beside the failure"
@@ -59,15 +64,14 @@ def cause_on_gpu(
             "it failed while XLA compiled, which allocates device memory only to time kernels",
         )
     if dump is not None and requested is not None:
-        by_allocator = _by_allocator(text[:start], dump, requested)
+        too_large = limit_bytes is not None and requested.size_bytes > limit_bytes
+        by_allocator = None if too_large else _by_allocator(text, dump, requested.most_bytes)
         if by_allocator is not None:
             return by_allocator
     return _by_caller(near, frames, executable_name, text)
 
 
-def _by_caller(
-    near: str, frames: str, executable_name: str | None, text: str
-) -> tuple[FailureKind, str]:
+def _by_caller(near: str, frames: str, executable_name: str | None, text: str) -> Cause:
     if executable_name is not None:
         return FailureKind.EXECUTION, f"the message names the executable {executable_name}"
     match = _TRANSFER.search(frames)
@@ -83,67 +87,61 @@ def _by_caller(
     return FailureKind.EXECUTION, "an allocation failed"
 
 
-def _by_allocator(
-    before: str, dump: AllocatorDump, requested: LoggedSize
-) -> tuple[FailureKind, str] | None:
+def _by_allocator(text: str, dump: AllocatorDump, requested_bytes: int) -> Cause | None:
     """Fragmentation or memory that another process holds, as far as the figures prove it."""
-    held_bytes, wanted = dump.held_bytes, requested.most_bytes
-    if dump.device_free_bytes is not None and dump.device_total_bytes is not None:
-        return _by_device(dump, wanted)
-    if dump.name.endswith("_bfc") and _device_refused(before, dump.requested.size_bytes):
+    refused = (int(match["old"] or match["new"]) for match in _REFUSED.finditer(text))
+    least = dump.requested.size_bytes
+    if any(least <= size <= least * _LAST_TRY for size in refused):
         return (
             FailureKind.OTHER_PROCESS,
             "the allocator had not reached its limit, but the device refused it the memory: the "
             "rest of the device is in use outside this allocator",
         )
-    if held_bytes is None or dump.pool_bytes is None:
-        return _by_picture(dump, wanted)
-    free_bytes, largest = dump.pool_bytes - held_bytes, dump.largest_free
-    if free_bytes >= wanted and (largest is None or largest.size_bytes < wanted):
+    held_bytes, pool_bytes, limit_bytes = dump.held_bytes, dump.pool_bytes, dump.limit_bytes
+    if held_bytes is None or pool_bytes is None:
+        return _by_picture(dump, requested_bytes)
+    free_bytes, largest = pool_bytes - held_bytes, dump.largest_free
+    if free_bytes >= requested_bytes and (largest is None or largest.size_bytes < requested_bytes):
         return (
             FailureKind.FRAGMENTATION,
             f"{free_bytes:,} bytes of the pool are free, but not in one piece"
             + (f": the largest has {largest.size_bytes:,}" if largest is not None else ""),
         )
-    limit_bytes = dump.limit_bytes
-    if limit_bytes is not None and held_bytes + wanted <= limit_bytes - 256 > dump.pool_bytes:
+    if limit_bytes is not None and held_bytes + requested_bytes <= limit_bytes - 256 > pool_bytes:
         return (
             FailureKind.OTHER_PROCESS,
             f"the allocator may use {limit_bytes:,} bytes, but the device gave it only "
-            f"{dump.pool_bytes:,}: the rest of the device is in use outside this allocator",
+            f"{pool_bytes:,}: the rest of the device is in use outside this allocator",
         )
     return None
 
 
-def _by_device(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | None:
-    held_bytes = dump.held_bytes or 0
-    total_bytes, free_bytes = dump.device_total_bytes or 0, dump.device_free_bytes or 0
-    others_bytes = total_bytes - free_bytes - held_bytes
-    if wanted <= total_bytes - held_bytes and others_bytes > wanted // 8:
-        return (
-            FailureKind.OTHER_PROCESS,
-            f"{others_bytes:,} bytes of the device are in use outside this allocator",
-        )
-    return None
-
-
-def _device_refused(before: str, requested_bytes: int) -> bool:
-    """Whether the device refused about the request itself, and not only a larger pool."""
-    sizes = (int(match["old"] or match["new"]) for match in _REFUSED.finditer(before))
-    return any(requested_bytes <= size <= requested_bytes * _LAST_TRY for size in sizes)
-
-
-def _by_picture(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | None:
+def _by_picture(dump: AllocatorDump, requested_bytes: int) -> Cause | None:
     """Fragmentation by the picture of the pool, the only part of the dump that is always logged."""
     pieces = dump.free_pieces
     free_share = sum(pieces)
     if len(pieces) < _PIECES or free_share < _FREE_SHARE or 2 * pieces[0] > free_share:
         return None
-    if dump.limit_bytes is not None and free_share * dump.limit_bytes < 100 * wanted:
+    if dump.limit_bytes is not None and free_share * dump.limit_bytes < 100 * requested_bytes:
         return None
     return (
         FailureKind.FRAGMENTATION,
         f"{free_share} % of the pool are free in {len(pieces)} pieces, the largest {pieces[0]} %",
+    )
+
+
+def timed_instruction(text: str, start: int) -> LoggedInstruction | None:
+    """The HLO instruction that XLA was timing when a message was printed."""
+    matches = list(_INSTRUCTION.finditer(text, max(0, start - _NEAR), start))
+    if not matches:
+        return None
+    match = matches[-1]
+    op_name, source = _OP_NAME.search(match["rest"]), _SOURCE.search(match["rest"])
+    return LoggedInstruction(
+        match["name"],
+        match["shape"],
+        f"{source['file']}:{source['line']}" if source is not None else None,
+        op_name["value"] if op_name is not None else None,
     )
 
 

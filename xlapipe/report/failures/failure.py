@@ -1,7 +1,7 @@
 """A memory failure, as a log reports it."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump
@@ -17,7 +17,6 @@ class FailureKind(StrEnum):
     AUTOTUNING = "autotuning"
     FRAGMENTATION = "fragmentation"
     OTHER_PROCESS = "other_process"
-    LIBRARY = "library"
 
 
 class Memory(StrEnum):
@@ -25,14 +24,7 @@ class Memory(StrEnum):
 
     DEVICE = "device"
     HOST = "host"
-    ON_CHIP = "on_chip"  # of a kernel: a GPU's shared or tensor memory, a TPU's VMEM or SMEM
-
-
-class Hardware(StrEnum):
-    """What the log is about, as far as its words show it."""
-
-    GPU = "gpu"
-    TPU = "tpu"
+    ON_CHIP = "on_chip"  # of a kernel: a GPU's shared memory, a TPU's VMEM or SMEM
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +57,31 @@ class LoggedBuffer:
     shape: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedInstruction:
+    """The HLO instruction whose kernels XLA was timing; `source` is `file:line`."""
+
+    name: str
+    shape: str
+    source: str | None = None
+    op_name: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryFailure:
     """One failure. A figure that the log does not contain is None.
 
     Attributes:
-      line: line number of the message in the log, from 1.
+      line: line number of the last message of it in the log, from 1.
       message: the message, on one line.
       reason: the part of the log that decided `kind`.
+      count: how many times the log has it.
       requested: what was asked for: one allocation, or, if a compile failed, the whole program.
       executable_name: the module, e.g. `jit_train_step`.
       device: as the log names it, e.g. `GPU_0`.
-      memory: which memory ran out.
-      hardware: None if the words fit several.
       limit_bytes: what the allocator or the compiler may use.
-      held_bytes: what was in use in the allocator.
-      free, largest_free: what was free, and its largest piece.
       call: the user's line in the traceback of the message.
+      instruction: what XLA was timing, if autotuning failed.
       parts: names and bytes of parts of the request or of the program.
       buffers: the largest buffers of the program, as XLA lists them.
       allocator: the allocator's own dump.
@@ -92,39 +92,53 @@ class MemoryFailure:
     line: int
     message: str
     reason: str
+    count: int = 1
     requested: LoggedSize | None = None
     executable_name: str | None = None
     device: str | None = None
     memory: Memory = Memory.DEVICE
-    hardware: Hardware | None = None
     limit_bytes: int | None = None
-    held_bytes: int | None = None
-    free: LoggedSize | None = None
-    largest_free: LoggedSize | None = None
     call: Call | None = None
+    instruction: LoggedInstruction | None = None
     parts: tuple[tuple[str, int], ...] = ()
-    buffers: tuple[LoggedBuffer, ...] = field(default=())
+    buffers: tuple[LoggedBuffer, ...] = ()
     allocator: AllocatorDump | None = None
     raised: bool = False
 
     @property
     def requested_bytes(self) -> int | None:
         """Bytes of `requested`."""
-        return _bytes(self.requested)
+        return self.requested.size_bytes if self.requested is not None else None
 
     @property
-    def free_bytes(self) -> int | None:
-        """Bytes of `free`."""
-        return _bytes(self.free)
+    def held_bytes(self) -> int | None:
+        """What was in use in the allocator."""
+        return self.allocator.held_bytes if self.allocator is not None else None
 
     @property
-    def largest_free_bytes(self) -> int | None:
-        """Bytes of `largest_free`."""
-        return _bytes(self.largest_free)
+    def free(self) -> LoggedSize | None:
+        """What was free in the allocator."""
+        return self.allocator.free_in_pool if self.allocator is not None else None
 
+    @property
+    def largest_free(self) -> LoggedSize | None:
+        """The largest free piece."""
+        return self.allocator.largest_free if self.allocator is not None else None
 
-def _bytes(size: LoggedSize | None) -> int | None:
-    return size.size_bytes if size is not None else None
+    @property
+    def exceeds_limit(self) -> bool:
+        """Whether the request is larger than the limit, whatever else is in use."""
+        return (
+            self.requested is not None
+            and self.limit_bytes is not None
+            and self.requested.size_bytes - self.requested.slack_bytes > self.limit_bytes
+        )
+
+    @property
+    def hardware(self) -> str:
+        """`tpu` if a compiler for TPUs reports it, else `gpu`."""
+        for_tpu = self.kind is FailureKind.COMPILE and "hared memory" not in self.message
+        return "tpu" if for_tpu else "gpu"
 
 
 _STATS = re.compile(

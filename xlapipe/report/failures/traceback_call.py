@@ -6,8 +6,8 @@ import re
 from xlapipe.report.failures.failure import Call
 
 _FRAME = re.compile(
-    r"""^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<function>\S+))?[ \t]*\n"""
-    r"""(?:\s+(?!File ")(?P<code>[^\n]+)(?:\n(?P<marks>[ \t]*[\^~][\^~ ]*)$)?)?""",
+    r"""^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in \S+)?[ \t]*\n"""
+    r"""(?:\s+(?!File ")(?P<code>[^\n]+))?""",
     re.MULTILINE,
 )
 # Files of installed packages, and of the interpreter itself.
@@ -25,21 +25,7 @@ def called_by(traceback: str) -> Call | None:
     frames = [match for match in _FRAME.finditer(traceback) if not _LIBRARY.search(match["file"])]
     if not frames:
         return None
-    frame = frames[-1]
-    return Call(f"{frame['file']}:{frame['line']}", _called(frame))
-
-
-def _called(frame: re.Match[str]) -> str | None:
-    """The name before the bracket that the marks below the line, if any, begin with."""
-    code, marks = frame["code"], frame["marks"]
-    if code is None:
-        return None
-    if marks is not None:
-        column = frame.start("code") - frame.string.rfind("\n", 0, frame.start("code")) - 1
-        code = code[max(0, len(marks) - len(marks.lstrip()) - column) :]
-        match = _CALL.match(code)
-        if match is not None:
-            return match[1]
-    names = _CALL.findall(code)
+    names = _CALL.findall(frames[-1]["code"] or "")
     names = [name for name in names if not _AROUND.match(name)] or names
-    return names[0] if len(names) == 1 else None
+    source = f"{frames[-1]['file']}:{frames[-1]['line']}"
+    return Call(source, names[0] if len(names) == 1 else None)
