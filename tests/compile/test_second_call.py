@@ -1,5 +1,7 @@
 """Whether a second call compiles again, compared with jax's own cache on four CPUs."""
 
+import dataclasses
+import functools
 import json
 import logging
 import os
@@ -24,6 +26,7 @@ from xlapipe.cli import main
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.expect import CompiledAtMost, CompiledOnce
+from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.second_call import Why, second_call
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +101,8 @@ def test_a_line_and_a_fix_are_named(xlapipe_plan: PlansOfTest) -> None:
     assert (row.was, row.becomes, row.output) == ("bfloat16", "float32", "out[0]['w']")
     line = step.__code__.co_firstlineno + 1
     assert second_call(plan.program) == (
-        "the second call compiles again: state['w'] goes in as bfloat16 and comes back as "
+        "if out[0]['w'] goes in again as state['w'], the second call compiles again: "
+        "state['w'] goes in as bfloat16 and comes back as "
         f"float32: tests/compile/test_second_call.py:{line}; the third call compiles nothing"
     )
     assert "x.astype" in row.advice
@@ -114,6 +118,68 @@ def test_a_second_call_that_cannot_be_traced_fails() -> None:
     call = lower(Workload(name="scan", fn=step, args=({"w": X},)), CONFIG).call
     assert call is not None
     assert call.refused.startswith("TypeError: scan body")
+
+
+def lowered_call(fn: Any, *args: Any, **settings: Any) -> CallFacts:
+    call = lower(Workload(name="step", fn=fn, args=args, **settings), CONFIG).call
+    assert call is not None
+    return call
+
+
+def test_outputs_of_another_rank_and_gradients_are_no_next_arguments() -> None:
+    def loss(ws: Any, x: Any) -> Any:
+        return jnp.mean((x @ ws["w"]) ** 2)
+
+    def accumulated(ws: Any, xs: Any) -> Any:
+        def add(total: Any, x: Any) -> Any:
+            return jax.tree.map(jnp.add, total, jax.grad(loss)(ws, x)), None
+
+        zeros = jax.tree.map(jnp.zeros_like, ws)
+        return jax.tree.map(lambda g: g / 4, jax.lax.scan(add, zeros, xs)[0])
+
+    def sgd(ws: Any, x: Any) -> Any:
+        return jax.tree.map(lambda w, g: w - 0.1 * g, ws, jax.grad(loss)(ws, x))
+
+    stacked = X.update(shape=(4, 8, 8))
+    assert lowered_call(lambda z: {"z": jnp.stack([z, z])}, X).carried == {}
+    for fn, x in ((jax.grad(loss), X), (accumulated, stacked)):
+        call = lowered_call(fn, {"w": X}, x)
+        assert (call.carried, call.gradients) == ({}, ("out['w']",))
+    call = lowered_call(sgd, {"w": X}, X)
+    assert (call.carried, call.gradients) == ({"ws": "out"}, ())
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["forward"])
+@dataclasses.dataclass
+class Model:
+    w: Any
+    forward: Any
+
+
+@pytest.mark.parametrize(
+    ("args", "call", "settings", "argument", "fix"),
+    [
+        ((X, 0.1), (X, 0.2), {"static_argnums": (1,)}, "rate", "do not make it static"),
+        ((X, 0.1), (X, X.update(shape=())), {}, "rate", "jnp.asarray"),
+        ((X, X), (X, X.update(shape=(4, 8))), {}, "rate", "one shape"),
+        ((X, X), (X, X.update(dtype=jnp.bfloat16)), {}, "rate", "x.astype"),
+        ((X, X), (X, None), {}, "rate", "zeros instead of None"),
+        (
+            *((X, Model(X, jax.jit(lambda x: x))), (X, Model(X, jax.jit(lambda x: x)))),
+            *({}, "rate.forward", "make rate.forward once"),
+        ),
+        ((X, Model(X, 1)), (X, Model(X, 2)), {}, "rate.forward", "make it a leaf"),
+    ],
+)
+def test_what_differs_between_two_calls_is_named_with_its_remedy(
+    args: Any, call: Any, settings: Any, argument: str, fix: str
+) -> None:
+    facts = lowered_call(lambda w, rate: w * 2, *args, calls=[call], **settings)
+    (other,) = facts.programs
+    assert other.argument == argument
+    assert fix in other.advice
+    assert "PyTreeDef" not in str(other)
+    assert " at 0x" not in str(other)
 
 
 def test_a_state_that_comes_back_elsewhere_is_named() -> None:

@@ -130,6 +130,10 @@ def test_a_jit_that_cannot_be_repeated_is_left_alone(name: str) -> None:
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
     program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
     assert [row.name for row in donatable(program)] == ["x"]
+    assert program.call is not None
+    gradients = tuple(output.path for output in program.outputs)
+    alone = replace(program, call=replace(program.call, gradients=gradients))
+    assert donatable(alone) == ()
     donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}").program
     assert donatable(donated) == ()
 

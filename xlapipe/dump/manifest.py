@@ -168,6 +168,8 @@ class Manifest(CompileFacts):
             default = {} if item.default is MISSING else item.default
             if item.name in _NOT_IN_OLDER_DUMPS and getattr(self, item.name) == default:
                 del data[item.name]
+        if self.call is not None and not self.call.gradients:
+            del data["call"]["gradients"]
         if not self.requested_collectives and self.mesh is None:
             del data["requested_collectives"]
         if SOURCE_LINES in self.files:

@@ -55,7 +55,7 @@ class CompiledAtMost(Expectation):
             Violation(
                 f"at most {counted(self.count, 'program')} for {calls}",
                 str(other),
-                advice="pass arguments of one shape and dtype, e.g. padded to a few sizes",
+                advice=other.advice or "pass the same in every call",
                 group=f"calls that compile because of {argument_name(other.argument)!r}",
                 subject=f"call {other.call}",
             )

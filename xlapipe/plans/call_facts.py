@@ -20,9 +20,11 @@ class OtherProgram:
 
     Attributes:
       call: number of the call; 1 is the workload's own.
-      argument: path of the leaf that differs from the call with the most similar arguments.
-      was, becomes: what the leaf is there, and in this call.
+      argument: path of the leaf, static argument or static field that differs from the call with
+        the most similar arguments.
+      was, becomes: what it is there, and in this call.
       like: number of that call.
+      advice: what to change, as an imperative sentence.
     """
 
     call: int
@@ -30,6 +32,7 @@ class OtherProgram:
     was: str
     becomes: str
     like: int
+    advice: str = ""
 
     def __str__(self) -> str:
         return (
@@ -57,6 +60,7 @@ class CallFacts:
       processes: how the programs of several processes differ, or how many were compared if not
         all; empty if they are the same.
       refused: the error of the second call; empty if it has none.
+      gradients: paths of outputs that are gradients, and not updated arguments.
     """
 
     carried: Mapping[str, str]
@@ -73,3 +77,4 @@ class CallFacts:
     processes: str = ""
     settles: bool | None = None
     refused: str = ""
+    gradients: tuple[str, ...] = ()

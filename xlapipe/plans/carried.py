@@ -2,7 +2,7 @@
 
 An argument comes back in the part of the outputs with its paths: `state['w']` in `out[0]['w']`. A
 single array comes back if it is donated, if an output has its name, or if nothing else decides its
-new value.
+new value. An output of another rank does not come back.
 """
 
 import re
@@ -119,7 +119,10 @@ class _Matching:
             # Other values are numbered, too.
             return self._trees(argument, lambda one, two: one.shape == two.shape)
         common = {
-            part: len(leaves.keys() & argument.leaves.keys())
+            part: sum(
+                rest in leaves and len(leaves[rest].shape) == len(leaf.shape)
+                for rest, leaf in argument.leaves.items()
+            )
             / len(leaves.keys() | argument.leaves.keys())
             for part, leaves in self._parts.items()
         }
@@ -130,11 +133,15 @@ class _Matching:
         """Single outputs for an argument that is one array."""
         if not argument.is_array:
             return []
-        single = [part for part, leaves in self._parts.items() if list(leaves) == [""]]
+        leaf = argument.leaves[""]
+        single = [
+            part
+            for part, leaves in self._parts.items()
+            if list(leaves) == [""] and len(leaves[""].shape) == len(leaf.shape)
+        ]
         named = [part for part in single if _named(part, argument)]
         if not argument.donated:
             return named
-        leaf = argument.leaves[""]
         alike = [part for part in single if self._parts[part][""].shape == leaf.shape]
         same = [part for part in alike if self._parts[part][""].dtype == leaf.dtype]
         return [*named, *same, *alike]

@@ -33,10 +33,14 @@ def donatable(program: Program) -> tuple[Donatable, ...]:
     aliased = {alias.output_index for alias in program.plan.aliases}
     # The index of an only output is `()`, of one of several `(n,)`.
     owned = aliased & {()} if len(program.outputs) == 1 else aliased
+    # The caller needs the weights after it has their gradients.
+    gradients = {*program.call.gradients} if program.call is not None else set()
     free = Counter(
         _type(output)
         for output in program.outputs
-        if not owned & {(output.index,), ()} and not output.constant
+        if not owned & {(output.index,), ()}
+        and not output.constant
+        and output.path not in gradients
     )
     leaves: dict[str, list[ArgumentLeaf]] = defaultdict(list)
     total_bytes: Counter[str] = Counter()

@@ -4,11 +4,13 @@ XLA's pass `copy_fusion` joins copies and fills, also without a common input, an
 `multi_output_fusion` what reads the same inputs. All results are alive from the first one's use on.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.kept_values import saved_for_backward
-from xlapipe.plans.occupancy import Occupancy
+from xlapipe.plans.occupancy import CountedValue, Occupancy
 from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.plan import Plan
 
@@ -27,7 +29,7 @@ class MadeTogether:
       instruction: the fusion that makes them.
       position: its place in the schedule.
       values: their number.
-      size_bytes: size of all of them.
+      size_bytes: what the peak would be lower without the pass, by this schedule.
       joined_by: XLA's pass.
     """
 
@@ -44,39 +46,52 @@ def _only_moves(plan: Plan, fusion: Instruction) -> bool:
 
 
 def made_together(plan: Plan) -> tuple[MadeTogether, ...]:
-    """The kernels, most bytes first.
+    """The kernels whose results would be made when they are read, the most bytes saved first.
 
-    Those with one result, or with less than a tenth of the bytes in use at the peak, are left out,
-    and so is what a kernel computes for the backward pass. Empty without live ranges.
+    Those that would lower the peak by less than a tenth are left out, and so is what a kernel
+    computes for the backward pass. Empty without live ranges.
     """
     occupancy = Occupancy(plan)
     peak = occupancy.peak_position
-    if peak is None or plan.module is None:
+    if peak is None or plan.module is None or plan.live_ranges is None:
         return ()
-    saved = saved_for_backward(plan)
-    waiting: dict[str, list[int]] = {}
+    order, saved = plan.live_ranges.positions, saved_for_backward(plan)
+    flow, used_bytes = dataflow_of(plan.module), occupancy.occupied_bytes
+    made = {
+        instruction.name: Value(computation, instruction)
+        for computation, instruction in plan.module.scheduled()
+    }
+    waiting: dict[str, list[tuple[CountedValue, int]]] = {}
     for held in occupancy.contents(peak):
-        instruction = plan.instructions.get(held.value.instruction)
+        kernel = made.get(held.value.instruction)
         live = occupancy.alive.get(held.value.name)
-        if instruction is None or live is None or live.start >= peak or live.end <= peak:
+        if kernel is None or live is None or kernel.instruction.opcode != "fusion":
             continue
-        if instruction.opcode != "fusion" or not held.counted_bytes:
-            continue
-        if held.value.name not in saved or _only_moves(plan, instruction):
-            waiting.setdefault(instruction.name, []).append(held.counted_bytes)
-    least_bytes = _LEAST_SHARE * (occupancy.peak_bytes or 0)
-    order = plan.live_ranges.positions if plan.live_ranges is not None else {}
-    rows = (
-        MadeTogether(
-            instruction=name,
-            position=order[name],
-            values=len(sizes),
-            size_bytes=sum(sizes),
-            joined_by=COPY_FUSION
-            if _only_moves(plan, plan.instructions[name])
-            else MULTI_OUTPUT_FUSION,
-        )
-        for name, sizes in waiting.items()
-        if len(sizes) > 1 and sum(sizes) >= least_bytes and name in order
-    )
+        readers = flow.readers(kernel._replace(path=held.value.index))
+        first = min((order.get(it.instruction.name, -1) for it in readers), default=-1)
+        is_kept = held.value.name in saved and not _only_moves(plan, kernel.instruction)
+        if live.start < peak < first and kernel.instruction.shape.is_tuple and not is_kept:
+            waiting.setdefault(kernel.instruction.name, []).append((held, first))
+    rows = []
+    for name, values in waiting.items():
+        later, last = list(used_bytes), max(first for _, first in values)
+        for held, first in values:
+            for position in range(occupancy.alive[held.value.name].start, first):
+                later[position] -= held.counted_bytes
+        for origin in _read(flow, made[name]):
+            live = occupancy.alive.get(origin.name)
+            for position in range(live.end + 1 if live is not None else last, last):
+                later[position] += origin.shape.size_bytes or 0
+        size_bytes = max(used_bytes) - max(later)
+        if size_bytes >= _LEAST_SHARE * max(used_bytes):
+            moves = _only_moves(plan, made[name].instruction)
+            joined_by = COPY_FUSION if moves else MULTI_OUTPUT_FUSION
+            rows.append(MadeTogether(name, order[name], len(values), size_bytes, joined_by))
     return tuple(sorted(rows, key=lambda row: -row.size_bytes))
+
+
+def _read(flow: Dataflow, kernel: Value) -> Iterator[Value]:
+    """What other kernels compute of what a kernel reads."""
+    for origin in map(flow.definition, flow.operands(kernel)):
+        if origin.instruction.opcode not in ("parameter", "constant"):
+            yield origin

@@ -66,15 +66,28 @@ def recompiles(program: Program) -> tuple[Recompile, ...] | None:
 
 def second_call(program: Program) -> str:
     """What the second call does, in words; empty if it compiles nothing, or if that is unknown."""
-    rows, facts = recompiles(program), program.call
-    if facts is not None and facts.refused:
-        return f"the second call fails: {': '.join([*map(str, (rows or ())[:1]), facts.refused])}"
-    if not rows or facts is None:
+    rows, facts = recompiles(program) or (), program.call
+    if facts is None or not (rows or facts.refused):
         return ""
+    condition = _condition(program, rows, facts)
+    if facts.refused:
+        causes = ": ".join([*map(str, rows[:1]), facts.refused])
+        return f"{condition}the second call fails: {causes}"
     if any(row.why is Why.SHARDING and row.argument in facts.fixed for row in rows):
-        return f"the second call fails, since in_shardings= of jax.jit differ: {rows[0]}"
+        cause = f"in_shardings= of jax.jit differ: {rows[0]}"
+        return f"{condition}the second call fails, since {cause}"
     leaves = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return f"the second call compiles again: {rows[0]}{leaves}; {_third_call(program, rows, facts)}"
+    again = f"the second call compiles again: {rows[0]}{leaves}"
+    return f"{condition}{again}; {_third_call(program, rows, facts)}"
+
+
+def _condition(program: Program, rows: Sequence[Recompile], facts: CallFacts) -> str:
+    """That an argument is passed again, where it is not donated: then only names suggest it."""
+    argument = rows[0].argument if rows else next(iter(facts.carried), "")
+    output = rows[0].output if rows else facts.carried.get(argument, "")
+    if any(leaf.donated for leaf in leaves_below(argument, program.arguments).values()):
+        return ""
+    return f"if {output} goes in again as {argument}, " if output else ""
 
 
 def _third_call(program: Program, rows: Sequence[Recompile], facts: CallFacts) -> str:
@@ -97,7 +110,9 @@ def _rows(program: Program, facts: CallFacts) -> Iterator[Recompile]:
             change.becomes,
             Why.TREE,
             None,
-            f"pass {change.becomes} to the first call, or return {change.was}",
+            f"return the argument's own {change.argument}"
+            if change.becomes == "another object"
+            else f"pass {change.becomes} to the first call, or return {change.was}",
         )
     weak = {*facts.weak_arguments}, {*facts.weak_outputs}
     for argument, output in facts.carried.items():

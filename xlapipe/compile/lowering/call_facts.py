@@ -3,9 +3,10 @@
 Also which of several calls jax compiles a program for: those whose arguments differ in type.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.api_util import shaped_abstractify
 from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
 from xlapipe.compile.lowering.arguments import CallArguments
-from xlapipe.compile.lowering.jaxprs import depends_only_on
+from xlapipe.compile.lowering.jaxprs import depends_only_on, gradient_outputs
 from xlapipe.compile.lowering.jit_parameters import jit_device
 from xlapipe.compile.lowering.leaves import spec_of
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves, positional_names
@@ -25,6 +26,10 @@ from xlapipe.plans.call_facts import CallFacts, OtherProgram, TreeChange
 from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.plans.program import spec_text
 from xlapipe.workload import Workload
+
+ANOTHER_OBJECT, ABSENT = "another object", "absent"
+# Of a value in a message.
+_MOST_LETTERS = 80
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class TracedCall:
             ),
             settles=settles,
             refused=refused,
+            gradients=tuple(sorted(self._gradients)),
         )
 
     @property
@@ -105,6 +111,13 @@ class TracedCall:
         named = zip(positional_names(self.step.step.fn, len(args)), args, strict=True)
         return {**dict(named), **dict(sorted(self.step.kwargs.items()))}
 
+    @cached_property
+    def _gradients(self) -> frozenset[str]:
+        """Paths of outputs."""
+        flags = gradient_outputs(self.step.traced.jaxpr)
+        leaves = zip(self._outputs, flags, strict=False)
+        return frozenset(leaf.path for leaf, is_gradient in leaves if is_gradient)
+
     def _carried(self) -> dict[str, str]:
         stated = self.workload.carry
         inputs, outputs = self._inputs, self._outputs
@@ -119,7 +132,8 @@ class TracedCall:
             if leaves := leaves_below(name, inputs):
                 is_donated = any(of_path.get(leaf.path) for leaf in leaves.values())
                 arguments.append(Argument(name, leaves, is_donated))
-        return carried(arguments, outputs, stated, self._is_new_value)
+        free = [leaf for leaf in outputs if leaf.path not in self._gradients]
+        return carried(arguments, free, stated, self._is_new_value)
 
     def _is_new_value(self, argument: str, output: str) -> bool:
         inputs, outputs = ([it.path for it in leaves] for leaves in (self._inputs, self._outputs))
@@ -277,7 +291,8 @@ def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeCha
         texts = (leaves.get(rest, "nothing") for leaves in (was, becomes))
         yield TreeChange(f"{argument}{rest}", f"{output}{rest}", *texts)
     if not differing:
-        yield TreeChange(argument, output, *_first_difference(*trees))
+        path, was_text, becomes_text = _first_difference("", one, two)
+        yield TreeChange(f"{argument}{path}", f"{output}{path}", was_text, becomes_text)
 
 
 def _leaves(tree: Any) -> dict[str, str]:
@@ -285,17 +300,43 @@ def _leaves(tree: Any) -> dict[str, str]:
     return {keystr(path): "None" if leaf is None else "an array" for path, leaf in leaves}
 
 
-def _first_difference(one: Any, two: Any) -> tuple[str, str]:
-    """The nodes of two trees that differ first, in words."""
-    for child, other in zip(one.children(), two.children(), strict=False):
-        if child != other and one.node_data() == two.node_data():
-            return _first_difference(child, other)
-    (kind, data), (other_kind, other_data) = (
-        tree.node_data() or (type(None), None) for tree in (one, two)
-    )
-    if kind is not other_kind:
-        return kind.__name__, other_kind.__name__
-    return f"{kind.__name__} with {data!r:.60}", f"{kind.__name__} with {other_data!r:.60}"
+def _first_difference(path: str, one: Any, two: Any) -> tuple[str, str, str]:
+    """The first node or static field in which two trees differ: its path, and both in words."""
+    children, others = _children(one), _children(two)
+    for key, child in children.items():
+        other = others.get(key)
+        if key in others and _structure(child) != _structure(other):
+            return _first_difference(f"{path}{key}", child, other)
+    if type(one) is not type(two):
+        return path, type(one).__name__, type(two).__name__
+    for name, value in getattr(one, "__dict__", {}).items():
+        other = getattr(two, name, None)
+        if f".{name}" not in children and not _is_equal(value, other):
+            was, becomes = _value_text(value), _value_text(other)
+            return f"{path}.{name}", was, becomes if becomes != was else ANOTHER_OBJECT
+    was, becomes = (_value_text(_structure(tree).node_data()) for tree in (one, two))
+    return path, was, becomes if becomes != was else ANOTHER_OBJECT
+
+
+def _structure(tree: Any) -> Any:
+    return jax.tree.structure(tree)
+
+
+def _children(node: Any) -> dict[str, Any]:
+    """The nodes one level below, by their key."""
+    below, _ = tree_flatten_with_path(node, is_leaf=lambda inner: inner is not node)
+    return {keystr(path): child for path, child in below if path}
+
+
+def _is_equal(one: Any, two: Any) -> bool:
+    try:
+        return one is two or bool(one == two)
+    except Exception:  # noqa: BLE001 - the user's `==` may raise anything
+        return False
+
+
+def _value_text(value: Any) -> str:
+    return _shown(repr(value))
 
 
 def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_Typed]) -> None:
@@ -313,11 +354,15 @@ class CallSignature:
 
     Attributes:
       tree: the structure of the arguments, with static values.
-      leaves: type and place of each leaf, in words, by path.
+      leaves: type and place of each leaf, in words, by path; static arguments by name.
+      static: names of static arguments.
+      arguments: those that are not static, by name.
     """
 
     tree: Any
     leaves: Mapping[str, str]
+    static: Collection[str] = field(default=(), compare=False)
+    arguments: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def signature_of(workload: Workload, arguments: CallArguments, *, several: bool) -> CallSignature:
@@ -346,7 +391,9 @@ def signature_of(workload: Workload, arguments: CallArguments, *, several: bool)
         path: f"{text}{_place_text(leaf, passed, several=several)}"
         for (path, leaf), passed, text in leaves
     }
-    return CallSignature(tree, {**texts, **{name: repr(value) for name, value in static.items()}})
+    values = {name: repr(value) for name, value in static.items()}
+    passed = {**dict(zip(names, dynamic.args, strict=True)), **dynamic.kwargs}
+    return CallSignature(tree, {**texts, **values}, tuple(static), passed)
 
 
 def other_programs(calls: Sequence[CallSignature]) -> Iterator[OtherProgram]:
@@ -365,9 +412,46 @@ def _other_program(
     number: int, call: CallSignature, like: int, other: CallSignature
 ) -> OtherProgram:
     for path in _differing(other, call):
-        was, becomes = (texts.get(path, "absent") for texts in (other.leaves, call.leaves))
-        return OtherProgram(number, path, was, becomes, like)
-    return OtherProgram(number, "the tree", f"{other.tree}"[:200], f"{call.tree}"[:200], like)
+        was, becomes = (texts.get(path, ABSENT) for texts in (other.leaves, call.leaves))
+        if path in call.static:
+            advice = "do not make it static (static_argnums=, static_argnames=), or pass one value"
+        else:
+            advice = _advice(was, becomes)
+        return OtherProgram(number, path, _shown(was), _shown(becomes), like, advice)
+    path, was, becomes = next(
+        _first_difference(name, tree, call.arguments[name])
+        for name, tree in other.arguments.items()
+        if _structure(tree) != _structure(call.arguments[name])
+    )
+    advice = "make it a leaf (an array), or pass one value in every call"
+    if becomes == ANOTHER_OBJECT:
+        advice = f"make {path} once, and pass the same object in every call"
+    return OtherProgram(number, path, was, becomes, like, advice)
+
+
+def _shown(text: str) -> str:
+    """A value's text without its address."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)[:_MOST_LETTERS]
+
+
+def _advice(was: str, becomes: str) -> str:
+    """What to change where a leaf differs between two calls.
+
+    Args:
+      was, becomes: the leaf in words, e.g. `weak float32[4,8] on a device`.
+    """
+    if ABSENT in (was, becomes):
+        return "pass the same leaves in every call, e.g. zeros instead of None"
+    (dtype, one), (other_dtype, other) = (
+        text.removeprefix("weak ").split("[", 1) for text in (was, becomes)
+    )
+    if dtype != other_dtype:
+        return f"pass one dtype in every call: x.astype({dtype!r})"
+    if was.startswith("weak ") != becomes.startswith("weak "):
+        return f"pass an array in every call: jnp.asarray(value, jnp.{dtype})"
+    if one.split("]")[0] != other.split("]")[0]:
+        return "pass one shape, e.g. padded to a few sizes"
+    return "place it in the same way before every call: jax.device_put"
 
 
 def _differing(one: CallSignature, two: CallSignature) -> list[str]:

@@ -190,6 +190,75 @@ def _outputs(
     return known[key]
 
 
+def gradient_outputs(jaxpr: Any) -> list[bool]:
+    """For each output of a closed jaxpr, whether it is a gradient, and not an updated argument.
+
+    It depends on an operation of the backward pass, and on no argument of its shape but through
+    operations that are differentiated or of the backward pass.
+    """
+    arguments = [var.aval.shape for var in jaxpr.jaxpr.invars]
+    return [
+        is_gradient and all(arguments[number] != var.aval.shape for number in read)
+        for var, (read, is_gradient) in zip(
+            jaxpr.jaxpr.outvars, _read_directly(jaxpr.jaxpr), strict=True
+        )
+    ]
+
+
+# Of a value: inputs that it reads other than by the backward pass, and whether it reads that.
+_Read = tuple[frozenset[int], bool]
+
+
+def _read_directly(jaxpr: Any) -> list[_Read]:
+    """What each output of a jaxpr reads."""
+    nothing: _Read = (frozenset(), False)
+    of_var = {id(var): (frozenset({n}), False) for n, var in enumerate(jaxpr.invars)}
+
+    def read(var: Any) -> _Read:
+        return nothing if isinstance(var, Literal) else of_var.get(id(var), nothing)
+
+    for equation in jaxpr.eqns:
+        inputs = [read(var) for var in equation.invars]
+        stack = str(equation.source_info.name_stack)
+        if "transpose(" in stack:
+            results = [(frozenset[int](), True)] * len(equation.outvars)
+        elif "jvp(" in stack:
+            results = [nothing] * len(equation.outvars)
+        else:
+            results = [
+                (
+                    frozenset().union(*(inputs[number][0] for number in numbers)),
+                    is_gradient or any(inputs[number][1] for number in numbers),
+                )
+                for numbers, is_gradient in _read_by(equation)
+            ]
+        of_var.update((id(var), row) for var, row in zip(equation.outvars, results, strict=True))
+    return [read(var) for var in jaxpr.outvars]
+
+
+def _read_by(equation: Any) -> list[_Read]:
+    """What each result of an equation reads of its operands."""
+    opaque = [(frozenset(range(len(equation.invars))), False)] * len(equation.outvars)
+    if equation.primitive.name in KERNELS:
+        return opaque
+    inner = list(jaxprs_in_params(equation.params))
+    if len(inner) != 1 or len(inner[0].invars) != len(equation.invars):
+        return opaque
+    rows = _read_directly(inner[0])
+    if equation.primitive.name == "scan":
+        carried = carried_inputs(equation.params)
+        for _ in range(carried.stop - carried.start):  # what is carried reads what it was
+            rows = [
+                (
+                    numbers.union(*(rows[number - carried.start][0] for number in back)),
+                    is_gradient or any(rows[number - carried.start][1] for number in back),
+                )
+                for numbers, is_gradient in rows
+                for back in [[n for n in numbers if carried.start <= n < carried.stop]]
+            ]
+    return rows if len(rows) == len(equation.outvars) else opaque
+
+
 def requested_collectives(closed_jaxpr: Any) -> tuple[RequestedCollective, ...]:
     """Every collective of a traced program, in its order."""
     return tuple(_of(closed_jaxpr.jaxpr, "", 1, None))

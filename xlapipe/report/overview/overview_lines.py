@@ -225,8 +225,9 @@ def _made_together(overview: Overview) -> Iterator[str]:
     for made in made_together(overview.plan)[:1]:
         source = overview.plan.nearest_source(made.instruction)
         at = f" ({overview.named(source)})" if source is not None else ""
+        values = counted(made.values, "value")
         yield (
-            f"Made long before use: {made.values} values, {rounded(made.size_bytes)}, by "
+            f"Made long before use: {values}, {rounded(made.size_bytes)}, by "
             f"{made.instruction} at position {made.position}{at}: XLA's pass {made.joined_by} "
             f"joined kernels; `xlapipe advise` tries xla_disable_hlo_passes={made.joined_by}"
         )
