@@ -14,6 +14,7 @@ from xlapipe.plans.donation import (
     small_copies,
     source_of,
 )
+from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
 from xlapipe.plans.wording import counted
@@ -21,33 +22,55 @@ from xlapipe.plans.wording import counted
 
 @dataclass(frozen=True)
 class Donated(Expectation):
-    """Every argument leaf named `name` is donated, aliased and not copied.
+    """Every argument leaf named `name` is donated, aliased, and not copied or rewritten.
 
     Only copies of half of a leaf or more count, and only those of more than `copies_up_to_bytes`:
-    XLA may copy a small weight in order to compute its gradient in the donated buffer. By default
-    the smallest copies are permitted that total at most a thousandth of the leaves' bytes.
+    XLA may copy a small weight in order to compute its gradient in the donated buffer. A leaf is
+    rewritten if slices of it are updated and half of it or more is written, e.g. since all of it
+    is cast, updated and cast back; one whose elements are all computed, as of a weight, is not. By
+    default the least copied and rewritten leaves are permitted, up to a thousandth of all bytes.
+
+    Attributes:
+      name: selects leaves of the arguments.
+      copies_up_to_bytes: copies of at most this size are permitted.
+      rewritten_up_to_bytes: the most bytes that a step may write into any of the leaves, for
+        whatever reason, e.g. `batch * heads * head_dim * itemsize` for a cache.
     """
 
     name: str
     copies_up_to_bytes: int | None = None
+    rewritten_up_to_bytes: int | None = None
 
     def _check(self, program: Program) -> Finding:
         named = {leaf.path for leaf in program.arguments_named(self.name)}
         rows = [row for row in donations(program) if row.path in named]
         small = small_copies(rows) if self.copies_up_to_bytes is None else ()
-        limit_bytes = self.copies_up_to_bytes or 0
 
         def holds(row: Donation) -> bool:
+            if self.rewritten_up_to_bytes is not None:
+                if not _writes_at_most(row, self.rewritten_up_to_bytes):
+                    return False
+            elif row.is_rewritten and row not in small:
+                return False
+            limit_bytes = self.copies_up_to_bytes or 0
             return row.outcome in _ALIASED and (
                 row in small or all(copy.copied_bytes <= limit_bytes for copy in row.copies)
             )
 
-        note = ""
+        kept = [row.writes for row in rows if row.writes and row.writes.changed_bytes is not None]
+        note = f", {together(kept)}" if kept else ""
         if small:
             size_bytes = sum(row.size_bytes for row in small)
             small_leaves = counted(len(small), "small leaf", "small leaves")
-            note = f"; {small_leaves} in place and copied, {size_bytes:,} B"
+            wasted = "rewritten" if any(row.is_rewritten for row in small) else "copied"
+            note += f"; {small_leaves} in place and {wasted}, {size_bytes:,} B"
         return _check_leaves(self, program, self.name, holds, note)
+
+
+def _writes_at_most(row: Donation, limit_bytes: int) -> bool:
+    if row.writes is None:
+        return not row.output
+    return not row.writes.is_least and row.writes.written_bytes <= limit_bytes
 
 
 @dataclass(frozen=True)
@@ -137,13 +160,21 @@ def _expected(leaf: ArgumentLeaf) -> str:
 
 def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
     aliased = f"donated and aliased to {row.output}, but" if row.output else "donated, but"
+    expected, found, outcome, advice = "", row.reason, str(row.outcome), row.advice
+    if row.copies:
+        expected = " and not copied"
+    elif row.holds and row.writes is not None:
+        expected, outcome = " and not rewritten", "aliased, but rewritten"
+        found = f"{row.writes.text} in each step"
+        allow = f"allow it with Donated(…, rewritten_up_to_bytes={row.writes.written_bytes})"
+        advice = f"{advice}; or {allow}" if advice else allow
     return Violation(
-        _expected(leaf) + (" and not copied" if row.copies else ""),
-        f"{aliased} {row.reason}",
+        _expected(leaf) + expected,
+        f"{aliased} {found}",
         _where_parameter(program.plan, leaf.parameter_number),
-        row.source,
-        row.advice,
-        f"leaves of {argument_name(leaf.path)!r}, {row.outcome}",
+        row.source or (row.writes.source if row.writes is not None else None),
+        advice,
+        f"leaves of {argument_name(leaf.path)!r}, {outcome}",
         leaf.size_bytes,
         leaf.path,
     )

@@ -60,7 +60,7 @@ class NotSaved(Expectation):
                         f"{value.size_bytes:,} B of {counted(value.count, 'value')} are kept in "
                         f"{'host' if held[0].space is MemorySpace.HOST else 'device'} memory",
                         f"allocation {held[0].allocation.index}, value {held[0].value.name}",
-                        program.plan.nearest_source(held[0].value.instruction),
+                        program.plan.nearest_source(held[0].value.name),
                         "put the computation under jax.checkpoint with a policy that leaves "
                         f"{self.name!r} out",
                         size_bytes=value.size_bytes,

@@ -33,7 +33,7 @@ class NoValueOfShape(Expectation):
                 f"no value of shape {list(self.dims)}",
                 f"{value.shape}, {value.size_bytes:,} B",
                 f"{describe(allocation)}, value {value.name}",
-                program.plan.nearest_source(value.instruction),
+                program.plan.nearest_source(value.name),
                 "select the needed elements before the computation",
             )
             for allocation, value in _values_of(program, self.dims)
@@ -71,7 +71,7 @@ class ValuesOfShapeAtMost(Expectation):
                 f"{list(self.dims)}",
                 measured,
                 f"{describe(allocation)}, value {value.name} {value.shape}",
-                program.plan.nearest_source(value.instruction),
+                program.plan.nearest_source(value.name),
                 "rewrite the computation so that XLA fuses it into the one that uses its result",
             ),
         )
@@ -137,7 +137,7 @@ class NoValueAbove(Expectation):
                 f"no {self.dtype or 'value'} above {self.limit_bytes:,} B",
                 f"{value.shape}, {value.size_bytes:,} B",
                 f"allocation {allocation.index}, value {value.name}",
-                program.plan.nearest_source(value.instruction),
+                program.plan.nearest_source(value.name),
                 "look for a value that is kept in a wider type, or that XLA did not fuse into "
                 "what reads it",
             )

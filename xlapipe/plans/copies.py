@@ -209,7 +209,7 @@ def _copy(
         for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
     )
     shapes = [operand.shape for operand in operands.values()]
-    names = (instruction.name, *(found[1].instruction for found in known.values()))
+    names = (value.name, *(found[1].name for found in known.values()))
     return Copy(
         instruction.name,
         value.size_bytes,

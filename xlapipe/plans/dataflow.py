@@ -130,9 +130,9 @@ class Dataflow:
             yield current
             seen.add(current.key)
             if current.instruction.opcode == "parameter":
-                current = self._passed_by_caller(current, into_loops)
+                current = self.passed_by_caller(current, into_loops)
             else:
-                current = self._step(current, also)
+                current = self.step(current, also)
 
     def same_memory(self, value: Value) -> Iterator[Value]:
         """`value`, then the values that XLA puts in the same memory, nearest first.
@@ -160,13 +160,11 @@ class Dataflow:
                     position = _position_passed(caller, role, instruction)
                     yield from _if_known(self._operand(scope, caller, position, path))
         elif opcode in ("conditional", "while"):
-            bodies = instruction.called_computations
             if opcode == "while":
-                bodies = bodies[:1]
                 yield from _if_known(self._operand(computation, instruction, 0, path))
-            yield from self._roots(bodies, path)
+            yield from self.roots(value)
         else:
-            yield from _if_known(self._step(value, frozenset()))
+            yield from _if_known(self.step(value, frozenset()))
 
     def definition(self, value: Value, also: frozenset[str] = frozenset()) -> Value:
         """The last of `steps_to_definition`."""
@@ -193,7 +191,8 @@ class Dataflow:
             return None
         return Value(computation, operand, (*operand_index(instruction, position), *path))
 
-    def _step(self, value: Value, also: frozenset[str]) -> Value | None:
+    def step(self, value: Value, also: frozenset[str]) -> Value | None:
+        """The next of `steps_to_definition`, but for that of a parameter."""
         computation, instruction, path = value
         if instruction.opcode in opcodes.RUNS_ONCE:
             return self._result_of_called(value)
@@ -216,6 +215,12 @@ class Dataflow:
         names = instruction.called_computations
         return next(self._roots(names, path), None) if len(names) == 1 else None
 
+    def roots(self, value: Value) -> Iterator[Value]:
+        """What the computations return that make a value: one, or each branch of a conditional."""
+        called = value.instruction.called_computations
+        is_loop = value.instruction.opcode == "while"
+        return self._roots(called[:1] if is_loop else called, value.path)
+
     def _roots(self, names: Iterable[str], path: Path) -> Iterator[Value]:
         """An element of what each computation returns."""
         for body in map(self.module.computations.get, names):
@@ -228,7 +233,8 @@ class Dataflow:
             if body is not None and number in body.parameters:
                 yield Value(body, body.parameters[number], path)
 
-    def _passed_by_caller(self, value: Value, into_loops: bool) -> Value | None:
+    def passed_by_caller(self, value: Value, into_loops: bool) -> Value | None:
+        """What the only caller of a computation passes; see `steps_to_definition`."""
         callers = self.callers(value.computation)
         if len(callers) != 1:
             return None

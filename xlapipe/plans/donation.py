@@ -28,6 +28,7 @@ from xlapipe.plans.donation_causes import (
     cause_of_sharding,
 )
 from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
@@ -51,10 +52,11 @@ class Donation:
       path: path of the argument leaf, e.g. `cache[0]['k']`.
       size_bytes: on one device.
       output: path of the output that is written over it; None without an alias.
-      reason: why the donation failed or is incomplete; empty if aliased.
+      reason: why the donation failed or is incomplete, or how much of the leaf is written.
       advice: what to try if there is a reason.
       copies: copies of half of the leaf or more, in spite of the alias, largest first.
       moves: moves of half of the leaf or more, into a TPU's own memory and back to the same bytes.
+      writes: what a step writes into the leaf's memory; None without an alias or a complete module.
       source: line of the first copy, or of the output that most likely should alias the leaf.
     """
 
@@ -69,31 +71,49 @@ class Donation:
     copies: tuple[Copy, ...] = ()
     source: SourceLine | None = None
     moves: tuple[Move, ...] = ()
+    writes: LeafWrites | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the leaf is updated in place without a copy."""
         return self.outcome is DonationOutcome.ALIASED
 
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether a step writes the leaf again, in place, in order to update slices of it."""
+        return self.holds and self.writes is not None and self.writes.is_rewritten
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether the donation has no effect, or the leaf is copied or rewritten."""
+        return not self.holds or self.is_rewritten
+
 
 SMALL_COPIES = 1000
 """Copies that total at most one part in this many of the donated bytes are small."""
+# What to do against a leaf that is written again.
+_WRITE_SLICES = (
+    "write the slice alone, in the leaf's own dtype and order of dimensions: "
+    "x.at[i].set(new.astype(x.dtype)), without operations on all of x before or after it"
+)
 
 
 def small_copies(rows: Sequence[Donation]) -> tuple[Donation, ...]:
-    """The leaves of the smallest copies that total at most a thousandth of all leaves' bytes."""
+    """The leaves of which least is copied or rewritten, at most a thousandth of all bytes."""
     left = sum(row.size_bytes for row in rows) // SMALL_COPIES
     small = []
-    copied = [row for row in rows if row.outcome is DonationOutcome.COPIED]
-    for row in sorted(copied, key=_copied_bytes):
-        left -= _copied_bytes(row)
+    wasted = [row for row in rows if row.is_rewritten or row.outcome is DonationOutcome.COPIED]
+    for row in sorted(wasted, key=_wasted_bytes):
+        left -= _wasted_bytes(row)
         if left < 0:
             break
         small.append(row)
     return tuple(small)
 
 
-def _copied_bytes(row: Donation) -> int:
+def _wasted_bytes(row: Donation) -> int:
+    if row.is_rewritten and row.writes is not None:
+        return row.writes.written_bytes
     return sum(copy.copied_bytes for copy in row.copies)
 
 
@@ -163,9 +183,23 @@ class _Outcomes:
         if in_other_memory is not None:
             return _row(leaf, DonationOutcome.UNUSED, in_other_memory)
         copied = self._copies_of(leaf)
+        moves = self._moves_of(leaf)
+        # XLA for TPUs decides itself what to move to the chip's own memory and back.
+        writes = None if moves else leaf_writes(self._plan, alias)
         if not copied:
-            moves = self._moves_of(leaf)
-            return _row(leaf, DonationOutcome.ALIASED, Cause("", ""), output=path, moves=moves)
+            cause, source = Cause("", ""), None
+            if writes is not None and writes.is_whole:
+                advice = _WRITE_SLICES if writes.is_rewritten else ""
+                cause, source = Cause(f"{writes.text} in each step", advice), writes.source
+            return _row(
+                leaf,
+                DonationOutcome.ALIASED,
+                cause,
+                output=path,
+                moves=moves,
+                writes=writes,
+                source=source,
+            )
         cause = (
             (written is not None and cause_of_sharding(leaf, written))
             or cause_of_loop(program, leaf, alias)
@@ -181,6 +215,7 @@ class _Outcomes:
             output=path,
             copies=copied,
             source=copied[0].source,
+            writes=writes,
         )
 
     def _copies_of(self, leaf: ArgumentLeaf) -> tuple[Copy, ...]:

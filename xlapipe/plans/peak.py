@@ -195,7 +195,7 @@ class Peak:
         )
 
     def _value(self, held: CountedValue) -> PeakValue:
-        source = self.occupancy.plan.nearest_source(held.value.instruction)
+        source = self.occupancy.plan.nearest_source(held.value.name)
         return PeakValue(
             label=self.labels.value(held.allocation, held.value, held.role),
             value=held.value.name,

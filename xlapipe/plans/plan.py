@@ -12,6 +12,7 @@ from xlapipe.plans.buffers import (
     InputOutputAlias,
     LogicalBuffer,
     Totals,
+    split_value_name,
 )
 from xlapipe.plans.collectives import Collective, find_collectives, has_collectives
 from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
@@ -227,13 +228,37 @@ class Plan:
         """Source line of an instruction, or of the nearest instruction that uses or feeds it.
 
         Parameters and the copies that XLA inserts have no source line.
+
+        Args:
+          name: of an instruction or a value; each of several results of a fusion has its own line.
         """
-        nearest = self.nearest_traced(name)
+        instruction, index = split_value_name(name)
+        own = self._source_in_fusion(instruction, index) if index else None
+        if own is not None:
+            return own
+        nearest = self.nearest_traced(instruction)
         return self.instructions[nearest].source if nearest is not None else None
 
     def nearest_traced(self, name: str) -> str | None:
         """The instruction that `nearest_source` has its line from; None without a line."""
         return self._nearest_traced.get(name)
+
+    def _source_in_fusion(self, name: str, index: tuple[int, ...]) -> SourceLine | None:
+        """Line of the nearest operation of a fusion's body that feeds one of its results."""
+        fusion = self.instructions.get(name)
+        if fusion is None or fusion.opcode != "fusion" or self.module is None:
+            return None
+        body = self.module.computations.get(fusion.called_computations[0])
+        root = body.by_name[body.root] if body is not None else None
+        if body is None or root is None or root.opcode != "tuple":
+            return None
+        pending = list(root.operands[index[0] : index[0] + 1])
+        for operand in pending:  # nearest first: operands are added at the end
+            source = body.by_name[operand].source
+            if source is not None:
+                return source
+            pending.extend(item for item in body.by_name[operand].operands if item not in pending)
+        return None
 
     @cached_property
     def _nearest_traced(self) -> Mapping[str, str]:
@@ -273,7 +298,7 @@ class Plan:
     def source_in(self, allocation: BufferAllocation) -> SourceLine | None:
         """Source line of the largest value in `allocation` that has one."""
         for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
-            source = self.nearest_source(value.instruction)
+            source = self.nearest_source(value.name)
             if source is not None:
                 return source
         return None

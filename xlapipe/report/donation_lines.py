@@ -7,6 +7,7 @@ from typing import Any
 from xlapipe.plans.copies import Move
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import SMALL_COPIES, Donation, small_copies
+from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.plans.wording import counted
 from xlapipe.report.memory_spaces import move_figures
@@ -21,6 +22,9 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
     own = ("path", "shape", "dtype", "size_bytes", "outcome", "holds", "output", "reason", "advice")
     return {
         **named(donation, *own, "source"),
+        "written_bytes": donation.writes and donation.writes.written_bytes,
+        "changed_bytes": donation.writes and donation.writes.changed_bytes,
+        "is_rewritten": donation.is_rewritten,
         "copies": [
             named(copy, "instruction", "copied_bytes", "op_name", "source")
             for copy in donation.copies
@@ -37,14 +41,14 @@ def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
         size = sum(row.size_bytes for row in small)
         leaves = counted(len(small), "small leaf", "small leaves")
         yield (
-            f"  note: {leaves}, {size:,} B, in place and copied: at most 1/{SMALL_COPIES:,} of "
-            "what is donated (--json lists them)"
+            f"  note: {leaves}, {size:,} B, in place and copied or rewritten: at most "
+            f"1/{SMALL_COPIES:,} of what is donated (--json lists them)"
         )
     groups: dict[tuple[str, ...], list[Donation]] = {}
     for row in rows:
-        if not row.holds and row not in small:
+        if row.is_wasteful and row not in small:
             advice = _DIGITS.sub("", row.advice)
-            key = argument_name(row.path), row.outcome, str(row.source), advice
+            key = argument_name(row.path), _word(row), str(row.source), advice
             groups.setdefault(key, []).append(row)
     shown = sorted(groups.items(), key=lambda item: -sum(row.size_bytes for row in item[1]))
     for (name, outcome, *_), group in shown[:_MAX_LEAVES]:
@@ -64,7 +68,11 @@ def _heading(rows: Sequence[Donation]) -> Iterator[str]:
         in_place = [row for row in rows if row.holds]
         in_place_bytes = sum(row.size_bytes for row in in_place)
         leaves = counted(len(rows), "leaf", "leaves")
-        yield f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
+        text = f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
+        again = [row.writes for row in in_place if row.writes is not None and row.writes.is_whole]
+        if again:
+            text += f"; {len(again)} of them rewritten: {together(again)} in each step"
+        yield text
 
 
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
@@ -72,7 +80,7 @@ def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
     if not rows:
         return
     yield from _heading(rows)
-    ordered = sorted(rows, key=lambda row: row.holds)
+    ordered = sorted(rows, key=lambda row: not row.is_wasteful)
     width = max(len(row.path) for row in ordered[:_MAX_LEAVES])
     digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MAX_LEAVES])
     for row in ordered[:_MAX_LEAVES]:
@@ -85,12 +93,18 @@ def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
 
 def _outcome(row: Donation) -> str:
     if row.holds:
+        if row.reason:
+            return f"{_word(row).upper()} -> {row.output}: {row.reason}"
         if not row.moves:
             return f"-> {row.output}"
         spaces = {str(space).upper() for move in row.moves for space in _on_chip(move)}
         moved_bytes = sum(move.copy.copied_bytes for move in row.moves)
         return f"-> {row.output}, {moved_bytes:,} B moved to or from {' and '.join(sorted(spaces))}"
     return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
+
+
+def _word(row: Donation) -> str:
+    return "in place, but rewritten" if row.holds and row.reason else str(row.outcome)
 
 
 def _on_chip(move: Move) -> Iterator[MemorySpace]:

@@ -62,7 +62,7 @@ def map_data(dump: Opened) -> dict[str, Any]:
             columns["label"].append(intern(labels_of(dump.program).value(allocation, value, role)))
             columns["opcode"].append(intern(defining.opcode if defining else None))
             columns["op_name"].append(intern(defining.op_name if defining else None))
-            source = plan.nearest_source(value.instruction)
+            source = plan.nearest_source(value.name)
             columns["source"].append(intern(source))
             use = uses.of(CountedValue(allocation, value, role, value.size_bytes))
             columns["purpose"].append(intern(use.purpose))
@@ -171,7 +171,7 @@ def _keys(dump: Opened, counted: CountedValue) -> tuple[str, str, str]:
     """The names of a value's boxes: its module, its line and itself."""
     plan, labels = dump.plan, labels_of(dump.program)
     label = labels.value(counted.allocation, counted.value, counted.role)
-    source = plan.nearest_source(counted.value.instruction)
+    source = plan.nearest_source(counted.value.name)
     line = str(source) if source is not None else NO_SOURCE
     if counted.role in _ARGUMENTS:
         return f"argument {argument_name(label)}", line, pattern_of(label)

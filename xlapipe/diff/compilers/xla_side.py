@@ -123,6 +123,10 @@ def _waste(opened: Opened) -> Iterator[Waste]:
     undefined = undefined_copies(opened.plan) or ()
     if undefined:
         yield Waste("copies of undefined data", len(undefined), None)
-    failed = [row for row in donations(opened.program) if not row.holds]
+    rows = donations(opened.program)
+    failed = [row for row in rows if not row.holds]
     if failed:
         yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))
+    again = [row for row in rows if row.is_rewritten]
+    if again:
+        yield Waste("donated and rewritten", len(again), sum(r.size_bytes for r in again))

@@ -232,9 +232,9 @@ class _Named:
     def _made_at(self, source: SourceLine) -> list[Placed]:
         placed = [
             (allocation, value)
-            for name, values in self._plan.values_of_instruction.items()
+            for values in self._plan.values_of_instruction.values()
             for allocation, value in values
-            if self._plan.nearest_source(name) == source
+            if self._plan.nearest_source(value.name) == source
             and allocation.parameter_number is None
             and not value.shape.is_tuple
         ]

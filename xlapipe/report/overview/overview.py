@@ -170,7 +170,7 @@ class Overview:
         if _is_argument(counted):
             keys = _KEY.findall(self._labels.parameter(counted.allocation))
             return "".join(keys[: 2 if keys[0] in self._mixed_arguments else 1])
-        source = self.plan.nearest_source(counted.value.instruction)
+        source = self.plan.nearest_source(counted.value.name)
         if source is None and not self.has_lines:
             held = counted.allocation, counted.value, counted.role
             return pattern_of(self._labels.value(*held))
@@ -179,9 +179,7 @@ class Overview:
     @cached_property
     def has_lines(self) -> bool:
         """Whether any value has a source line; else rows are operations of the traced program."""
-        return any(
-            self.plan.nearest_source(counted.value.instruction) for counted in self.peak.contents
-        )
+        return any(self.plan.nearest_source(counted.value.name) for counted in self.peak.contents)
 
     @cached_property
     def _mixed_arguments(self) -> frozenset[str]:
@@ -209,7 +207,7 @@ class Overview:
         count: Counter[str] = Counter()
         for counted, use in members:
             size, shape = counted.counted_bytes, counted.value.shape.without_layout
-            sizes[self.plan.nearest_source(counted.value.instruction)] += size
+            sizes[self.plan.nearest_source(counted.value.name)] += size
             shapes[shape] += size
             count[shape] += 1
             phases[use.until_phase] += size

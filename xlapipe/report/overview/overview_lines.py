@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -11,6 +12,7 @@ from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
+from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
@@ -195,6 +197,14 @@ def _donation(overview: Overview) -> Iterator[str]:
             outcomes = ", ".join(dict.fromkeys(str(row.outcome) for row in failed))
             text += f"; {rounded(lost)} are not ({outcomes}; --donation)"
         yield text
+        again = [row.writes for row in rows if row.holds and row.writes and row.writes.is_whole]
+        if again:
+            lines = Counter(item.source for item in again if item.source is not None)
+            at = f" at {overview.named(lines.most_common(1)[0][0])}" if lines else ""
+            yield (
+                f"Rewritten in place{at}: {counted(len(again), 'leaf', 'leaves')}, "
+                f"{together(again)} in each step (--donation)"
+            )
     candidates = donatable(program)
     if candidates:
         listed = "; ".join(

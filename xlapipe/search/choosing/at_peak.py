@@ -66,7 +66,7 @@ def held_at_peak(
 
 
 def _same_line(held: CountedValue, value: ForwardValue, primitive: str, plan: Plan) -> bool:
-    source = plan.nearest_source(held.value.instruction)
+    source = plan.nearest_source(held.value.name)
     line = (value.source or "").rpartition("/")[2]
     return source is not None and Path(str(source)).name == line
 

@@ -305,7 +305,7 @@ def _not_offloaded(program: Program) -> dict[str, str]:
 
 
 def _other_form(held: CountedValue, plan: Plan) -> OtherForm:
-    source = plan.nearest_source(held.value.instruction)
+    source = plan.nearest_source(held.value.name)
     return OtherForm(
         name=held.value.name,
         shape=held.value.shape.without_layout,

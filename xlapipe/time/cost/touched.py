@@ -9,18 +9,16 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from xlapipe.plans import opcodes
 from xlapipe.plans.buffers import value_name
 from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.leaf_writes import Update, update_of
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.cost.elements import ElementCounts, size_of
 from xlapipe.time.cost.library_calls import library_call
 
-# Values of an update that have the same elements as the updated operand.
-_SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
 # A loop carries its values in place.
 _IN_PLACE = frozenset({"while"})
 
@@ -146,13 +144,13 @@ class TouchedBytes:
         if instruction.opcode == "custom-call":
             return self._custom_call(instruction, scope)
         updates = dict(self._updates(instruction, scope))
-        in_place = frozenset(update.name for update, _ in updates.values())
+        in_place = frozenset(update.instruction.name for update in updates.values())
         sizes = self._counts.of_operands(instruction, scope, in_place)
         reads = self._reads(instruction, scope, sizes)
         writes = []
         for path, shape in self._written(instruction, scope):
             whole_bytes = size_of(shape)
-            written = updates[path][1] if path in updates else whole_bytes
+            written = updates[path].inserted_bytes if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
             writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
         return Touched(reads, tuple(writes))
@@ -236,49 +234,15 @@ class TouchedBytes:
 
     def _updates(
         self, instruction: Instruction, scope: Computation
-    ) -> Iterator[tuple[tuple[int, ...], tuple[Instruction, int]]]:
-        """By path of the result: the update that makes it in place, and the bytes it writes."""
-        if instruction.opcode in opcodes.UPDATES:
-            for path, _ in _results(instruction):
-                position = path[0] if path else 0
-                if self._memory.result(instruction, path) == self._memory.operand(
-                    scope, instruction, position
-                ):
-                    yield path, (instruction, _update_bytes(instruction, scope, position))
-            return
-        body = self._counts.body_of(instruction)
-        if body is None or body.opcodes.isdisjoint(opcodes.UPDATES):
-            return
-        root = body.by_name[body.root]
-        makers = root.operands if root.opcode == "tuple" else (root.name,)
-        paths = [path for path, _ in _results(instruction)]
-        for path, maker in zip(paths, makers, strict=False):
-            update = _renamed(body, maker)
-            if update.opcode not in opcodes.UPDATES:
+    ) -> Iterator[tuple[tuple[int, ...], Update]]:
+        """The updates that make results in place, by path of the result."""
+        for path, _ in _results(instruction):
+            update = update_of(self._module, scope, instruction, path)
+            if update is None or update.position >= len(instruction.operands):
                 continue
-            updated = _renamed(body, update.operands[0])
-            number = updated.parameter_number
-            if number is None or number >= len(instruction.operands):
-                continue
-            if self._memory.result(instruction, path) == self._memory.operand(
-                scope, instruction, number
-            ):
-                yield path, (update, _update_bytes(update, body, 0))
-
-
-def _renamed(body: Computation, name: str) -> Instruction:
-    """The instruction that makes a value, skipping those that only rename it."""
-    instruction = body.by_name[name]
-    while instruction.opcode in _SAME_ELEMENTS and instruction.operands:
-        instruction = body.by_name[instruction.operands[0]]
-    return instruction
-
-
-def _update_bytes(update: Instruction, scope: Computation, position: int) -> int:
-    """Bytes that an update writes."""
-    is_slice = update.opcode == "dynamic-update-slice"
-    number = 1 if is_slice else len(update.operands) // 2 + 1 + position
-    return size_of(scope.by_name[update.operands[number]].shape)
+            updated = self._memory.operand(scope, instruction, update.position)
+            if self._memory.result(instruction, path) == updated:
+                yield path, update
 
 
 def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], Shape]]:

@@ -1,0 +1,202 @@
+"""How many bytes of a donated leaf a step writes, and how many of them change."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.shared.small_hlo import plan_of_text
+from xlapipe.expect import Aliased, Donated, Expectation
+from xlapipe.plans import InputOutputAlias
+from xlapipe.plans.donation import Donation, donations
+from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+
+# A cache of 64 rows of 64 elements, of which a step writes one.
+CACHE, WIDE, ROW = "bf16[64,64]{1,0}", "f32[64,64]{1,0}", "bf16[1,64]{1,0}"
+SIZE, ROW_BYTES = 64 * 64 * 2, 64 * 2
+
+FUSED = f"""HloModule m, is_scheduled=true
+
+%body (x: bf16[64,64], r: bf16[1,64], i: s32[], y: bf16[64,64]) -> bf16[64,64] {{
+  %x = {CACHE} parameter(0)
+  %r = {ROW} parameter(1)
+  %i = s32[] parameter(2)
+  %y = {CACHE} parameter(3)
+  %z = s32[] constant(0)
+  %h = f32[] constant(0.5)
+  %two = f32[] constant(2)
+  %half = {WIDE} broadcast(%h), dimensions={{}}
+  %double = {WIDE} broadcast(%two), dimensions={{}}
+  %wide = {WIDE} convert(%x)
+  %wr = f32[1,64]{{1,0}} convert(%r)
+BODY
+}}
+
+ENTRY %main (a: bf16[64,64], n: bf16[1,64], p: s32[], g: bf16[64,64]) -> bf16[64,64] {{
+  %a = {CACHE} parameter(0)
+  %n = {ROW} parameter(1)
+  %p = s32[] parameter(2)
+  %g = {CACHE} parameter(3)
+  ROOT %f = {CACHE} fusion(%a, %n, %p, %g), kind=kLoop, calls=%body, METADATA
+}}
+""".replace("METADATA", 'metadata={source_file="step.py" source_line=7}')
+UPDATE = f"{WIDE} dynamic-update-slice(%wide, %wr, %i, %z)"
+MASK = "%m = pred[64,64]{1,0} compare(%x, %y), direction=LT"
+
+CAST = (f"%u = {UPDATE}", f"ROOT %o = {CACHE} convert(%u)")
+SCALED = (
+    f"%s = {WIDE} multiply(%wide, %half)",
+    f"%u = {WIDE} dynamic-update-slice(%s, %wr, %i, %z)",
+    f"%d = {WIDE} multiply(%u, %double)",
+    f"ROOT %o = {CACHE} convert(%d)",
+)
+ROLLED = (
+    "%s = bf16[63,64]{1,0} slice(%x), slice={[1:64], [0:64]}",
+    f"ROOT %o = {CACHE} concatenate(%s, %r), dimensions={{0}}",
+)
+MASKED = (MASK, f"ROOT %o = {CACHE} select(%m, %y, %x)")
+IN_PLACE = (f"ROOT %o = {CACHE} dynamic-update-slice(%x, %r, %i, %z)",)
+TRAINED = (f"ROOT %o = {CACHE} subtract(%x, %y)",)
+# A stencil computes every element, and then sets those of the border.
+STENCIL = (
+    f"%s = {CACHE} add(%x, %y)",
+    f"ROOT %o = {CACHE} dynamic-update-slice(%s, %r, %i, %z)",
+)
+# What is inserted is a row of the cache, but another one after it is doubled.
+DOUBLED = (
+    f"%s = {ROW} dynamic-slice(%x, %i, %z), dynamic_slice_sizes={{1,64}}",
+    "%w = f32[1,64]{1,0} convert(%s)",
+    "%t = f32[1,64]{1,0} broadcast(%two), dimensions={}",
+    "%v = f32[1,64]{1,0} multiply(%w, %t)",
+    f"%d = {ROW} convert(%v)",
+    f"ROOT %o = {CACHE} dynamic-update-slice(%x, %d, %i, %z)",
+)
+# All elements decay, so that those that are not replaced change too.
+DECAYED = (
+    f"%s = {WIDE} multiply(%wide, %half)",
+    f"%u = {WIDE} dynamic-update-slice(%s, %wr, %i, %z)",
+    f"ROOT %o = {CACHE} convert(%u)",
+)
+
+
+def program_of(text: str, memory: dict[str, int]) -> Program:
+    plan = replace(plan_of_text(text, memory), header_aliases=(InputOutputAlias(0, ()),))
+    return Program(
+        plan,
+        arguments=(ArgumentLeaf("cache", (64, 64), "bfloat16", SIZE, True, 0),),
+        outputs=(OutputLeaf("out", (64, 64), "bfloat16", SIZE, 0),),
+    )
+
+
+def fused(lines: tuple[str, ...]) -> Program:
+    text = FUSED.replace("BODY", "\n".join(f"  {line}" for line in lines))
+    return program_of(text, {"a": 0, "f": 0})
+
+
+def writes_of(program: Program) -> LeafWrites:
+    writes = leaf_writes(program.plan, program.plan.aliases[0])
+    assert writes is not None
+    return writes
+
+
+def only(program: Program) -> Donation:
+    (row,) = donations(program)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("lines", "written", "changed", "rewritten"),
+    [
+        pytest.param(IN_PLACE, ROW_BYTES, ROW_BYTES, False, id="in-place"),
+        pytest.param(CAST, SIZE, ROW_BYTES, True, id="cast"),
+        pytest.param(SCALED, SIZE, ROW_BYTES, True, id="quantised"),
+        pytest.param(ROLLED, SIZE, ROW_BYTES, False, id="rolled"),
+        pytest.param(MASKED, SIZE, SIZE, False, id="masked"),
+        pytest.param(TRAINED, SIZE, None, False, id="trained"),
+        pytest.param(STENCIL, SIZE, None, False, id="stencil"),
+        pytest.param(DOUBLED, ROW_BYTES, ROW_BYTES, False, id="doubled"),
+        pytest.param(DECAYED, SIZE, None, False, id="decayed"),
+    ],
+)
+def test_bytes_that_are_written_and_bytes_that_change(
+    lines: tuple[str, ...], written: int, changed: int | None, rewritten: bool
+) -> None:
+    program = fused(lines)
+    writes = writes_of(program)
+    assert (writes.written_bytes, writes.changed_bytes) == (written, changed)
+    row = only(program)
+    assert row.holds and row.is_rewritten is rewritten
+    assert Donated("cache").check(program).holds is not rewritten
+    assert Aliased("cache").check(program).holds
+
+
+def test_a_rewritten_cache_is_said_with_both_figures_and_the_line() -> None:
+    (violation,) = Donated("cache").check(fused(CAST)).violations
+    assert "8,192 B written, 128 B change" in violation.found
+    assert str(violation.source) == "step.py:7"
+    assert "rewritten_up_to_bytes=8192" in violation.advice
+
+
+@pytest.mark.parametrize("lines", [ROLLED, MASKED])
+def test_a_roll_and_a_mask_are_said_without_a_failure(lines: tuple[str, ...]) -> None:
+    row = only(fused(lines))
+    assert row.writes is not None and row.writes.is_whole
+    assert row.reason.startswith("8,192 B written")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "holds"),
+    [
+        (Donated("cache", rewritten_up_to_bytes=SIZE), True),
+        (Donated("cache", rewritten_up_to_bytes=SIZE - 1), False),
+    ],
+)
+@pytest.mark.parametrize("lines", [CAST, ROLLED, MASKED, TRAINED])
+def test_the_most_that_is_written_can_be_stated(
+    expectation: Expectation, holds: bool, lines: tuple[str, ...]
+) -> None:
+    assert expectation.check(fused(lines)).holds is holds
+
+
+LOOP = f"""HloModule m, is_scheduled=true
+
+%fused (x: bf16[64,64], r: bf16[1,64], i: s32[]) -> bf16[64,64] {{
+  %x = {CACHE} parameter(0)
+  %r = {ROW} parameter(1)
+  %i = s32[] parameter(2)
+  %z = s32[] constant(0)
+  %wide = {WIDE} convert(%x)
+  %wr = f32[1,64]{{1,0}} convert(%r)
+  %u = {UPDATE}
+  ROOT %o = {CACHE} convert(%u)
+}}
+
+%body (c: (s32[], bf16[64,64], bf16[1,64])) -> (s32[], bf16[64,64], bf16[1,64]) {{
+  %c = (s32[], {CACHE}, {ROW}) parameter(0)
+  %k = s32[] get-tuple-element(%c), index=0
+  %old = {CACHE} get-tuple-element(%c), index=1
+  %row = {ROW} get-tuple-element(%c), index=2
+  %new = {CACHE} fusion(%old, %row, %k), kind=kLoop, calls=%fused
+  ROOT %next = (s32[], {CACHE}, {ROW}) tuple(%k, %new, %row)
+}}
+
+%condition (d: (s32[], bf16[64,64], bf16[1,64])) -> pred[] {{
+  %d = (s32[], {CACHE}, {ROW}) parameter(0)
+  ROOT %always = pred[] constant(true)
+}}
+
+ENTRY %main (a: bf16[64,64], n: bf16[1,64], p: s32[]) -> bf16[64,64] {{
+  %a = {CACHE} parameter(0)
+  %n = {ROW} parameter(1)
+  %p = s32[] parameter(2)
+  %start = (s32[], {CACHE}, {ROW}) tuple(%p, %a, %n)
+  %w = (s32[], {CACHE}, {ROW}) while(%start), condition=%condition, body=%body, TRIPS
+  ROOT %f = {CACHE} get-tuple-element(%w), index=1
+}}
+""".replace("TRIPS", 'backend_config={"known_trip_count":{"n":"10"}}')
+
+
+def test_what_a_loop_writes_counts_once_per_trip() -> None:
+    writes = writes_of(program_of(LOOP, {"a": 0, "w{1}": 0, "new": 0}))
+    assert (writes.written_bytes, writes.changed_bytes) == (10 * SIZE, 10 * ROW_BYTES)
+    assert writes.is_rewritten
