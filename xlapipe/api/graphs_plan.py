@@ -40,14 +40,14 @@ class GraphsPlan(ShownPlan):
 
     def check(self) -> Answer:
         """Whether the peak and what is left equal what was measured, where it was measured."""
-        from xlapipe.report.inductor_lines import measured_findings
+        from xlapipe.report.inductor_page import measured_findings
 
         return answer_of(measured_findings(self.dump))
 
     def to_html(self) -> str:
         """The page of `xlapipe report`: one HTML document that needs no script."""
         from xlapipe.report.html_page import render_tables_page
-        from xlapipe.report.inductor_lines import inductor_page
+        from xlapipe.report.inductor_page import inductor_page
 
         return render_tables_page([inductor_page(self.dump)])
 

@@ -12,6 +12,7 @@ from xlapipe.diff.compilers import compare_compilers
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
+from xlapipe.plans.wording import counted
 from xlapipe.report.inductor_figures import inductor_figures
 from xlapipe.report.subjects import CheckedSubject, ShowOptions
 
@@ -47,24 +48,28 @@ class InductorSubject:
                 f"{self.name}: expected a dump of XLA to ask for {name!r}, found one of torch "
                 "Inductor; fix: --all prints every value with its lines"
             )
-        if options.sections:
-            from xlapipe.report.inductor_lines import inductor_page
-            from xlapipe.report.pages import page_lines
-
-            return page_lines(inductor_page(dump))
-        from xlapipe.report.inductor_overview import overview_lines
+        from xlapipe.report.inductor_page import inductor_page
+        from xlapipe.report.pages import page_lines
 
         module = f" --module {options.module}" if options.module is not None else ""
-        command = f"xlapipe show {shlex.quote(self.name)}{module}"
-        return overview_lines(dump, command, width=options.width)
+        command = "" if options.sections else f"xlapipe show {shlex.quote(self.name)}{module}"
+        return page_lines(inductor_page(dump, command))
 
     def _shown(self, options: ShowOptions) -> InductorDump:
-        """The dump, or the graphs of it that `--module` names."""
-        if options.module is None:
-            return self.dump
-        from xlapipe.report.inductor_overview import graphs_named
+        """The dump, or the graphs of it whose name contains that of `--module`.
 
-        return graphs_named(self.dump, options.module)
+        Raises:
+          DumpError: no graph has such a name.
+        """
+        name, plans = options.module or "", self.dump.plans
+        chosen = tuple(plan for plan in plans if name in plan.graph)
+        if not chosen:
+            raise DumpError(
+                f"{self.dump.path}: expected a graph whose name contains {name!r}, found "
+                f"{counted(len(plans), 'other')}; fix: name one of: "
+                f"{', '.join(plan.graph for plan in plans):.400}"
+            )
+        return InductorDump(self.dump.path, chosen)
 
     def trace(self) -> bytes:
         """Nothing: no time is predicted.
@@ -79,7 +84,7 @@ class InductorSubject:
 
     def checked(self) -> CheckedSubject:
         """The plan beside its measurement: one finding per figure of a graph that was measured."""
-        from xlapipe.report.inductor_lines import check_notes, measured_findings
+        from xlapipe.report.inductor_page import check_notes, measured_findings
 
         graphs = [{"graph": plan.graph, "findings": plan.findings} for plan in self.dump.plans]
         return CheckedSubject(
@@ -119,7 +124,7 @@ class InductorReport:
 
 def report_of_dumps(dumps: tuple[InductorDump, ...]) -> InductorReport:
     """A page for each dump."""
-    from xlapipe.report.inductor_lines import inductor_page
+    from xlapipe.report.inductor_page import inductor_page
 
     data = {"subjects": [inductor_figures(dump) for dump in dumps]}
     return InductorReport(dumps[0].path, data, tuple(map(inductor_page, dumps)))

@@ -1,4 +1,4 @@
-"""Inductor's plans as pages, which a terminal, Markdown and HTML show, and as findings."""
+"""Inductor's plans as a page, which a terminal, Markdown and HTML show, and as findings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.hlo import SourceLine
 from xlapipe.report.cells import Cell, known
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.pages import Page, Section
@@ -33,6 +34,10 @@ _TOTALS = (
     "peak_with_arguments_bytes",
     "unknown_allocations",
 )
+
+
+# Rows of a table on the first screen.
+_FEW_ROWS = 8
 
 
 def heading(plan: InductorPlan) -> str:
@@ -80,6 +85,7 @@ def _peak_table(plan: InductorPlan) -> Table:
         if plan.peak_position is not None and plan.peak_position < len(plan.kernels)
         else ""
     )
+    sources = {name: kernel.source for kernel in plan.kernels for name in kernel.writes}
     table = Table.of(
         f"held at the peak: {exact(plan.totals.own_peak_bytes)}{kernel}{at}",
         plan.held_at_peak,
@@ -88,11 +94,12 @@ def _peak_table(plan: InductorPlan) -> Table:
             "bytes": lambda held: held.size_bytes,
             "positions": lambda held: _positions(plan, held),
             "values": _values,
+            "source": lambda held: _source(sources, held),
         },
     ).first()
     if not plan.freed_at_peak_bytes:
         return table
-    freed = ("", -plan.freed_at_peak_bytes, "", "arguments that are freed by then")
+    freed = ("", -plan.freed_at_peak_bytes, "", "arguments that are freed by then", "")
     return replace(table, rows=(*table.rows, freed))
 
 
@@ -216,15 +223,48 @@ def _values(allocation: BufferAllocation) -> str:
     return text + (f"; … {len(allocation.values)} values" if len(allocation.values) > 3 else "")
 
 
+def _source(sources: Mapping[str, SourceLine | None], allocation: BufferAllocation) -> str:
+    written = (sources.get(value.name) for value in allocation.values)
+    return str(next(filter(None, written), ""))
+
+
 def _results(sizes: Sequence[int | None]) -> Cell:
     known = sum(size for size in sizes if size is not None)
     return f"{known:,} and unknown" if None in sizes else known
 
 
-def inductor_page(dump: InductorDump) -> Page:
-    """The report on a dump: a section for each graph."""
-    sections = tuple(map(_section, dump.plans))
-    return Page(str(dump.path), "torch Inductor", sections, sequence_line(dump) or "")
+def inductor_page(dump: InductorDump, command: str = "") -> Page:
+    """The report on a dump: a section for each graph.
+
+    Args:
+      command: that shows one screen; the page is then that screen, and ends with the next command.
+    """
+    note = sequence_line(dump) or ""
+    if not command:
+        return Page(str(dump.path), "torch Inductor", tuple(map(_section, dump.plans)), note)
+    if len(dump.plans) == 1:
+        following = Section(f"Next: {command} --all")
+        return Page(str(dump.path), "torch Inductor", (_first_screen(dump.plans[0]), following))
+    rows = sorted(dump.plans, key=lambda plan: (-plan.totals.own_peak_bytes, plan.graph))
+    graphs = Table.of(
+        "",
+        rows,
+        {"own peak": lambda plan: plan.totals.own_peak_bytes, "graph": heading},
+    ).first()
+    title = f"{len(rows)} graphs, the largest peak first"
+    next_line = f"Next: {command} --module {rows[0].graph}"
+    return Page(
+        str(dump.path), "torch Inductor", (Section(title, (), (graphs,)), Section(next_line)), note
+    )
+
+
+def _first_screen(plan: InductorPlan) -> Section:
+    section = _section(plan)
+    totals, peak, *others = section.tables
+    found = [table.title for table in others if table.rows]
+    also = [f"also: {'; '.join(found)} (--all)"] if found else []
+    lines = (*section.lines[:_FEW_ROWS], *also)
+    return replace(section, lines=lines, tables=(totals, peak.first(_FEW_ROWS)))
 
 
 def _section(plan: InductorPlan) -> Section:
