@@ -1,6 +1,6 @@
 """Writes docs/lab/figures.md, the tables of figures that the documentation cites, from the records.
 
-    python -m tests.figures          # what takes seconds: predicted locks, forms that choose finds
+    python -m tests.figures          # what takes seconds: predicted tuning, forms that choose finds
     python -m tests.figures --time   # also predicted times: ten minutes of CPU, no GPU
 
 Without `--time`, the tables of predicted times stay as they are in the page.
@@ -136,9 +136,9 @@ def _orders(orders: ModuleType) -> Iterator[str]:
 
 
 def predicted_locks() -> Iterator[str]:
-    """Tables of predicted locks."""
+    """Tables of predicted tuning."""
     rows = record()
-    yield "## Predicted locks"
+    yield "## Predicted tuning"
     yield ""
     yield "Recorded programs, each predicted from others alone, against the device's plan."
     yield ""
@@ -158,7 +158,7 @@ def forms() -> Iterator[str]:
     yield ""
     yield from choose.regret_table(families)
     yield ""
-    yield "How far the forms' predicted times are off, with predicted locks:"
+    yield "How far the forms' predicted times are off, with predicted tuning:"
     yield ""
     yield from (row for row in choose.accuracy_table(families) if "| untuned |" not in row)
 

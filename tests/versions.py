@@ -20,7 +20,7 @@ def table() -> str:
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
-    yield "version", "what is tried with it", "autotune results for predicted locks"
+    yield "version", "what is tried with it", "autotune results for predicted tuning"
     yield "---", "---", "---"
     for version in pinned():
         is_golden = version == GOLDEN_JAXLIB

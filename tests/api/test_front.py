@@ -73,7 +73,7 @@ def test_an_unchanged_step_comes_from_the_cache(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr("xlapipe.compile.dump_cache.compile_dump", refuse)
+    monkeypatch.setattr("xlapipe.compile.child_process._wait_for_child", refuse)
     assert xlapipe.plan(step, CACHE, ROW, donate="cache").totals == donated.totals
 
 

@@ -1,11 +1,8 @@
 """The fixture `xlapipe_plan`, called as the plugin calls it, with a separate cache."""
 
-import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,19 +22,14 @@ from xlapipe.api.plan_arguments import job_of
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest, PlanUnderTest, explanations
-from xlapipe.compile import compiler_identity
-from xlapipe.compile import dump_cache as cache
+from xlapipe.compile import child_process
 from xlapipe.compile.compiler_identity import digest_of
-from xlapipe.compile.dump_cache import DumpCache, cache_key
 from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers
 from xlapipe.compile.messages import LoweredProgram
-from xlapipe.compile.pipeline import CompiledDump, make_dump
-from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.topology import Topology
-from xlapipe.dump.dump import open_dump
 from xlapipe.dump.manifest import MANIFEST
-from xlapipe.dump.normal_form.plan import read_normal_form
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
 from xlapipe.plans.compile_times import COMPILE_TIMES
@@ -71,7 +63,7 @@ def plans_of(root: Path, folder: Path, calls: list[Any], *, update: bool = False
         test="test_it[a b]",
         root=STEPS,
         target="h200",
-        cache=DumpCache(folder, "name another"),
+        cache=folder,
         goldens=Goldens(root / "hlo_dumps", root, update, "pytest --xlapipe-update", _tell(calls)),
         on_plan=calls.append,
         on_note=calls.append,
@@ -317,7 +309,7 @@ def no_compile(*_: Any) -> Any:
 def test_an_unchanged_program_is_not_compiled_again(
     plans: PlansOfTest, good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
 ) -> None:
-    monkeypatch.setattr(cache, "compile_dump", no_compile)
+    monkeypatch.setattr(child_process, "_wait_for_child", no_compile)
     del calls[:]
     again = plans(replace(broken.good(), expectations=(ParameterBytes(1),)))
     assert calls == [False]
@@ -325,88 +317,6 @@ def test_an_unchanged_program_is_not_compiled_again(
     # Expectations are not part of the program, and come from the present workload.
     assert not again.check()
     assert again.dump.expectations == (ParameterBytes(1),)
-
-
-def test_everything_that_affects_the_plan_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = broken.good()
-    job = job_of(workload, target="h200", gemm="auto", topology=None, tuning=None, timeout=None)
-    program = lower_in_test(workload, TARGET.config_text)
-    keys = [
-        cache_key(job, program, STEPS),
-        cache_key(replace(job, policy=type(job.policy)("cublas")), program, STEPS),
-        cache_key(replace(job, target=target_named("b200")), program, STEPS),
-        cache_key(job, replace(program, options={"xla_gpu_autotune_level": 0}), STEPS),
-        cache_key(job, replace(program, stablehlo=program.stablehlo + b" "), STEPS),
-        cache_key(job, replace(program, workload="other"), STEPS),
-        cache_key(replace(job, without_xla_patches=frozenset(XlaPatch)), program, STEPS),
-        cache_key(job, program, STEPS.parent),
-    ]
-    monkeypatch.setattr(compiler_identity, "_package", lambda name: ["0"])
-    keys.append(cache_key(job, program, STEPS))
-    assert len(set(keys)) == len(keys)
-    monkeypatch.undo()
-    later = replace(job, timeout_seconds=1.0)
-    assert cache_key(later, replace(program, expectations=({},)), STEPS) == keys[0]
-
-
-@pytest.fixture
-def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Replaces compiling; its length is the number of compiles."""
-    files = {path.name: path.read_bytes() for path in good.dump.path.iterdir()}
-    del files[MANIFEST], files[COMPILE_TIMES]
-    calls: list[int] = []
-
-    def slow(*_: Any) -> CompiledDump:
-        calls.append(1)
-        time.sleep(0.2)
-        # As after a compile: the digests are added on writing.
-        dump = replace(good.dump, manifest=replace(good.dump.manifest, files={}))
-        return CompiledDump(dump, read_normal_form(dump.path), files, {}, seconds=0.0)
-
-    monkeypatch.setattr(cache, "compile_dump", slow)
-    return calls
-
-
-def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compiled: list[int]) -> None:
-    calls: list[Any] = []
-    plans = plans_of(tmp_path, tmp_path / "cache", calls)
-    path = plans(broken.good()).dump.path
-    (path / "after_optimizations.hlo.pb").write_bytes(b"damaged")
-    plans(broken.good())
-    plans(broken.good())
-    assert calls == [True, True, False]
-    assert sorted(item.name for item in path.parent.iterdir()) == sorted([path.name, "locks"])
-
-
-def test_entries_unused_for_a_month_are_removed(tmp_path: Path, compiled: list[int]) -> None:
-    plans = plans_of(tmp_path, tmp_path / "cache", [])
-    used, unused = plans(broken.good()).dump.path, plans(broken.good(), gemm="triton").dump.path
-    for path in (used, unused):
-        os.utime(path, (0, 0))
-    plans(broken.good())  # uses the entry
-    plans(broken.good(), gemm="cublas")
-    assert used.exists() and not unused.exists()
-    assert len(compiled) == 3
-
-
-def test_two_simultaneous_requests_compile_once(tmp_path: Path, compiled: list[int]) -> None:
-    calls: list[Any] = []
-    both = [
-        threading.Thread(target=plans_of(tmp_path, tmp_path / "cache", calls), args=[broken.good()])
-        for _ in range(2)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    assert len(compiled) == 1
-    assert sorted(calls) == [False, True]
-
-
-def test_an_unwritable_cache(tmp_path: Path) -> None:
-    plans = plans_of(tmp_path, Path("/proc/nowhere"), [])
-    with pytest.raises(XlapipeError, match=r"cache /proc/nowhere: cannot be written.*name another"):
-        plans(broken.good())
 
 
 def test_a_missing_golden_names_the_command_that_writes_it(good: PlanUnderTest) -> None:
@@ -424,19 +334,6 @@ def golden(good: PlanUnderTest, cache_folder: Path, tmp_path: Path, calls: list[
     (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
     assert calls == [False, (str(manifest.parent.relative_to(tmp_path)), ["new"])]
     return manifest.parent
-
-
-def test_a_golden_of_a_plan_that_was_just_compiled_is_whole(
-    tmp_path: Path, compiled: list[int], good: PlanUnderTest
-) -> None:
-    fresh = plans_of(tmp_path, tmp_path / "cache", [], update=True)(broken.good())
-    assert compiled == [1]
-    assert fresh.matches_golden()
-    (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
-    golden, kept = manifest.parent, good.dump.path
-    names = {path.name for path in kept.iterdir()} - {COMPILE_TIMES}
-    assert {path.name for path in golden.iterdir()} == names
-    assert open_dump(golden).plan == good.plan
 
 
 def test_a_golden_is_matched_and_left_alone(

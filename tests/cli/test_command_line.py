@@ -74,7 +74,7 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
         total_bytes=100 * gib,
         usable_bytes=60 * gib,
         error_bytes=gib,
-        autotuning="predicted lock (results of tuned instructions: 1 known)",
+        autotuning="predicted tuning (results of tuned instructions: 1 known)",
         tried=TriedChanges(
             remedies=(
                 Remedy("half batch", 45 * gib, 55 * gib, True),
@@ -88,7 +88,7 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
     lines = list(advice_lines(advice, width=80))
     assert lines == [
         "gpt on h100_sxm: 100.0 GiB of 60.0 GiB usable, 40.0 GiB ± 1.00 GiB too much",
-        "  predicted lock",
+        "  predicted tuning",
         "Compiled changes, by what they save",
         "  45.0 GiB  45.0 %  half batch; total 55.0 GiB (59,055,800,320 B), fits",
         "  1.00 GiB   1.0 %  donate x; total 99.0 GiB (106,300,440,576 B), too much",

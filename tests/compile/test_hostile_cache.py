@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.dump.fuzz_readers import compile_cache, contents, request_into
 from xlapipe.compile import compile_cache as compile_cache_module
 from xlapipe.compile.compile_cache import CompileCache
-from xlapipe.compile.dump_cache import DumpCache, _binding
 
 
 @pytest.fixture
@@ -86,22 +84,6 @@ def test_members_of_another_program_below_the_key_of_this_one(cache: Path, tmp_p
             for name, data in members.items():
                 archive.writestr(name, data)
         assert is_restored(cache, tmp_path / f"out-{sound}") is sound
-
-
-def test_a_dump_of_another_key(tmp_path: Path) -> None:
-    """A folder that was copied to another key used to be taken for that key's plan."""
-    cache, dumps = DumpCache(tmp_path, "…"), ROOT / "hlo_dumps"
-    for key, name in (("1", "torch-mlp"), ("2", "qwen3-step")):
-        (dump,) = (dumps / name).glob("h200-triton-*")
-        shutil.copytree(dump, tmp_path / key)
-        cache._lock_of(key).parent.mkdir(exist_ok=True)
-        cache._lock_of(key).write_bytes(_binding(tmp_path / key))
-        assert cache._read(tmp_path / key) is not None
-    shutil.rmtree(tmp_path / "1")
-    shutil.copytree(tmp_path / "2", tmp_path / "1")
-    assert cache._read(tmp_path / "1") is None
-    shutil.copy(cache._lock_of("2"), cache._lock_of("1"))
-    assert cache._read(tmp_path / "1") is None
 
 
 def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def accuracy_table(families: Sequence[dict[str, Any]]) -> list[str]:
             limits = at_limits(family["rows"], basis, measured_seconds)
             cells = [
                 *first,
-                basis.replace("_", " "),
+                basis.replace("predicted_lock", "predicted tuning"),
                 f"{min(ratios):.2f} to {max(ratios):.2f}",
                 f"{mean(abs(ratio - 1) for ratio in ratios):.1%}",
                 f"{ordered_share(rows, basis):.0%}",

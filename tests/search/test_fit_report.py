@@ -110,7 +110,7 @@ def test_the_table(rows: list[Row]) -> None:
 
 
 def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> None:
-    basis, lock = "predicted lock, 8 known", {"known": 8, "nearest": 2, "default": 1}
+    basis, lock = "predicted tuning, 8 known", {"known": 8, "nearest": 2, "default": 1}
     unsure = replace(planned(349_992 - 2_000), error_bytes=2_048, basis=basis, predicted_lock=lock)
     sure = replace(unsure, error_bytes=2_000)
     points = [row.candidate for row in rows[:2]]
@@ -118,7 +118,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
     text = "\n".join(lines)
-    assert "Predicted lock: results that the device's tuner would probably give." in text
+    assert "Predicted tuning: results that the device's tuner would probably give." in text
     assert "±: 9 of 10 recorded programs differ" in text
     assert "?: the margin is smaller than that; fix: a lock of the device" in text
     first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
@@ -128,7 +128,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
 def test_a_predicted_lock_is_stated_also_where_its_error_is_small(rows: list[Row]) -> None:
     plan = replace(planned(1_000), error_bytes=10, predicted_lock={"nearest": 3})
     text = "\n".join(lines_of([Row(rows[0].candidate, plan)], AXES))
-    assert "Predicted lock: " in text
+    assert "Predicted tuning: " in text
     assert "±" not in text
 
 

@@ -1,4 +1,4 @@
-"""Errors of predicted locks, from the record `tests/gpu/predicted_locks.json`."""
+"""Errors of predicted tuning, from the record `tests/gpu/predicted_locks.json`."""
 
 import json
 from collections import Counter
@@ -63,8 +63,8 @@ def parts(rows: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def summary_lines(rows: Mapping[str, Any]) -> Iterator[str]:
-    """Errors of totals and times, untuned and with a predicted lock, as Markdown."""
-    yield "| programs | untuned | predicted lock |"
+    """Errors of totals and times, untuned and with predicted tuning, as Markdown."""
+    yield "| programs | untuned | predicted tuning |"
     yield "|---|---:|---:|"
     kinds = ("untuned", "predicted")
     for limit in (0.0005, 0.02, 0.05):
@@ -103,7 +103,7 @@ def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
         cells = (f"{confusion[device, column]:,}" for column in columns)
         yield f"| {device} | {' | '.join(cells)} |"
     yield ""
-    yield "| program more than 5 % off | device | untuned | predicted lock |"
+    yield "| program more than 5 % off | device | untuned | predicted tuning |"
     yield "|---|---:|---:|---:|"
     for name, row in sorted(rows.items()):
         if abs(error(row, "predicted")) > _LISTED:

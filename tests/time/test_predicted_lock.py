@@ -1,4 +1,4 @@
-"""Plans with a predicted lock: what they say, what is refused, and what XLA refuses."""
+"""Plans with predicted tuning: what they say, what is refused, and what XLA refuses."""
 
 import re
 import signal
@@ -19,7 +19,6 @@ from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest
 from xlapipe.cli import main
 from xlapipe.compile import child_process, compile_program, failed_child
-from xlapipe.compile.dump_cache import DumpCache
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.messages import CompileRecord
@@ -73,7 +72,7 @@ def test_the_dump_states_its_basis_and_is_no_lock(predicted: CompiledDump) -> No
     of_tables = Basis.KNOWN if own else Basis.OTHER_JAXLIB
     assert manifest.predicted_lock[of_tables] >= 8
     assert not manifest.tuned
-    assert manifest.autotuning.startswith("predicted lock (results of tuned instructions: ")
+    assert manifest.autotuning.startswith("predicted tuning (results of tuned instructions: ")
     assert dump_folder(Path(), manifest).name == f"h200-auto-predicted-jax{JAXLIB}"
     assert "autotune_lock.json" not in predicted.files
 
@@ -108,7 +107,7 @@ def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
     broken = replace(job, known_results=replace(job.known_results, results=tuple(rows)))
     manifest = compile_dump(broken, None).dump.manifest
     assert manifest.predicted_lock is None
-    assert manifest.autotuning.startswith("untuned")
+    assert manifest.autotuning.startswith("untuned (XLA refused the predicted tuning")
 
 
 def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
@@ -185,11 +184,8 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
     lock = SimpleNamespace(results="entries {}", basis={})
     monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
-    request = SimpleNamespace(
-        platform="cuda", known_path=Path(), dump_folder=Path(), options={}, leave_out="nothing"
-    )
+    request = SimpleNamespace(platform="cuda", known_path=Path(), dump_folder=Path(), options={})
     one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
-    monkeypatch.setattr(compile_program, "LeaveOut", lambda _: None)
     error = compile_program.PredictedLockError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:
         one.with_predicted_lock()
@@ -203,7 +199,7 @@ def test_a_golden_is_of_the_untuned_plan(tmp_path: Path) -> None:
         test="test_it",
         root=tmp_path,
         target="h200",
-        cache=DumpCache(tmp_path / "cache", "test"),
+        cache=tmp_path / "cache",
         goldens=Goldens(tmp_path / "goldens", tmp_path, True, "pytest", lambda path, changes: None),
         on_plan=compiled.append,
         on_note=lambda note: None,
@@ -221,7 +217,7 @@ def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plan = xlapipe.plan(jax.numpy.dot, *DOT)
-    assert repr(plan).startswith("<plan of dot on h200, predicted lock: ")
+    assert repr(plan).startswith("<plan of dot on h200, predicted tuning: ")
     untuned = xlapipe.plan(jax.numpy.dot, *DOT, tuning="none")
     assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
     # Nothing of this step is predicted.
@@ -243,7 +239,7 @@ def test_a_product_with_no_block_of_triton_that_xla_compiles_is_cublaslts(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     heads = jax.ShapeDtypeStruct((32, 4, 16, 20), "bfloat16")
     plan = xlapipe.plan(project, heads, jax.ShapeDtypeStruct((64, 64), "bfloat16"))
-    assert repr(plan).startswith("<plan of project on h200, predicted lock: ")
+    assert repr(plan).startswith("<plan of project on h200, predicted tuning: ")
     assert plan.temp_bytes >= WORKSPACE_BYTES
 
 
@@ -271,4 +267,4 @@ def test_an_executable_is_not_built_with_a_predicted_lock(
 ) -> None:
     out = str(tmp_path / "built")
     assert main(["build", WORKLOAD, "--tuning", "auto", "--out", out]) == 2
-    assert "a predicted lock is for plans" in capsys.readouterr().err
+    assert "predicted tuning is for plans" in capsys.readouterr().err

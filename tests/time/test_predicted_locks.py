@@ -1,4 +1,4 @@
-"""Predicted locks: XLA's fingerprints, nearest instructions, tables, and the user's locks."""
+"""Predicted tuning: XLA's fingerprints, nearest instructions, tables, and the user's locks."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from xlapipe.time.predicted_locks.known_results import (
     results_of_lock,
 )
 from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
-from xlapipe.time.predicted_locks.predict import Basis, LeaveOut, nearest, predict_lock
+from xlapipe.time.predicted_locks.predict import Basis, nearest, predict_lock
 
 REFERENCE = WorkloadReference("step", "step:workload")
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
@@ -107,7 +107,6 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     unknown = predict_lock(texts, known)
     assert unknown.basis == {**dict.fromkeys(Basis, 0), Basis.NEAREST: 1}
     assert FINGERPRINT in unknown.results
-    assert predict_lock(texts, known, leave_out=LeaveOut.NEAREST).basis[Basis.UNSURE] == 1
     tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
     own = predict_lock(texts, known.with_results([tile]))
     assert own.basis[Basis.KNOWN] == 1
@@ -177,7 +176,6 @@ def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults
     texts = tuned_instructions(small)
     (chosen,) = predict_lock(texts, known).chosen.values()
     assert chosen.backend == "TRITON"
-    assert predict_lock(texts, known, leave_out=LeaveOut.TILES).chosen == {}
 
 
 def fused(shapes: str, *lines: str) -> str:
@@ -267,15 +265,12 @@ def test_a_tile_is_fitted_to_sizes(sizes: tuple[int, int, int], tile: str) -> No
     assert fitted("backend: CUDNN", sizes) == "backend: CUDNN"
 
 
-def test_tiles_of_fused_products_are_left_out_first(known: KnownResults) -> None:
+def test_a_fused_convert_is_part_of_the_form(known: KnownResults) -> None:
     small = MODULE.replace("4096", "128").replace("8192", "256").replace("2048", "64")
     (text,) = tuned_instructions(small)
-    chosen = predict_lock([text], known, leave_out=LeaveOut.FUSED_TILES).chosen
-    assert [row.backend for row in chosen.values()] == ["TRITON"]
     with_convert = text.replace("parameter(0)", "parameter(0)\n  tmp_5 = convert(tmp_0)", 1)
     assert form_of(with_convert) == replace(form_of(text), fused=1)
     assert predict_lock([with_convert], known).chosen
-    assert not predict_lock([with_convert], known, leave_out=LeaveOut.FUSED_TILES).chosen
 
 
 def test_a_product_is_unsure_where_those_near_it_disagree(known: KnownResults) -> None:

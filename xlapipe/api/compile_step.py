@@ -25,7 +25,7 @@ class _StepPlans(Planner[StepPlan]):
         return _NOT_IN_A_NAME.sub("-", function).strip("-._") or "step"
 
     def _plan(self, planned: Planned) -> StepPlan:
-        dump = planned.cached.dump
+        dump = planned.written.dump
         return StepPlan(Opened(dump.path, planned.program, dump), planned.expectations)
 
 
@@ -67,7 +67,7 @@ def build(
         target=target,
         gemm=gemm,
         topology=None,
-        tuning=tuning or Tuned.NONE,  # the device may refuse what a predicted lock names
+        tuning=tuning or Tuned.NONE,  # the device may refuse what predicted tuning names
         without_xla_patch=without_xla_patch,
         timeout=timeout,
     )

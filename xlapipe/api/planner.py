@@ -3,18 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from xlapipe.api.plan_arguments import Donate, LoweredStep, job_of, workload_of
 from xlapipe.compile.defaults import DEFAULT_TARGET
-from xlapipe.compile.dump_cache import CachedDump, DumpCache
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import LoweredProgram
+from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
-from xlapipe.devices.environment.scratch import cache_folder
+from xlapipe.devices.environment.scratch import Scratch, cache_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
 from xlapipe.plans.program import Program
@@ -22,21 +23,29 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
 PlanT = TypeVar("PlanT")
+_NUMBERS = count(1)
+
+
+@cache
+def _dumps() -> Scratch:
+    """Where the dumps of this process's plans are."""
+    return Scratch("plans-")
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A step that was compiled, or whose dump was in the cache.
+    """A step that was compiled, or whose plan was in the cache.
 
     Attributes:
+      written: its dump, in a folder that is removed when this process ends.
       program: the plan, with the leaves that are one array.
-      untuned: compiles the step untuned if a lock may have been predicted for it.
+      untuned: compiles the step untuned if its tuning may have been predicted.
     """
 
-    cached: CachedDump
+    written: WrittenDump
     program: Program
     expectations: Sequence[Expectation]
-    untuned: Callable[[], CachedDump]
+    untuned: Callable[[], WrittenDump]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +56,12 @@ class Planner(ABC, Generic[PlanT]):
       root: where the compiling process runs, and what source paths are relative to; None for the
         current folder.
       target: of plans that name none.
-      cache: None for that of this user.
+      cache: folder of earlier compiles; None for that of this user.
     """
 
     root: Path | None = None
     target: str = DEFAULT_TARGET
-    cache: DumpCache | None = None
+    cache: Path | None = None
 
     @abstractmethod
     def _default_name(self, function: str) -> str:
@@ -113,9 +122,6 @@ class Planner(ABC, Generic[PlanT]):
         """
         __tracebackhide__ = True
         root = self.root or Path.cwd()
-        cache = self.cache or DumpCache(
-            cache_folder("plans"), "set XDG_CACHE_HOME to another folder"
-        )
         try:
             workload = workload_of(
                 step,
@@ -141,20 +147,24 @@ class Planner(ABC, Generic[PlanT]):
             )
             job = make_job(tuning=tuning)
             program, same = lowered_here(workload, job)
-            cached = cache.dump_of(job, program, folder=root)
-            planned = replace(cached.dump.program, same_buffer=same)
+            written = self._written(job, program, root)
+            planned = replace(written.dump.program, same_buffer=same)
 
-            def compile_untuned() -> CachedDump:
+            def compile_untuned() -> WrittenDump:
                 if job.known_results is None:
-                    return cached
+                    return written
                 plain = make_job(tuning=Tuned.NONE)
-                module, _ = lowered_here(workload, plain)
-                return cache.dump_of(plain, module, folder=root)
+                return self._written(plain, lowered_here(workload, plain)[0], root)
 
-            return self._plan(Planned(cached, planned, workload.expectations, compile_untuned))
+            return self._plan(Planned(written, planned, workload.expectations, compile_untuned))
         except XlapipeError as error:
             # The message is complete; xlapipe's own frames would only hide the caller's line.
             raise error.with_traceback(None) from None
+
+    def _written(self, job: Job, program: LoweredProgram, root: Path) -> WrittenDump:
+        cache = self.cache or cache_folder("compiles")
+        compiled = compile_dump(replace(job, program=program, cache_folder=cache), root)
+        return write_new(compiled, _dumps().path / f"{next(_NUMBERS)}")
 
 
 def lowered_here(

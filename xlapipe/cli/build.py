@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     compile_options = compile_settings(options, options.gemm)
     if len(compile_options.policies) > 1:
         raise XlapipeError("build makes one executable; fix: give --gemm only once")
-    if options.tuning is None:  # the device may refuse what a predicted lock names
+    if options.tuning is None:  # the device may refuse what predicted tuning names
         compile_options = replace(compile_options, tuning=Tuned.NONE)
     jobs = jobs_of([options.workload], compile_options)
     (job,) = jobs

@@ -36,7 +36,7 @@ _RIGHT = {"total", "temp", "seconds"}
 _MAX_FOLDERS = 8
 _TO_TUNE = (
     ("untuned", "is untuned", "are untuned"),
-    ("predicted", "has a predicted lock", "have a predicted lock"),
+    ("predicted", "has predicted tuning", "have predicted tuning"),
 )
 
 

@@ -162,10 +162,12 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     program, place = _lowered(request, stages)
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
-    key = compile_key(request, program, os.environ) if cache is not None else ""
-    earlier = cache.restore(key, request) if cache is not None else None
-    if earlier is not None:
-        return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
+    key = request.cache_key or ""  # the parent has looked for it
+    if cache is not None and not key:
+        key = compile_key(request, program, os.environ)
+        earlier = cache.restore(key, request)
+        if earlier is not None:
+            return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
     compiled = _compile_program(request, program, place.devices)

@@ -19,6 +19,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import IO
 
+from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.doctor import missing_to_compile
 from xlapipe.compile.failed_child import LockRefusedError, crash, error_of
 from xlapipe.compile.fork_server import ForkedChild, ForkServers
@@ -41,7 +42,6 @@ from xlapipe.errors import (
 )
 from xlapipe.files.typed_data import typed
 from xlapipe.files.writing import remove_left
-from xlapipe.time.predicted_locks.predict import LeaveOut
 
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
@@ -115,50 +115,34 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 
 
 def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
-    """The record of the compile, with less of a predicted lock if XLA refuses the whole of it.
-
-    Where the lock is refused, the program is compiled untuned next, so that an error that is not
-    the lock's is raised after two compiles.
-    """
-    if job.known_results is None:
-        return _run_child(job, folder, scratch)
-    record = _attempt(job, folder, scratch)
-    if record is not None:
-        return record
-    untuned = _run_child(replace(job, known_results=None), folder, scratch)
-    dump, kept = _request(job, scratch).dump_folder, scratch / "untuned"
-    dump.rename(kept)
-    for part in (LeaveOut.FUSED_TILES, LeaveOut.TILES, LeaveOut.NEAREST):
-        record = _attempt(replace(job, leave_out=part), folder, scratch)
-        if record is not None:
-            return record
-    kept.rename(dump)
-    return untuned
-
-
-def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
-    """The record of a compile with a predicted lock; None, and no dump, if XLA refused the lock.
-
-    Raises:
-      XlapipeError: the compile failed for another reason.
-    """
+    """The record of the compile, without autotune results if XLA refuses the predicted ones."""
     try:
         return _run_child(job, folder, scratch)
     except LockRefusedError:
-        request = _request(job, scratch)
-        rmtree(request.dump_folder, ignore_errors=True)
-        request.result_path.unlink(missing_ok=True)
-        return None
+        if job.known_results is None:
+            raise
+    request = _request(job, scratch)
+    rmtree(request.dump_folder, ignore_errors=True)
+    request.result_path.unlink(missing_ok=True)
+    untuned = _run_child(replace(job, known_results=None), folder, scratch)
+    return replace(untuned, refused_tuning=True)
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     request_path, request = scratch / "request.json", _request(job, scratch)
     log_path = request.log_path
-    request_path.write_bytes(to_json(request))
     if job.program is not None and request.lowered is not None:
         Path(request.lowered).write_bytes(job.program.to_bytes())
     if job.known_results is not None:
         request.known_path.write_text(job.known_results.lines, encoding="utf-8")
+    if job.program is not None and job.python is None and request.cache_folder is not None:
+        key = compile_key(request, job.program, _environment(job, scratch))
+        earlier = CompileCache(Path(request.cache_folder)).restore(key, request)
+        if earlier is not None:
+            COMPILED_AT.append(earlier.compiled_at)
+            return replace(earlier, expectations=job.program.expectations)
+        request = replace(request, cache_key=key)
+    request_path.write_bytes(to_json(request))
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
     if code != 0 or not request.result_path.exists():
         raise crash(job, code, log_path)
@@ -190,7 +174,6 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         topology=str(job.topology) if job.topology is not None else None,
         options={**job.policy_options, **job.options, **dump_options},
         known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
-        leave_out=job.leave_out,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         serialize=job.serialize,
         started_seconds=time.monotonic(),

@@ -1,6 +1,7 @@
 """Results of compiling children, so that an unchanged program is compiled once.
 
-A child looks here when it has imported and lowered the step. The key is a digest of the lowered
+A child looks here when it has imported and lowered the step; where the parent has lowered it, no
+child is started for a result that is here. The key is a digest of the lowered
 module with its source lines, of everything else that XLA gets, and of XLA itself. What the user's
 code reads while it is imported and traced, such as modules, files and variables, need not be known:
 it acts through the module alone. So every run imports and traces the step, and saves XLA's time.
@@ -122,6 +123,7 @@ def compile_key(
             folder="",
             lowered=None,
             cache_folder=None,
+            cache_key=None,
             started_seconds=0.0,
         ),
         compiler=compiler_identity(platform_named(request.platform), environment),

@@ -32,7 +32,7 @@ from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
 from xlapipe.time.predicted_locks.known_results import KnownResults
-from xlapipe.time.predicted_locks.predict import LeaveOut, decides_tuning, predict_lock
+from xlapipe.time.predicted_locks.predict import decides_tuning, predict_lock
 
 # A program that XLA started, with its status as `wait` returns it, whose low bits are a signal.
 _ENDED_PROGRAM = re.compile(r"\w+ exited with non-zero error code (\d+)")
@@ -64,7 +64,7 @@ class CompiledProgram:
 
 
 class PredictedLockError(Exception):
-    """XLA did not compile a program with a predicted lock."""
+    """XLA did not compile a program with predicted tuning."""
 
 
 class KernelsRefusedError(Exception):
@@ -77,7 +77,7 @@ def compile_program(
     """Compiles a program, with complete autotune results if the request is locked and they are.
 
     Raises:
-      PredictedLockError: XLA did not compile it with a predicted lock.
+      PredictedLockError: XLA did not compile it with predicted tuning.
       RuntimeError: XLA did not compile it.
     """
     return _Compile(request, program, devices).run()
@@ -142,7 +142,7 @@ class _Compile:
             texts = [fingerprint_text(path.read_bytes()) for path in files]
         known = KnownResults.read(self.request.known_path)
         instructions = tuned_instructions("\n".join(texts))
-        lock = predict_lock(instructions, known, leave_out=LeaveOut(self.request.leave_out))
+        lock = predict_lock(instructions, known)
         if not lock.results:
             return self.compiled(self.options)
         with tempfile.TemporaryDirectory() as folder:

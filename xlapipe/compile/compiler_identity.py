@@ -1,6 +1,6 @@
 """Everything that turns a lowered program into a plan, but the program and its options.
 
-Part of the keys of both caches: another compiler, another xlapipe, or another variable that XLA
+Part of the keys of the cache: another compiler, another xlapipe, or another variable that XLA
 reads is another key.
 """
 

@@ -237,7 +237,7 @@ def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:
 
 
 def _known_results(machine: Machine) -> Check:
-    """Whether autotune results are known from which predicted locks can be made."""
+    """Whether autotune results are known from which predicted tuning can be made."""
     version = machine.version("jaxlib")
     tables = jaxlibs_of_tables()
     of = ", ".join(f"{name} (jaxlib {', '.join(jaxlibs)})" for name, jaxlibs in tables.items())
@@ -247,7 +247,7 @@ def _known_results(machine: Machine) -> Check:
     return _item(
         "autotune results",
         f"known for {of}" if ok else none,
-        f"jaxlib {', '.join(others)} or {last}, for predicted locks",
+        f"jaxlib {', '.join(others)} or {last}, for predicted tuning",
         _install(machine, f"jax[cuda13-local]=={last}"),
         ok=ok or None,
     )

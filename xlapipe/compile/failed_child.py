@@ -45,7 +45,7 @@ _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapi
 
 
 class LockRefusedError(CompileError):
-    """XLA raised an error or failed an internal check in a compile with a predicted lock."""
+    """XLA raised an error or failed an internal check in a compile with predicted tuning."""
 
 
 def crash(job: Job, code: int, log_path: Path) -> CompileError:

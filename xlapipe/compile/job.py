@@ -16,7 +16,6 @@ from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.dump.autotune_lock import AutotuneLock
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.known_results import KnownResults
-from xlapipe.time.predicted_locks.predict import LeaveOut
 
 XlaOption = str | bool | int | float
 
@@ -32,7 +31,6 @@ class Job:
       lock: autotune results to use instead of tuning.
       known_results: results of the target's device, to predict those that tuning would give. None
         for XLA's defaults, or with a lock.
-      leave_out: as of `predict_lock`.
       tune: keep the results of the attached GPU's autotuning.
       shared_lowering: a file that jobs of one program have in common: the first child that has
         lowered it writes it there as JSON, and later ones read it instead of lowering it again.
@@ -56,7 +54,6 @@ class Job:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
     known_results: KnownResults | None = None
-    leave_out: LeaveOut = LeaveOut.NOTHING
     tune: bool = False
     shared_lowering: Path | None = None
     serialize: bool = False

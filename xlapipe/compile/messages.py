@@ -20,7 +20,7 @@ from xlapipe.plans.compile_times import CompileTimes, Copies, StageSeconds
 # What a module calls that Python code partitions, which XLA calls back in the same process.
 PYTHON_PARTITIONED = b"CustomSPMDPartitioning"
 Message = TypeVar("Message")
-LOCK_STAGE = "compile with a predicted lock"
+LOCK_STAGE = "compile with predicted tuning"
 TRACES_STAGE = "compare traces"
 KERNEL_STAGE = "compile a Pallas kernel"
 # What begins the line of the child's log that lists the step's kernels.
@@ -37,6 +37,7 @@ class CompileRequest:
       lowered: a file with the lowered program; if it is missing, the child imports and lowers
         `reference`, and writes it. None to lower `reference` in any case.
       cache_folder: where results of earlier compiles are; None to compile in any case.
+      cache_key: of the result there, if the parent has computed it.
       lock_sha256: SHA-256 of the autotune results that are loaded, and should be complete; None
         without a lock.
       known_sha256: SHA-256 of the table of `KnownResults` in `known_path`, from which a lock is
@@ -45,7 +46,6 @@ class CompileRequest:
       target_config: None for the attached GPU.
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
-      leave_out: as of `predict_lock`, a value of `LeaveOut`.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       without_xla_patches: names of `XlaPatch` that are not made.
@@ -65,10 +65,10 @@ class CompileRequest:
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
     lowered: str | None = None
+    cache_key: str | None = None
     cache_folder: str | None = None
     lock_sha256: str | None = None
     known_sha256: str | None = None
-    leave_out: str = ""
 
     @property
     def dump_folder(self) -> Path:

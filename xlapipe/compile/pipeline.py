@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -57,6 +57,7 @@ class CompiledDump:
       files: contents by name, including the normal form.
       stage_seconds: wall time of the child's stages; see `CompileRecord`.
       seconds: wall time of the whole compile.
+      compiled_at: when, if the result is from the cache.
     """
 
     dump: Dump
@@ -64,6 +65,7 @@ class CompiledDump:
     files: dict[str, bytes]
     stage_seconds: Mapping[str, float]
     seconds: float
+    compiled_at: str | None = field(default=None, kw_only=True)
 
     @property
     def written_files(self) -> dict[str, bytes]:
@@ -214,7 +216,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     refuse_other_files(path)
     if job.known_results is not None:
         raise XlapipeError(
-            f"{job.reference.name}: a predicted lock is for plans, since the device may refuse "
+            f"{job.reference.name}: predicted tuning is for plans, since the device may refuse "
             "what it names; fix: leave --tuning out, or give a device's lock: --tuning FILE"
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
@@ -285,10 +287,19 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
         if dump.manifest.refused is not None and not allow_refused:
             raise CompileError(refusal(dump.manifest))
         dump = replace(dump, manifest=with_digests(dump.manifest, files))
-        stage_seconds = compiled.record.seconds
+        stage_seconds, compiled_at = compiled.record.seconds, compiled.record.compiled_at
     normal = normal_form(dump, files)
     files = {**files, **normal.files()}
-    return CompiledDump(dump, normal, files, stage_seconds, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return CompiledDump(dump, normal, files, stage_seconds, seconds, compiled_at=compiled_at)
+
+
+def write_new(compiled: CompiledDump, path: Path) -> WrittenDump:
+    """Writes a dump into a new folder."""
+    manifest = with_digests(compiled.dump.manifest, compiled.files)
+    write_dump(path, manifest, compiled.written_files)
+    dump = replace(compiled.dump, manifest=manifest)
+    return _written(replace(compiled, dump=dump), path, changed=True)
 
 
 def make_dumps(

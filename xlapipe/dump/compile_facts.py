@@ -55,6 +55,7 @@ class CompileFacts(StepFacts):
       fusion_without_result: the first fusion that the autotune results do not cover.
       predicted_lock: if the autotune results were predicted, the number of instructions with a
         result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
+      refused_tuning: whether XLA refused autotune results that were predicted; the plan has none.
       refused: XLA's message if it planned the program and then refused it for lack of memory.
       sorts_undecided, rematerialised_bytes: as of `xlapipe.plans.Plan`.
       xla_patches: names of the changes made to XLA in memory; empty also for a dump from
@@ -67,6 +68,7 @@ class CompileFacts(StepFacts):
     topology: str | None = None
     fusion_without_result: str | None = None
     predicted_lock: Mapping[str, int] | None = None
+    refused_tuning: bool = False
     refused: str | None = None
     sorts_undecided: bool = False
     rematerialised_bytes: tuple[Natural, Natural] | None = None

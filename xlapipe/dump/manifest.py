@@ -35,6 +35,7 @@ _NOT_IN_OLDER_DUMPS = frozenset(
         "predicted_lock",
         "reference",
         "refused",
+        "refused_tuning",
         "rematerialised_bytes",
         "sorts_undecided",
         "stated_costs",
@@ -159,8 +160,9 @@ class Manifest(CompileFacts):
             return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
         if self.predicted_lock is not None:
             shares = shares_text(self.predicted_lock)
-            return f"predicted lock (results of tuned instructions: {shares})"
-        return "untuned (no autotune results: gemm tiles are XLA's defaults)"
+            return f"predicted tuning (results of tuned instructions: {shares})"
+        why = "XLA refused the predicted tuning" if self.refused_tuning else "no autotune results"
+        return f"untuned ({why}: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:
         data = {"schema_version": SCHEMA_VERSION, **super().to_json()}

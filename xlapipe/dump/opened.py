@@ -103,7 +103,7 @@ class Opened:
 
     @property
     def tuning_word(self) -> str:
-        """`tuned`, `untuned`, `predicted lock`; empty where plans depend on no autotune results."""
+        """`tuned`, `untuned`, `predicted tuning`; empty where plans do not depend on tuning."""
         if self.dump is None or self.dump.manifest.tuned_or_none is None:
             return ""
         return self.autotuning.partition(" (")[0].partition(" on ")[0]

@@ -12,8 +12,8 @@ def tune_text(workload: str | None) -> str:
 def short_label(autotuning: str) -> str:
     """The label of a plan's autotuning without what explains it, which `--all` and JSON have.
 
-    >>> short_label("predicted lock (results of tuned instructions: 2 known, 13 nearest)")
-    'predicted lock'
+    >>> short_label("predicted tuning (results of tuned instructions: 2 known, 13 nearest)")
+    'predicted tuning'
     """
     return autotuning.partition(" (")[0]
 

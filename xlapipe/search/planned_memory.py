@@ -193,7 +193,7 @@ def planned_memory(
         error_bytes=plan_error_bytes(
             compiled.plan, tuned=False if depends else None, predicted_lock=lock
         ),
-        basis=("untuned" if lock is None else f"predicted lock, {shares_text(lock)}")
+        basis=("untuned" if lock is None else f"predicted tuning, {shares_text(lock)}")
         if depends
         else None,
         predicted_lock=lock,
@@ -214,10 +214,10 @@ def networks(plans: Sequence[PlannedMemory]) -> tuple[str, ...]:
 
 
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
-    """That plans have a predicted lock, and what an error beside their headroom means."""
+    """That plans have predicted tuning, and what an error beside their headroom means."""
     unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
     if any(plan.predicted_lock is not None for plan in plans):
-        yield "Predicted lock: results that the device's tuner would probably give."
+        yield "Predicted tuning: results that the device's tuner would probably give."
     if unsure:
         untuned = all(plan.predicted_lock is None for plan in unsure)
         yield (

@@ -8,7 +8,7 @@ from xlapipe.api.answer import Answer
 from xlapipe.compile.pipeline import dump_folder
 from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
-from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
+from xlapipe.dump.normal_form.plan import NormalForm, compare, differences, read_normal_form
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
@@ -33,14 +33,13 @@ class Goldens:
     update: bool
     command: str
     on_written: Callable[[str, list[str]], None]
-    _keys: dict[Path, str] = field(default_factory=dict)
+    _made: dict[Path, NormalForm] = field(default_factory=dict)
 
-    def matches(self, dump: Dump, key: str) -> Answer:
+    def matches(self, dump: Dump) -> Answer:
         """Whether the plan of `dump` equals the golden's in normal form.
 
         Args:
-          dump: without a predicted lock, which changes when more results are known.
-          key: key of the compile; two compiles of one test must not use one golden.
+          dump: without predicted tuning, which changes when more results are known.
 
         Raises:
           DumpError: the golden is damaged, or was made by a newer xlapipe.
@@ -48,7 +47,8 @@ class Goldens:
         """
         path = dump_folder(self.folder, dump.manifest)
         shown = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
-        if self._keys.setdefault(path, key) != key:
+        made = read_normal_form(dump.path)
+        if self._made.setdefault(path, made) != made:
             raise XlapipeError(
                 f"two plans of this test would share the golden {shown}; fix: give each a name, "
                 "xlapipe_plan(…, name=…)"
@@ -58,7 +58,7 @@ class Goldens:
                 return self._write(path, shown, dump, ["new"])
             return Answer(False, f"no golden {shown}", self._missing(path, shown))
         golden = open_dump(path)
-        kept, made = read_normal_form(path), read_normal_form(dump.path)
+        kept = read_normal_form(path)
         differing_lines = differences(kept, made, name=shown)
         if not differing_lines:
             notes = compare(kept, made).notes

@@ -89,7 +89,6 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
 
     from xlapipe.api.testing.goldens import Goldens
     from xlapipe.api.testing.session import PlansOfTest
-    from xlapipe.compile.dump_cache import DumpCache
     from xlapipe.devices.environment.machine import hide_missing_gpu
 
     hide_missing_gpu()
@@ -103,7 +102,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
         test=item.nodeid.partition("::")[2].replace("::", "."),
         root=config.rootpath,
         target=config.getoption("xlapipe_target") or _DEFAULT_TARGET,
-        cache=DumpCache(_cache_folder(config), "choose another folder with --xlapipe-cache"),
+        cache=_cache_folder(config),
         goldens=Goldens(
             folder=request.path.parent / "hlo_dumps",
             root=config.rootpath,
@@ -127,7 +126,7 @@ def _cache_folder(config: pytest.Config) -> Path:
         return Path(cache.mkdir("xlapipe"))
     from xlapipe.devices.environment.scratch import cache_folder
 
-    return cache_folder("plans")
+    return cache_folder("compiles")
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

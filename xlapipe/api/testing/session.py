@@ -23,7 +23,7 @@ class PlanUnderTest(StepPlan):
     """
 
     def __init__(self, planned: Planned, test: "PlansOfTest") -> None:
-        self.dump = planned.cached.dump
+        self.dump = planned.written.dump
         opened = Opened(self.dump.path, planned.program, self.dump)
         super().__init__(opened, planned.expectations)
         self._planned = planned
@@ -46,10 +46,10 @@ class PlanUnderTest(StepPlan):
         Raises:
           DumpError: the golden is damaged, or was made by a newer xlapipe.
         """
-        cached, compiled = self._planned.cached, self._planned.untuned()
-        if compiled is not cached:
-            self._test.on_plan(compiled.compiled)
-        return self._test.recorded(self._test.goldens.matches(compiled.dump, cached.key))
+        untuned = self._planned.untuned()
+        if untuned is not self._planned.written:
+            self._test.on_plan(untuned.compiled_at is None)
+        return self._test.recorded(self._test.goldens.matches(untuned.dump))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,8 @@ class PlansOfTest(Planner[PlanUnderTest]):
         return name_of_test(self.file, self.test)
 
     def _plan(self, planned: Planned) -> PlanUnderTest:
-        self.on_plan(planned.cached.compiled)
-        for note in planned.cached.dump.manifest.notes_on_step:
+        self.on_plan(planned.written.compiled_at is None)
+        for note in planned.written.dump.manifest.notes_on_step:
             self.on_note(note)
         return PlanUnderTest(planned, self)
 

@@ -23,11 +23,11 @@ _NOT_TUNED = (GemmBackend.REDUCE, GemmBackend.MXU)
 def plan_error_bytes(
     plan: Plan, *, tuned: bool | None, predicted_lock: Mapping[str, int] | None
 ) -> int:
-    """The error that all recorded programs with a predicted lock stay below, and most untuned ones.
+    """The error that all recorded programs with predicted tuning stay below, and most untuned ones.
 
     Args:
       tuned: whether the results are the device's; None on a platform without autotuning.
-      predicted_lock: number of instructions by basis; None without a predicted lock.
+      predicted_lock: number of instructions by basis; None without predicted tuning.
 
     Returns:
       0 with a device's results, and for a plan without products and convolutions. With a predicted

@@ -37,15 +37,6 @@ class Basis(StrEnum):
     DEFAULT = "default"  # XLA's own choice without autotune results
 
 
-class LeaveOut(StrEnum):
-    """What is left to XLA's defaults, since XLA refused more."""
-
-    NOTHING = ""
-    FUSED_TILES = "fused tiles"  # Triton's tiles of nearest products with fused operations
-    TILES = "tiles"  # results of nearest instructions that name a tile of Triton
-    NEAREST = "nearest"  # all results of nearest instructions
-
-
 def decides_tuning(options: Iterable[str]) -> bool:
     """Whether one of these XLA options decides what the tuner chooses from, or whether it runs.
 
@@ -74,14 +65,11 @@ class PredictedLock:
     chosen: Mapping[str, KnownResult]
 
 
-def predict_lock(
-    instructions: Iterable[str], known: KnownResults, *, leave_out: LeaveOut = LeaveOut.NOTHING
-) -> PredictedLock:
+def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedLock:
     """Predict what the device's tuner would choose.
 
     Args:
       instructions: canonical texts, as of `tuned_instructions`.
-      leave_out: what is left to XLA's defaults.
     """
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
@@ -93,9 +81,7 @@ def predict_lock(
         form = form_of(text) if result is None else None
         if form is not None:
             result, agreement = nearest(form, known, block_limits(text))
-            if result is not None and _is_left_out(result, form, leave_out):
-                result = None
-            elif result is not None:
+            if result is not None:
                 result = replace(result, config=fitted(result.config, dot_sizes(text)))
             is_sure = result is not None and form.is_product and agreement >= _AGREEING
             how = Basis.NEAREST if is_sure else Basis.UNSURE
@@ -108,12 +94,6 @@ def predict_lock(
             chosen[key] = result
     entries = (_entry(key, result, known) for key, result in sorted(chosen.items()))
     return PredictedLock("".join(entries), basis, chosen)
-
-
-def _is_left_out(result: KnownResult, form: Form, leave_out: LeaveOut) -> bool:
-    if result.backend != "TRITON" or leave_out in (LeaveOut.NOTHING, LeaveOut.NEAREST):
-        return leave_out is LeaveOut.NEAREST
-    return leave_out is LeaveOut.TILES or form.fused > 0
 
 
 def nearest(
