@@ -5,7 +5,6 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.manifest import PATCHED, Manifest
 from xlapipe.dump.opened import Opened
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
@@ -56,8 +55,7 @@ def plan_lines(opened: Opened, options: ShowOptions) -> Iterator[Text]:
         yield Text("thunks", style="bold")
         yield Text(f"  {counts or 'none'}")
     if options.time:
-        on_tpu = platform_named(plan.platform).has_chip_memory
-        yield from map(Text, time_lines(step_time(opened), on_tpu=on_tpu))
+        yield from map(Text, time_lines(step_time(opened)))
 
 
 def _manifest_lines(manifest: Manifest, *, everything: bool) -> Iterator[Text]:

@@ -42,7 +42,7 @@ def plan_page(opened: Opened) -> Page:
         Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
         _memories(opened),
         _of_instructions(opened, "Fusions", "fusions", len(fusions.rows), fusions),
-        time_section(step_time(opened), on_tpu=on_tpu),
+        time_section(step_time(opened)),
     )
     optional = {"collectives": False, "host": False, "memories": on_tpu}
     shown = (part for part in sections if part.lines or optional.get(part.key, True))

@@ -15,28 +15,23 @@ from xlapipe.time.predict import basis_of
 _MAX_ROWS = 20
 
 
-def time_section(time: StepTime | None, *, on_tpu: bool = False) -> Section:
+def time_section(time: StepTime | None) -> Section:
     """Totals, and tables by source line and by kernel, the longest floors first.
 
     Args:
       time: from `step_time`.
-      on_tpu: whether the plan is for a TPU, for which no time is computed.
     """
     if time is None:
-        why = (
-            "computed for GPUs only; a TPU's kernels may read and write VMEM instead of HBM, so "
-            "their bytes give no least time"
-        )
         unknown = "unknown, because the dump has no complete HLO module"
-        return Section("Time", (why if on_tpu else unknown,), key="time")
+        return Section("Time", (unknown,), key="time")
     by_source = _table("By source line", "source line", group_by_source(time.kernels))
     kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
     return Section("Time", tuple(summary_lines(time)), (by_source, kernels), "time")
 
 
-def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
+def time_lines(time: StepTime | None) -> Iterator[str]:
     """The section for a terminal; arguments as `time_section`."""
-    section = time_section(time, on_tpu=on_tpu)
+    section = time_section(time)
     first, *others = section.lines
     yield f"time: {first}"
     yield from (f"  {line}" for line in others)
@@ -136,8 +131,7 @@ def _prediction(time: StepTime) -> Iterator[str]:
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
     text = f"predicted {microseconds(time.predicted_seconds)} on {about.device}"
-    tried = " in 9 of 10 programs" if about.scaled_from is None else ", not tried on this GPU"
-    text += f" ({low} to {high}{tried})"
+    text += f" ({about.interval_word}: {low} to {high})"
     if time.predicted_seconds is None:
         least = microseconds(time.predicted_at_least_seconds)
         text = f"predicted at least {least} on {about.device}"
@@ -180,7 +174,9 @@ def _sources_of_figures(time: StepTime) -> Iterator[str]:
         f"{name} {flops / 1e12:,.0f}" for name, flops in sorted(speeds.peak_flops.items())
     )
     yield (
-        f"at {bandwidth}, L2 cache {speeds.l2_bytes:,} B, peaks in TFLOP/s: "
+        f"at {bandwidth}, "
+        + (f"L2 cache {speeds.l2_bytes:,} B, " if speeds.l2_bytes else "")
+        + f"peaks in TFLOP/s: "
         f"{peaks or 'unknown'}" + (f" ({speeds.peak_source})" if peaks else "")
     )
 

@@ -195,9 +195,10 @@ def _gpu_named(name: str) -> str:
     from xlapipe.devices.targets.catalogue import target_named
 
     target = target_named(name)
-    if not platform_named(target.platform).has_speeds:
+    if platform_named(target.platform).is_scheduled:
         raise TargetError(
-            f"--target {name}: expected a GPU, because times are computed for GPUs only, found "
-            f"{target.description}; fix: name a GPU of `xlapipe targets`"
+            f"--target {name}: expected a GPU, because a TPU's time is that of a program "
+            f"compiled for it, found {target.description}; fix: `xlapipe dump WORKLOAD --target "
+            f"{name}`"
         )
     return target.name

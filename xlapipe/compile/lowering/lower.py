@@ -297,7 +297,7 @@ def _lowered_program(
         seconds=step.seconds,
         copies=traced_copies(jaxpr),
         # Only times need them.
-        kernel_codes=kernel_codes(jaxpr) if platform.has_speeds else (),
+        kernel_codes=kernel_codes(jaxpr) if platform.runs_gpu_kernels else (),
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,

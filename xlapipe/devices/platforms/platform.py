@@ -87,14 +87,15 @@ class Platform:
         elements.
       has_chip_memory: whether XLA places values in the chip's own memory, so that they move between
         it and device memory.
-      kernels_use_chip_memory: whether a kernel may read and write the chip's own memory instead of
-        device memory, so that its values do not determine the bytes it moves.
+      chip_spaces: colors of memories on the chip; reads and writes there move no bytes
+        of device memory.
+      is_scheduled: whether the compiler orders all that a device does, so that no host launches
+        kernels; the schedule is then the timeline.
       temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
       refuses_after_planning: whether XLA writes the plan of a program before it refuses the program
         for lack of memory.
       code_takes_memory: whether the program's code is in device memory, and in memory_analysis().
       builds_executables: whether an executable that is built without the device runs on it.
-      has_speeds: whether the speeds of its devices are known, from which times are computed.
       predicts_times: whether a time is predicted from these speeds and times that were measured.
       refused_kernels: parts of the modules that define the compiler parameters of Pallas kernels
         which do not compile for it.
@@ -140,12 +141,12 @@ class Platform:
     memory_limit: Callable[[int, float], int] | None = None
     pads_arrays: bool = False
     has_chip_memory: bool = False
-    kernels_use_chip_memory: bool = False
+    chip_spaces: frozenset[int] = frozenset()
+    is_scheduled: bool = False
     temp_is_a_sum: bool = True
     refuses_after_planning: bool = False
     code_takes_memory: bool = False
     builds_executables: bool = True
-    has_speeds: bool = True
     predicts_times: bool = True
     refused_kernels: tuple[str, ...] = ()
     has_chip_grid: bool = False

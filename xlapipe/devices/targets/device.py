@@ -1,6 +1,7 @@
-"""Device of a GPU: bandwidth of its memory, size of its L2 cache, and peaks by type.
+"""Device of a GPU or TPU: bandwidth of its memory, and peaks by type.
 
-They come from a GpuTargetConfigProto in text form. The configuration of an attached device has the
+A TPU's figures are those of its row of the catalogue. A GPU's come from a GpuTargetConfigProto in
+text form. The configuration of an attached device has the
 rates of its matrix units; for one without them the catalogue has the peaks.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from xlapipe.devices.platforms.textproto import TextProtoError, parse
 from xlapipe.devices.targets.catalogue import row_named, row_of_device
+from xlapipe.devices.targets.tpu_catalogue import TpuRow, tpu_catalogue
 
 # XLA's primitive types that have a separate peak.
 _TYPE_OF_KEY = {2: "s8", 11: "tf32", 12: "f64", 16: "bf16", 20: "f8", 32: "f4"}
@@ -25,7 +27,7 @@ _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A GPU, as far as times depend on it.
+    """A GPU, or a TPU, as far as times depend on it.
 
     Attributes:
       name: as the device or the catalogue states it, e.g. `NVIDIA H200`.
@@ -49,6 +51,11 @@ class Device:
     peak_source: str = ""
     link_bandwidth: int | None = None
 
+    @property
+    def most_link_bandwidth(self) -> int | None:
+        """Bytes per second that a device can send over all of its links; None if unknown."""
+        return self.link_bandwidth
+
     def peak_of(self, element_type: str) -> float | None:
         """Peak of matrix products of operands of an HLO element type; None if unknown."""
         if element_type in self.peak_flops:
@@ -59,14 +66,63 @@ class Device:
         return self.peak_flops.get(name)
 
 
+# 8 × 128 lanes with four arithmetic units each.
+_LANE_OPERATIONS = 8 * 128 * 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tpu(Device):
+    """A TPU; `link_bandwidth` is that of one link between chips, `cores` that of a device.
+
+    Attributes:
+      matrix_flops: bfloat16 operations per second of the matrix units at the compiler's clock.
+      matrix_side, vmem_bytes, grid_dimensions, devices_per_chip, wraps_from: as of `TpuRow`.
+    """
+
+    matrix_flops: float
+    matrix_side: int
+    vmem_bytes: int
+    grid_dimensions: int
+    devices_per_chip: int
+    wraps_from: int
+
+    @property
+    def most_link_bandwidth(self) -> int | None:
+        return 2 * self.grid_dimensions * (self.link_bandwidth or 0) or None
+
+
+def _tpu(row: TpuRow) -> Tpu:
+    peaks = {"bf16": row.bf16_peak, "s8": row.int8_peak, "f8": row.fp8_peak}
+    units = row.cores_per_device * row.matrix_units
+    return Tpu(
+        name=row.description,
+        row=row.name,
+        cores=row.cores_per_device,
+        bandwidth=row.hbm_bandwidth,
+        l2_bytes=0,
+        vector_flops=float(row.cores_per_device * row.clock_hz * _LANE_OPERATIONS),
+        peak_flops={name: float(peak) for name, peak in peaks.items() if peak},
+        peak_source="jax's tpu_info",
+        link_bandwidth=row.link_bandwidth,
+        matrix_flops=2.0 * units * row.matrix_side**2 * row.clock_hz,
+        matrix_side=row.matrix_side,
+        vmem_bytes=row.vmem_bytes,
+        grid_dimensions=row.grid_dimensions,
+        devices_per_chip=row.devices_per_chip,
+        wraps_from=row.wraps_from,
+    )
+
+
 @cache
 def device_of_config(config_text: str) -> Device | None:
-    """The GPU in a GpuTargetConfigProto in text form; None if the text has no bandwidth.
+    """The GPU or TPU of a configuration in text form; None if it is neither.
 
     Its peaks and links are those of the catalogue's row, if the text has none and the GPU a row.
     """
     try:
         fields = parse(config_text).fields
+        if (row := tpu_catalogue().get(str(fields.get("generation", "")))) is not None:
+            return _tpu(row)
         device: Any = fields.get("gpu_device_info", {})
         bandwidth = int(device["memory_bandwidth"])
         cores = int(device["core_count"])
@@ -78,25 +134,27 @@ def device_of_config(config_text: str) -> Device | None:
     if bandwidth <= 0 or cores <= 0:
         return None
     name = str(fields.get("device_description_str") or device.get("name") or "")
-    row = row_of_device(name, cores)
+    gpu = row_of_device(name, cores)
     rates, source = _matrix_rates(config_text, cores), "rates of the configuration's matrix units"
-    if not rates and row is not None:
-        rates, source = dict(row.peak_flops), row.peak_source
+    if not rates and gpu is not None:
+        rates, source = dict(gpu.peak_flops), gpu.peak_source
     return Device(
         name=name,
-        row=row.name if row is not None else None,
+        row=gpu.name if gpu is not None else None,
         cores=cores,
         bandwidth=bandwidth,
         l2_bytes=l2_bytes,
         vector_flops=vector,
         peak_flops=rates,
         peak_source=source if rates else "",
-        link_bandwidth=row.link_bandwidth if row is not None else None,
+        link_bandwidth=gpu.link_bandwidth if gpu is not None else None,
     )
 
 
 def device_of_target(name: str) -> Device | None:
-    """The GPU of the catalogue with this name; None if it has none."""
+    """The GPU or TPU of the catalogue with this name; None if it has none."""
+    if (tpu := tpu_catalogue().get(name)) is not None:
+        return _tpu(tpu)
     row = row_named(name)
     return device_of_config(row.config_text) if row is not None else None
 

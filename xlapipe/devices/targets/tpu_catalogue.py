@@ -17,6 +17,9 @@ class TpuRow:
       device_kind: as jax gives it.
       grid_dimensions: 2 or 3, of the chips' interconnect.
       vmem_bytes: per core.
+      matrix_units: of a core; each multiplies `matrix_side`² pairs of bfloat16 a cycle.
+      link_bandwidth: of one link between chips, in one direction.
+      wraps_from: chips along a dimension from which on its ends are connected.
       reserved_bytes: HBM that libtpu's compiler reserves, by the version of libtpu.
       chip_config_name: libtpu's name of the mode in which the chip runs; None for its default.
     """
@@ -33,6 +36,11 @@ class TpuRow:
     bf16_peak: int
     int8_peak: int
     fp8_peak: int
+    clock_hz: int
+    matrix_units: int
+    matrix_side: int
+    link_bandwidth: int
+    wraps_from: int
     reserved_bytes: Mapping[str, int] = field(hash=False)
     chip_config_name: str | None = None
 

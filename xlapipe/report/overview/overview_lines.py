@@ -287,8 +287,8 @@ def _predicted_text(prediction: Prediction) -> str:
     seconds, low, high = (seconds_text(time or 0.0) for time in times)
     unit = f" {high.rpartition(' ')[2]}"
     interval = f"{low.removesuffix(unit)} to {high}"
-    tried = "9 in 10" if prediction.scaled_from is None else "not tried on this GPU"
-    return f"{seconds} predicted ({tried}: {interval})"
+    verb = "estimated" if prediction.is_estimate else "predicted"
+    return f"{seconds} {verb} ({prediction.interval_word}: {interval})"
 
 
 def _next(overview: Overview, name: str) -> str:

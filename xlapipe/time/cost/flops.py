@@ -44,13 +44,13 @@ class Flops:
         flops: Counter[str] = Counter()
         if instruction.name in self._reduced:
             flops[VECTOR] += self._reduced[instruction.name]
-        for contracting, body in self._contracting(instruction, scope):
+        for contracting, body in self.contracting(instruction, scope):
             if contracting.contraction is None:
                 return None
             flops[type_of(contracting, body)] += flops_of(contracting, body)
         return dict(flops)
 
-    def _contracting(
+    def contracting(
         self, instruction: Instruction, scope: Computation
     ) -> Iterator[tuple[Instruction, Computation]]:
         """The dots and convolutions in an instruction and its body."""
@@ -62,7 +62,7 @@ class Flops:
                 if body.opcodes.isdisjoint(CONTRACTS | HAS_BODY):
                     continue
                 for inner in body.instructions:
-                    yield from self._contracting(inner, body)
+                    yield from self.contracting(inner, body)
 
     def _custom_call(
         self, instruction: Instruction, scope: Computation
@@ -84,10 +84,25 @@ def _shape_of(instruction: Instruction, scope: Computation, position: int) -> Sh
 
 def flops_of(instruction: Instruction, scope: Computation) -> int:
     """Operations of a dot or convolution: two per element of the result and per term of its sum."""
-    assert instruction.contraction is not None
-    position = 1 if instruction.opcode == "convolution" else 0
-    terms = _terms(_shape_of(instruction, scope, position), instruction.contraction.dims)
+    terms = terms_of(instruction, scope)
     return _complex_factor(instruction, scope) * instruction.shape.elements * terms
+
+
+def terms_of(instruction: Instruction, scope: Computation) -> int:
+    """Terms of the sum for each element of the result of a dot or convolution.
+
+    XLA for TPUs writes a product as a convolution, and the product's B batches as dimensions of its
+    window, of which one place meets the operand. With operands of L and R elements, a result of O
+    and T terms in the window, the terms are L R / (O T), since L R / O is B K² and T is B K.
+    """
+    assert instruction.contraction is not None
+    if instruction.opcode != "convolution":
+        return _terms(_shape_of(instruction, scope, 0), instruction.contraction.dims)
+    first, second = (_shape_of(instruction, scope, position) for position in (0, 1))
+    terms = _terms(second, instruction.contraction.dims)
+    if (instruction.op_name or "").endswith("dot_general") and terms:
+        return first.elements * second.elements // (instruction.shape.elements * terms)
+    return terms
 
 
 def _terms(operand: Shape, contracted: Iterable[int]) -> int:

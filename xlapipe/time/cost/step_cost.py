@@ -143,11 +143,7 @@ def step_cost(
       None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
       the chip's own memory instead of HBM.
     """
-    if (
-        plan.module is None
-        or not plan.module.complete
-        or platform_named(plan.platform).kernels_use_chip_memory
-    ):
+    if plan.module is None or not plan.module.complete:
         return None
     return _Walk(plan, device, network).cost()
 
@@ -373,10 +369,16 @@ class _Walk:
             seconds = least_seconds(collective, topology, network)
             if seconds or network.link_bytes_per_second:
                 return seconds
-        # Between hosts, the link within a host is not the bottleneck.
-        if spans_hosts(collective, topology) or not device.link_bandwidth:
+        rate = device.most_link_bandwidth
+        # Between hosts of GPUs, the link within a host is not the bottleneck.
+        in_hosts = not platform_named(self._plan.platform).has_chip_grid
+        if (
+            collective.between_slices
+            or not rate
+            or (in_hosts and spans_hosts(collective, topology))
+        ):
             return 0.0
-        return _link_bytes(collective) / device.link_bandwidth
+        return _link_bytes(collective) / rate
 
 
 def _touched_by(collective: Collective) -> Touched:

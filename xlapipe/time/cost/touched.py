@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.buffers import value_name
 from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
@@ -125,6 +126,7 @@ class TouchedBytes:
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._module = module
+        self._chip_spaces = platform_named(plan.platform).chip_spaces
         self._counts = ElementCounts(module)
         self._memory = MemoryOf(plan, module)
 
@@ -149,6 +151,8 @@ class TouchedBytes:
         reads = self._reads(instruction, scope, sizes)
         writes = []
         for path, shape in self._written(instruction, scope):
+            if shape.memory_space in self._chip_spaces:
+                continue
             whole_bytes = size_of(shape)
             written = updates[path].inserted_bytes if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
@@ -165,6 +169,8 @@ class TouchedBytes:
             if operand is None or not read_bytes:
                 continue
             shape = operand.shape.at(operand_index(instruction, position))
+            if shape.memory_space in self._chip_spaces:
+                continue
             memory = self._memory.operand(scope, instruction, position)
             whole_bytes = size_of(shape)
             earlier = reads.get(memory, Access(memory, 0, 0))
@@ -180,7 +186,7 @@ class TouchedBytes:
         writes = [
             Access(self._memory.result(instruction, path), size_bytes, size_bytes)
             for path, shape in self._written(instruction, scope)
-            if (size_bytes := size_of(shape))
+            if (size_bytes := size_of(shape)) and shape.memory_space not in self._chip_spaces
         ]
         if library:
             return Touched(reads, tuple(writes))

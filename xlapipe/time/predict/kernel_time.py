@@ -15,6 +15,7 @@ from xlapipe.time.predict.triton_tiles import ProductTile
 from xlapipe.time.predict.work import KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
+PUBLISHED = "published"
 # float16 has the peak of bfloat16, and so on, as in `Device.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 _BY_XLA = ("loop", "input")

@@ -17,6 +17,7 @@ from xlapipe.time.predict.interval import Share, shipped_errors, spreads_of, tra
 from xlapipe.time.predict.kernel_time import (
     ASSUMED,
     CALIBRATED,
+    PUBLISHED,
     SCALED,
     TIMED,
     KernelTime,
@@ -49,6 +50,10 @@ _LEAST_SCALED_SHARE = 0.5
 _FITTED_SPREAD = 0.25
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
+
+
+BASES = (TIMED, CALIBRATED, TABLE, PUBLISHED, SCALED, DATASHEET, ASSUMED)
+"""What times rest on, the best first."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class Prediction:
       mfu, mfu_text: model FLOPs utilisation, where a caller computed it; see `Utilisation`.
       timeline: what runs when, in the order of launches.
       spreads: of the share of the time of each kind of kernel; for `probability_faster`.
+      is_estimate: whether no program was timed on such a device.
     """
 
     kernels: tuple[PredictedKernel, ...]
@@ -112,6 +118,14 @@ class Prediction:
     mfu_text: str = ""
     timeline: tuple[TimelineEvent, ...] = ()
     spreads: Mapping[str, float] = field(default_factory=dict)
+    is_estimate: bool = False
+
+    @property
+    def interval_word(self) -> str:
+        """What is known of the interval, in words."""
+        if self.is_estimate:
+            return "an estimate, not tried on a TPU"
+        return "9 in 10" if self.scaled_from is None else "not tried on this GPU"
 
     @property
     def text(self) -> str:
@@ -596,7 +610,7 @@ def _floor_of_a_launch(kernel: KernelCost) -> float:
 
 def basis_of(prediction: Prediction) -> dict[str, float]:
     """Seconds of the kernels by basis, e.g. `calibrated`."""
-    seconds = dict.fromkeys((TIMED, CALIBRATED, TABLE, SCALED, DATASHEET, ASSUMED), 0.0)
+    seconds = dict.fromkeys(BASES, 0.0)
     for kernel in prediction.kernels:
         seconds[kernel.launch.basis] += kernel.seconds
     return seconds

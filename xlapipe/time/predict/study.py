@@ -1,4 +1,4 @@
-"""Cost and predicted time of a plan on a GPU, computed once for all callers.
+"""Cost and predicted time of a plan on a GPU or TPU, computed once for all callers.
 
 A GPU has its own calibration, or another's scaled by the two datasheets.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
-from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
+from xlapipe.devices.targets.device import Device, Tpu, device_of_config, device_of_target
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.plan import Plan
@@ -16,6 +16,7 @@ from xlapipe.time.cost.model_flops import utilisation
 from xlapipe.time.cost.step_cost import StepCost, step_cost
 from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
+from xlapipe.time.predict.scheduled import estimate
 from xlapipe.time.recomputed import Recomputation, recomputation, rematerialised_names
 
 # GPUs without their own calibration are scaled from this one.
@@ -24,7 +25,7 @@ _REFERENCE = "h200"
 
 @dataclass(frozen=True)
 class Study:
-    """A plan on a GPU.
+    """A plan on a device.
 
     Attributes:
       device: None if unknown, which leaves out floors and the prediction.
@@ -45,7 +46,7 @@ class Study:
 
     @cached_property
     def cost(self) -> StepCost | None:
-        """The cost; None if the dump has no complete HLO module, and for a TPU."""
+        """The cost; None if the dump has no complete HLO module."""
         return step_cost(self.plan, self.device, self.network)
 
     @cached_property
@@ -57,6 +58,8 @@ class Study:
         """
         if self.device is None or self.cost is None:
             return None
+        if isinstance(self.device, Tpu):
+            return estimate(self.plan, self.cost, self.device, self.unknown_trips)
         calibration = calibration_for(self.device, self.calibration)
         if calibration is None:
             return None
@@ -91,7 +94,7 @@ class Study:
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:
-    """The GPU that a plan's times are for; None if it is unknown or not a GPU.
+    """The device that a plan's times are for; None if it is unknown.
 
     Args:
       target: name of the target that the plan was compiled for.
