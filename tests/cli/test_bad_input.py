@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,8 +12,13 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import STEPS
 from xlapipe.cli import main
+from xlapipe.compile.failed_child import stopped
+from xlapipe.compile.job import Job
+from xlapipe.compile.xla_log import last_pass
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.autotune_lock import AutotuneLock
+from xlapipe.dump.readers.hlo_proto import HloProto
+from xlapipe.registry import WorkloadReference
 
 pytestmark = pytest.mark.jax
 
@@ -70,6 +76,7 @@ def test_refused_before_compiling(
     ("workload", "expected"),
     [
         ("broken_import:x", ["cannot be loaded", "ModuleNotFoundError", "broken_import.py:3"]),
+        ("exits_at_import:x", ["SystemExit: 0", "exits_at_import.py:5", "fix: put what ends"]),
         ("no_such_module:x", ["no_such_module:x cannot be loaded", "fix: install no_such_module"]),
         ("broken:nothing", ["has no attribute 'nothing'"]),
         ("broken:not_a_workload", ["found int"]),
@@ -114,6 +121,44 @@ def test_a_compile_that_hangs_is_stopped(
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert "more than 8 s" in error and "--timeout" in error
     assert tree(tmp_path) == {}
+    log = Path(error.partition("child's log ")[2].partition(";")[0]).read_text()
+    assert "in sleep" in log and "in wait" in log, "where both processes were"
+
+
+def test_what_a_stopped_compile_was_doing(tmp_path: Path) -> None:
+    """XLA's pass topk-splitter did not end; the message said to allow more time."""
+    (tmp_path / "child.log").write_text(
+        "I1128 19:06:12.6 1 hlo_pass_pipeline.cc:211]   HLO pass cse\n"
+        f"I1128 19:06:12.7 1 {(ended := 'hlo_pass_pipeline.cc:206] HLO pass: cse time: 13 us')}\n"
+        "I1128 19:06:12.8 1 hlo_pass_pipeline.cc:211]   HLO pass topk-splitter\n"
+    )
+    assert last_pass(f"] hlo_pass_pipeline.cc:211]   HLO pass cse\n{ended}\n") == ("cse", False)
+    module = HloProto()
+    names = module.hlo_module.stack_frame_index
+    names.file_names.append("/home/me/step.py")
+    names.file_locations.add(file_name_id=1, line=14)
+    names.stack_frames.add(file_location_id=1)
+    operations = module.hlo_module.computations.add().instructions
+    operations.add(name="dot.1", opcode="dot")
+    operations.add(name="top_k.3", opcode="topk").metadata.stack_frame_id = 1
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump/m.before_optimizations.hlo.pb").write_bytes(module.SerializeToString())
+    job = Job(reference=WorkloadReference("topk", "step:topk", None), target=None)
+    error = str(stopped(job, tmp_path, 11_000_000_000, limit_bytes=10_000_000_000))
+    assert "more than 10.0 GB and was stopped in XLA's pass topk-splitter" in error
+    assert "probably at top_k.3 (step.py:14); the process had 11.0 GB" in error
+    assert "fix: change that operation, or allow more with --child-memory" in error
+
+
+@pytest.mark.usefixtures("in_own_folder")
+def test_what_a_module_leaves_running_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The compile ended after --timeout, though its result was there."""
+    command = ["dump", "keeps_running:workload", "--out", str(tmp_path), "--no-cache", "--json"]
+    began = time.monotonic()
+    assert main(command) == 0, capsys.readouterr().out
+    assert time.monotonic() - began < 120
 
 
 @pytest.mark.usefixtures("in_own_folder")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.folders import STEPS
 from xlapipe.compile import child_process
-from xlapipe.compile.fork_server import ForkServer, ForkServers
+from xlapipe.compile.fork_server import ServerOfEnvironment
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.compile.user_environment import CPU_DEVICES
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.jax
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> ForkServers:
-    """Servers that no other test has used: the first compile starts its child directly."""
-    servers = ForkServers()
-    monkeypatch.setattr(child_process, "_SERVERS", servers)
+def servers(monkeypatch: pytest.MonkeyPatch) -> ServerOfEnvironment:
+    """One that no other test has used: the first compile starts its child directly."""
+    servers = ServerOfEnvironment()
+    monkeypatch.setattr(child_process, "_SERVER", servers)
     monkeypatch.chdir(STEPS)
     return servers
 
@@ -43,20 +43,21 @@ def files_of(reference: str) -> Mapping[str, bytes]:
     return compile_dump(job_of(reference), None).files
 
 
-def test_a_forked_child_writes_the_same_dump(servers: ForkServers) -> None:
+def test_a_forked_child_writes_the_same_dump(servers: ServerOfEnvironment) -> None:
     direct = files_of("small_step:small_step")
-    assert servers._servers == []
+    assert servers._server is None
     forked = files_of("small_step:small_step")
-    (server,) = servers._servers
+    server = servers._server
+    assert server is not None
     assert forked == direct
     os.kill(server._process.pid, signal.SIGKILL)
     server._process.wait()
     assert files_of("small_step:small_step") == direct, "without the server"
-    assert servers._servers == []
+    assert servers._server is None
 
 
 def test_one_server_forks_children_with_any_number_of_cpu_devices(
-    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+    servers: ServerOfEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mesh may be made of the CPU's devices, whose number jax reads when it is imported."""
     started = set()
@@ -67,50 +68,59 @@ def test_one_server_forks_children_with_any_number_of_cpu_devices(
             monkeypatch.setenv(CPU_DEVICES, count)
         with pytest.raises(WorkloadError, match=f"found CPU devices: {count or 1}$"):
             files_of("broken:counts_cpu_devices")
-        started |= set(servers._servers)
-    (server,) = started
+        started.add(servers._server)
+    (server,) = started - {None}
+    assert server is not None
     monkeypatch.setenv(CPU_DEVICES, "many")
     assert not server.serves(environment_of(job_of("broken:good"))), "jax refuses it at its import"
 
 
-def test_each_environment_has_its_server_and_the_last_two_are_kept(
-    servers: ForkServers, tmp_path: Path
+def test_a_server_is_replaced_when_none_of_its_children_runs(
+    servers: ServerOfEnvironment, tmp_path: Path
 ) -> None:
-    """A child of the server that is stopped for another runs to its end."""
     job, request = job_of("small_step:small_step"), tmp_path / "request.json"
     request.write_bytes(msgspec.json.encode(child_process._request(job, tmp_path)))
-    first, second, third = (environment_of(job) | {"PYTHONHASHSEED": seed} for seed in "123")
-
-    def server_for(environment: dict[str, str]) -> ForkServer:
-        assert servers.for_environment(environment) is None
-        server = servers.for_environment(environment)
-        assert server is not None
-        return server
-
-    kept, stopped = server_for(first), server_for(second)
+    first, second = (environment_of(job) | {"PYTHONHASHSEED": seed} for seed in "12")
+    assert servers.get(first) is None
+    server = servers.get(first)
+    assert server is not None and servers.get(first) is server
     with (tmp_path / "log").open("wb") as log:
-        child = stopped.start(request, log=log, folder=STEPS, environment=second)
-    assert servers.for_environment(first) is kept, "used last"
-    last = server_for(third)
-    assert servers._servers == [kept, last]
-    assert stopped._process.poll() is not None
-    assert servers.for_environment(second) is None
+        child = server.start(request, log=log, folder=STEPS, environment=first)
+    assert [servers.get(second) for _ in range(3)] == [None] * 3, "its child runs"
     assert child.wait(60) == 0
     assert "error" not in json.loads((tmp_path / "result.json").read_text())
-    servers.discard()
+    other = servers.get(second)
+    assert other is not None and other is not server
+    assert server._process.poll() is not None
+    servers.stop()
+    assert other._process.poll() is not None
 
 
-def test_endings_of_forked_children(servers: ForkServers) -> None:
+def test_a_process_with_threads_is_not_forked(
+    servers: ServerOfEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that another thread holds would never be released in the child."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for _ in range(2):
+        assert files_of("small_step:small_step")
+    assert servers._server is None, "the server refused, and the child was started directly"
+
+
+def test_endings_of_forked_children(servers: ServerOfEnvironment) -> None:
     environment = environment_of(job_of("broken:good"))
-    assert servers.for_environment(environment) is None
-    assert servers.for_environment(environment) is not None
+    assert servers.get(environment) is None
+    assert servers.get(environment) is not None
     for workload, ending in {"crashes": "SIGABRT", "exits": "code 3"}.items():
         with pytest.raises(CompileError, match=ending):
             files_of(f"broken:{workload}")
 
 
 def test_variables_that_imports_set_are_in_forked_children(
-    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+    servers: ServerOfEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """XLA finds the library of Mosaic GPU's kernels by such a variable."""
     for name in [name for name in os.environ if name.startswith("MOSAIC_GPU_")]:
@@ -118,15 +128,15 @@ def test_variables_that_imports_set_are_in_forked_children(
     for _ in range(2):
         with pytest.raises(WorkloadError, match="found the library of Mosaic GPU"):
             files_of("broken:finds_mosaic_library")
-    assert len(servers._servers) == 1
+    assert servers._server is not None
 
 
-def test_a_child_of_another_environment_is_started_directly(servers: ForkServers) -> None:
+def test_a_child_of_another_environment_is_started_directly(servers: ServerOfEnvironment) -> None:
     environment = {"PATH": "/bin", "XLA_FLAGS": "--a=1"}
-    assert servers.for_environment(environment) is None
+    assert servers.get(environment) is None
     seeded = environment | {"PYTHONHASHSEED": "7"}
-    assert servers.for_environment(seeded) is None, "the second compile, of another environment"
-    assert servers._servers == []
+    assert servers.get(seeded) is None, "the second compile, of another environment"
+    assert servers._server is None
 
 
 def test_a_compile_on_the_attached_gpu_has_the_cpu_too() -> None:

@@ -35,6 +35,8 @@ ALLOWED = {
         "run/run.py",
     },
     "the kernel's files, and libraries that are loaded": {
+        "devices/environment/process_state.py",
+        "files/locks.py",
         "compile/compile_timeline.py",
         "compile/xla_patches/loaded_library.py",
         "run/jax_distributed.py",

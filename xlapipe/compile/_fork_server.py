@@ -5,6 +5,9 @@ environment of its request. One connection serves one child: the client sends a 
 receives the child's process id when it has started and its exit code when it has ended, each on a
 line. The server ends when its standard input is closed, and so with the client; a child is killed
 when its connection is closed, which the kernel does when the client is killed.
+
+A process with threads cannot be forked safely: a lock that another thread holds is never released
+in the child. So the server looks for threads before each fork, and forks no more if it has any.
 """
 
 import contextlib
@@ -18,11 +21,11 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 # What every child imports, and what lowering and most workloads do, if it is installed.
 IMPORTED_BY_CHILDREN = ("xlapipe.devices.environment.process_end", "xlapipe.compile.child")
@@ -36,38 +39,104 @@ IMPORTED_BY_WORKLOADS = (
 )
 
 
+_SILENT_CLIENT_SECONDS = 60.0
+
+
 def serve(path: str) -> None:
     """Accepts connections on the socket `path` until standard input is closed."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
-    listener.listen()
+    listener.listen(64)
     gc.set_threshold(100_000)  # as in `_start_child.py`
-    variables = _variables_set_by(_import_libraries)
+    before = dict(os.environ)
+    _import_libraries()
+    # Modules set these for XLA to read later; a child would, if it imported the modules itself.
+    variables = {name: value for name, value in os.environ.items() if before.get(name) != value}
     # Objects that exist before the fork are not traversed, and so not copied, in children.
     gc.freeze()
-    signal.signal(signal.SIGCHLD, lambda *_: _collect_ended())
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        selector.register(sys.stdin, selectors.EVENT_READ)
-        while True:
-            ready = [key.fileobj for key, _ in selector.select()]
-            if sys.stdin in ready:
-                return
-            connection, _ = listener.accept()
-            if _fork() == 0:
-                listener.close()
-                _serve_one(connection, variables)
-            connection.close()
+    selector = selectors.DefaultSelector()
+    for source in (listener, sys.stdin):
+        selector.register(source, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is sys.stdin:
+                return  # children die with this process
+            if key.fileobj is listener:
+                if len(os.listdir("/proc/self/task")) > 1:
+                    selector.unregister(listener)
+                    listener.close()
+                    continue
+                connection, _ = listener.accept()
+                with contextlib.suppress(OSError, ValueError):  # the client has ended
+                    _Child.start(connection, selector, variables)
+            elif isinstance(key.fileobj, int):
+                key.data.collect(selector)
+            else:
+                key.data.kill(selector)
 
 
-def _variables_set_by(imports: Callable[[], None]) -> dict[str, str]:
-    """Environment variables that modules set when they are imported, for XLA to read later.
+class _Child:
+    """A child, which the selector knows by its process descriptor and by its connection."""
 
-    A child would set them too, if it imported these modules itself.
-    """
-    before = dict(os.environ)
-    imports()
-    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+    def __init__(self, process: int, connection: socket.socket) -> None:
+        self.process, self.connection, self.is_killed = process, connection, False
+        self.descriptor = os.pidfd_open(process)
+
+    @classmethod
+    def start(
+        cls,
+        connection: socket.socket,
+        selector: selectors.BaseSelector,
+        variables: Mapping[str, str],
+    ) -> None:
+        """Forks the child that a new connection requests."""
+        connection.settimeout(_SILENT_CLIENT_SECONDS)
+        line = b""
+        while not line.endswith(b"\n"):
+            part = connection.recv(1 << 20)
+            if not part:
+                raise ConnectionError
+            line += part
+        request = json.loads(line)
+        with warnings.catch_warnings():
+            # jax warns that it has threads; there are none before an XLA client is started.
+            warnings.simplefilter("ignore")
+            process = os.fork()
+        if process == 0:
+            for key in list(selector.get_map().values()):
+                if key.fileobj is not sys.stdin:  # which `_become` replaces
+                    os.close(key.fd)
+            os.close(connection.fileno())
+            _become(request, variables)
+        child = cls(process, connection)
+        for source in (child.descriptor, connection):
+            selector.register(source, selectors.EVENT_READ, child)
+        child.send(process)
+
+    def send(self, number: int) -> None:
+        with contextlib.suppress(OSError):  # the client has ended, which kills the child
+            self.connection.sendall(b"%d\n" % number)
+
+    def collect(self, selector: selectors.BaseSelector) -> None:
+        """Sends the exit code of the child, which has ended."""
+        _, status = os.waitpid(self.process, 0)
+        selector.unregister(self.descriptor)
+        os.close(self.descriptor)
+        self.send(os.waitstatus_to_exitcode(status))
+        if not self.is_killed:
+            selector.unregister(self.connection)
+        self.connection.close()
+        self.is_killed = True
+
+    def kill(self, selector: selectors.BaseSelector) -> None:
+        """Kills the child, whose client has ended."""
+        if self.is_killed:
+            return
+        self.is_killed = True
+        selector.unregister(self.connection)
+        for end in (os.killpg, os.kill):  # it may not lead its own group yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.process, signal.SIGKILL)
 
 
 def _import_libraries() -> None:
@@ -80,48 +149,6 @@ def _import_libraries() -> None:
                 import_module(name)
 
 
-def _fork() -> int:
-    with warnings.catch_warnings():
-        # jax warns that it has threads; there are none before an XLA client is started.
-        warnings.simplefilter("ignore")
-        return os.fork()
-
-
-def _collect_ended() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-
-
-def _serve_one(connection: socket.socket, variables: Mapping[str, str]) -> NoReturn:
-    """Starts the child, waits for it, and sends its exit code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stream = connection.makefile("rw")
-    request = json.loads(stream.readline())
-    child = _fork()
-    if child == 0:
-        connection.close()
-        _become(request, variables)
-    with contextlib.suppress(BrokenPipeError):  # the client has ended
-        print(child, file=stream, flush=True)
-        status = _wait(child, connection)
-        print(os.waitstatus_to_exitcode(status), file=stream, flush=True)
-    os._exit(0)
-
-
-def _wait(child: int, connection: socket.socket) -> int:
-    """The child's status when it has ended; it is killed if the client ends first."""
-    with selectors.DefaultSelector() as selector:
-        ended = os.pidfd_open(child)
-        selector.register(ended, selectors.EVENT_READ)
-        selector.register(connection, selectors.EVENT_READ)
-        if ended not in [key.fileobj for key, _ in selector.select()]:
-            for kill in (os.killpg, os.kill):  # it may not lead its own group yet
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
-
-
 def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
     """Does what `subprocess.Popen` and `_start_child.py` do for a child that is not forked."""
     code = 1
@@ -129,7 +156,8 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         os.setsid()
         sys.modules["xlapipe.devices.environment.process_end"].die_with_parent()
         with Path(os.devnull).open("rb") as null, Path(request["log"]).open("ab") as log:
-            _redirect({0: null, 1: log, 2: log})
+            for number, file in enumerate((null, log, log)):
+                os.dup2(file.fileno(), number)
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update({**variables, **request["environment"]})
@@ -142,15 +170,8 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:  # noqa: BLE001 - printed as the interpreter does
         traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _redirect(files: dict[int, IO[bytes]]) -> None:
-    for descriptor, file in files.items():
-        os.dup2(file.fileno(), descriptor)
+    sys.modules["xlapipe.devices.environment.process_end"].leave(code)
+    raise AssertionError("left")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[2]))
-    from xlapipe.devices.environment.process_end import die_with_parent, end_process
+    from xlapipe.devices.environment.process_end import die_with_parent, leave
 
     die_with_parent(int(sys.argv[2]))
     # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13
@@ -23,4 +23,5 @@ if __name__ == "__main__":
     load_named_stand_ins()  # before jax, which imports the plugins' modules
     from xlapipe.compile.child import main
 
-    end_process(main(Path(sys.argv[1])))
+    # What the user's module left running, or has registered to run at the end, is not waited for.
+    leave(main(Path(sys.argv[1])))

@@ -4,8 +4,10 @@ XLA writes its dump files meanwhile. An exception becomes a ChildError in the re
 leaves no result, and the parent reports that. Only `_start_child.py` imports this module.
 """
 
+import faulthandler
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -78,18 +80,23 @@ _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 def main(request_path: Path) -> int:
     """Returns 0 if a result was written, even if it is an error."""
+    faulthandler.register(signal.SIGUSR1)  # the parent asks where each thread is
     request = of_json(request_path.read_bytes(), CompileRequest)
     stages = _Stages(request.started_seconds)
     try:
         result: object = _compile(request, stages)
-    except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
+    except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, or exit
         traceback.print_exc()
         result = {"error": _child_error(error, stages.current)}
-    write_files({request.result_path: to_json(result)})
+    try:
+        write_files({request.result_path: to_json(result)})
+    except Exception:  # noqa: BLE001 - the disk is full, or the user's module has replaced `json`
+        traceback.print_exc()
+        return 1
     return 0
 
 
-def _child_error(error: Exception, stage: str) -> ChildError:
+def _child_error(error: BaseException, stage: str) -> ChildError:
     if isinstance(error, ParameterError):
         stage = "parameters"
     if isinstance(error, DifferentTracesError):
@@ -106,7 +113,7 @@ def _child_error(error: Exception, stage: str) -> ChildError:
     )
 
 
-def _with_suggestion(error: Exception) -> str:
+def _with_suggestion(error: BaseException) -> str:
     """The message, with the name that was probably meant, as Python adds it to tracebacks."""
     message = str(error).rstrip()
     if not message:

@@ -21,8 +21,8 @@ from typing import IO
 
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.doctor import missing_to_compile
-from xlapipe.compile.failed_child import LockRefusedError, crash, error_of
-from xlapipe.compile.fork_server import ForkedChild, ForkServers
+from xlapipe.compile.failed_child import LockRefusedError, crash, error_of, stopped
+from xlapipe.compile.fork_server import ForkedChild, ServerOfEnvironment
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.messages import (
     ChildError,
@@ -35,6 +35,11 @@ from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.compile.xla_log import LOGGED
 from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.devices.environment.process_state import (
+    child_memory_limit,
+    memory_of,
+    write_stacks,
+)
 from xlapipe.devices.environment.scratch import Scratch
 from xlapipe.errors import (
     CompileError,
@@ -47,8 +52,9 @@ from xlapipe.files.writing import remove_left
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _TUNING_LOGS = "autotune_logs.textproto"
 _TEMPORARY = "tmp"
+_LOOK_SECONDS, _KILL_SECONDS = 0.5, 10.0
 _START_CHILD = Path(__file__).with_name("_start_child.py")
-_SERVERS = ForkServers()
+_SERVER = ServerOfEnvironment()
 _Child = subprocess.Popen[bytes] | ForkedChild
 
 
@@ -116,19 +122,20 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 
 def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     """The record of the compile, without autotune results if XLA refuses the predicted ones."""
+    end = time.monotonic() + job.timeout_seconds  # of both attempts together
     try:
-        return _run_child(job, folder, scratch)
+        return _run_child(job, folder, scratch, end)
     except LockRefusedError:
         if job.known_results is None:
             raise
     request = _request(job, scratch)
     rmtree(request.dump_folder, ignore_errors=True)
     request.result_path.unlink(missing_ok=True)
-    untuned = _run_child(replace(job, known_results=None), folder, scratch)
+    untuned = _run_child(replace(job, known_results=None), folder, scratch, end)
     return replace(untuned, refused_tuning=True)
 
 
-def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
+def _run_child(job: Job, folder: Path, scratch: Path, end: float) -> CompileRecord:
     request_path, request = scratch / "request.json", _request(job, scratch)
     log_path = request.log_path
     if job.program is not None and request.lowered is not None:
@@ -143,13 +150,21 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
             return replace(earlier, expectations=job.program.expectations)
         request = replace(request, cache_key=key)
     request_path.write_bytes(to_json(request))
-    code = _wait_for_child(job, folder, scratch, request_path, log_path)
+    code = _wait_for_child(job, folder, scratch, request_path, log_path, end)
     if code != 0 or not request.result_path.exists():
         raise crash(job, code, log_path)
-    result = json.loads(request.result_path.read_bytes())
-    if "error" in result:
-        raise error_of(job.reference, job.target, ChildError(**result["error"]), log_path)
-    record = typed(CompileRecord, result)
+    try:
+        result = json.loads(request.result_path.read_bytes())
+        error = typed(ChildError, result["error"]) if "error" in result else None
+        record = typed(CompileRecord, result) if error is None else None
+    except (TypeError, ValueError):
+        raise CompileError(
+            f"{job.reference.name}: the compiling process wrote a damaged result; the child's log "
+            f"is {log_path}; fix: look whether the workload's module replaces functions of Python"
+        ) from None
+    if error is not None:
+        raise error_of(job.reference, job.target, error, log_path)
+    assert record is not None
     COMPILED_AT.append(record.compiled_at)
     return record
 
@@ -190,24 +205,31 @@ def _cache_folder(job: Job) -> str | None:
 
 
 def _wait_for_child(
-    job: Job, folder: Path, scratch: Path, request_path: Path, log_path: Path
+    job: Job, folder: Path, scratch: Path, request_path: Path, log_path: Path, end: float
 ) -> int:
     """Runs the child to its end and returns its exit code.
 
     Raises:
-      CompileError: it took too long.
+      CompileError: it took too long, or too much memory.
     """
+    limit_bytes = job.child_memory_bytes or child_memory_limit()
     with log_path.open("wb") as log:
         child = _CHILDREN.started(
             lambda: _start(job, folder, _environment(job, scratch), request_path, log)
         )
         try:
-            return child.wait(job.timeout_seconds)
-        except subprocess.TimeoutExpired:
-            raise CompileError(
-                f"{job.reference.name}: compiling took more than {job.timeout_seconds:g} s and was "
-                f"stopped; the child's log is {log_path}; fix: allow more with --timeout"
-            ) from None
+            while True:
+                left_seconds = end - time.monotonic()
+                used_bytes = memory_of(child.pid)
+                if left_seconds <= 0 or used_bytes > limit_bytes:
+                    _CHILDREN.refuse_if_stopping()
+                    is_late = left_seconds <= 0
+                    write_stacks(child.pid, log_path)
+                    raise stopped(
+                        job, scratch, used_bytes, limit_bytes=0 if is_late else limit_bytes
+                    )
+                with suppress(subprocess.TimeoutExpired):
+                    return child.wait(min(_LOOK_SECONDS, left_seconds))
         finally:
             _CHILDREN.ended(child)
             if job.cache_folder is not None:
@@ -226,14 +248,18 @@ class Children:
         """Whether the children are being stopped."""
         return self._stopping > 0
 
+    def refuse_if_stopping(self) -> None:
+        """Raises CompileError if the children are being stopped."""
+        if self.is_stopping():
+            raise CompileError("interrupted")
+
     def started(self, start: "Callable[[], _Child]") -> "_Child":
         """Starts a child.
 
         Raises:
           CompileError: the children are being stopped.
         """
-        if self.is_stopping():
-            raise CompileError("interrupted")
+        self.refuse_if_stopping()
         child = start()
         with self._lock:
             self._running.add(child)
@@ -245,7 +271,8 @@ class Children:
     def ended(self, child: "_Child") -> None:
         """Kills what is left of a child, and forgets it."""
         _kill_group(child)
-        child.wait()
+        with suppress(subprocess.TimeoutExpired):  # the kernel has it, or its server is stopped
+            child.wait(_KILL_SECONDS)
         with self._lock:
             self._running.discard(child)
 
@@ -256,7 +283,7 @@ class Children:
             self._stopping += 1
             for child in self._running:
                 _kill_group(child)
-        _SERVERS.discard()  # ends what waits for it to start
+        _SERVER.stop()  # ends what waits for it to start
         try:
             yield
         finally:
@@ -269,12 +296,12 @@ def _start(
 ) -> _Child:
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
     if job.python is None and job.target is not None:
-        server = _SERVERS.for_environment(environment)
+        server = _SERVER.get(environment)
         if server is not None:
             try:
                 return server.start(request_path, log=log, folder=folder, environment=environment)
             except OSError:
-                _SERVERS.discard()
+                _SERVER.discard()
     return subprocess.Popen(
         # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
         [
@@ -305,7 +332,7 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     kept.update(platform.child_environment)
     if platform.plugins_with_stand_ins and XlaPatch.STAND_INS not in job.without_xla_patches:
         kept[PLUGINS_VARIABLE] = ",".join(platform.plugins_with_stand_ins)
-    if platform.has_autotuning:  # a GPU, for which XLA computes values again to fit
+    if platform.has_autotuning:  # a GPU
         kept.update(LOGGED)
     # The CPU too: lowering computes there what a step computes while it is traced.
     kept["JAX_PLATFORMS"] = f"{platform.name},cpu" if job.target is None else "cpu"

@@ -12,9 +12,10 @@ from xlapipe.compile.messages import (
     TRACES_STAGE,
     ChildError,
 )
-from xlapipe.compile.xla_log import INFORMATION
+from xlapipe.compile.xla_log import INFORMATION, last_pass
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.target import Target
+from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.errors import (
     CompileError,
     DifferentTracesError,
@@ -28,6 +29,7 @@ from xlapipe.registry import WorkloadReference
 
 # In a log of XLA (of either form) and of LLVM.
 _FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
+_SHORTEST_WORD = 4  # of a pass's name: not of `dot-dimension-merger`, which any product has
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
 # On-chip memory in errors of a GPU's kernel, and of a TPU's.
@@ -63,6 +65,8 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
     ]
     last = (fatal or [line for line in lines if line])[-1:]
     shown = f": {last[0]:.300}" if last else ""
+    if (begun := last_pass(text)) and begun[1]:
+        shown += f"; in XLA's pass {begun[0]}"
     kernels = [line for line in lines if line.startswith(KERNELS_IN_LOG)]
     if fatal and kernels and "kernel" in last[0]:
         shown += f"; the step's Pallas kernels: {kernels[-1].removeprefix(KERNELS_IN_LOG):.600}"
@@ -82,6 +86,46 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
     )
 
 
+def stopped(job: Job, scratch: Path, used_bytes: int, *, limit_bytes: int) -> CompileError:
+    """The error of a compile that was stopped.
+
+    Args:
+      limit_bytes: the limit of memory that it reached; 0 if it took too long.
+    """
+    log_path = scratch / "child.log"
+    where, change = "", ""
+    if begun := last_pass(log_path.read_text(errors="replace")):
+        where, change = f" {'in' if begun[1] else 'after'} XLA's pass {begun[0]}", ""
+        operation = _operation_in(begun[0], scratch / "dump") if begun[1] else None
+        if operation is not None:
+            where, change = f"{where}, probably at {operation}", "change that operation, or "
+    what, option = f"compiling took more than {job.timeout_seconds:g} s", "--timeout"
+    if limit_bytes:
+        what, option = f"compiling took more than {limit_bytes / 1e9:.1f} GB", "--child-memory"
+    return CompileError(
+        f"{job.reference.name}: {what} and was stopped{where}; the process had "
+        f"{used_bytes / 1e9:.1f} GB, and where its threads were is in the child's log {log_path}; "
+        f"fix: {change}allow more with {option}"
+    )
+
+
+def _operation_in(name: str, dump: Path) -> str | None:
+    """The first operation of the module that is named as a pass is, and its line."""
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if len(word) >= _SHORTEST_WORD]
+    for path in dump.glob("*before_optimizations.hlo.pb"):
+        module = HloProto.FromString(path.read_bytes()).hlo_module
+        index = module.stack_frame_index
+        for instruction in (item for part in module.computations for item in part.instructions):
+            kind = (instruction.custom_call_target or instruction.opcode).lower()
+            if any(word in re.sub(r"[^a-z0-9]", "", kind) for word in words):
+                if not (frame := instruction.metadata.stack_frame_id):
+                    return instruction.name
+                place = index.file_locations[index.stack_frames[frame - 1].file_location_id - 1]
+                file = Path(index.file_names[place.file_name_id - 1]).name
+                return f"{instruction.name} ({file}:{place.line})"
+    return None
+
+
 def _import_fix(error: ChildError, module: str) -> str:
     """What to do where the import of `module` failed; empty for an error of the user's code."""
     missing = _MISSING_MODULE.match(error.message)
@@ -89,6 +133,8 @@ def _import_fix(error: ChildError, module: str) -> str:
         own = f"{module}.".startswith(f"{missing[1]}.")
         here = ", or run this in the folder that has it" if own else ""
         return f"; fix: install {missing[1]}{here}"
+    if error.type == "SystemExit":
+        return '; fix: put what ends the program below if __name__ == "__main__":'
     if "Workload.__init__()" in error.message:
         return "; fix: Workload(name=…, fn=step, args=(…)), a tree of shapes per argument"
     return ""

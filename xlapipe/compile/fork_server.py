@@ -24,8 +24,6 @@ _SERVER = Path(__file__).with_name("_fork_server.py")
 _START_SECONDS = 60.0
 # While it imports, it does not notice that its standard input is closed.
 _STOP_SECONDS = 0.5
-# Each takes some 200 MB.
-_MOST_SERVERS = 2
 
 
 class ForkServer:
@@ -38,6 +36,8 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        self._has_answered = False
+        self._started: list[ForkedChild] = []
         self._folder = Scratch("server-")
         self._socket = f"{self._folder.path}/socket"
         self._process = subprocess.Popen(
@@ -72,7 +72,14 @@ class ForkServer:
             "folder": str(folder),
             "environment": dict(environment),
         }
-        return ForkedChild(self._connection(), message)
+        child = ForkedChild(self._connection(), message)
+        self._has_answered = True
+        self._started = [*filter(ForkedChild.is_running, self._started), child]
+        return child
+
+    def is_used(self) -> bool:
+        """Whether a child of it runs, which would end with it."""
+        return any(map(ForkedChild.is_running, self._started))
 
     def _connection(self) -> socket.socket:
         """A connection; the server listens when its interpreter has started."""
@@ -83,14 +90,18 @@ class ForkServer:
                 connection.connect(self._socket)
             except OSError:
                 connection.close()
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if (
+                    self._has_answered
+                    or self._process.poll() is not None
+                    or time.monotonic() > deadline
+                ):
                     raise
                 time.sleep(0.02)
             else:
                 return connection
 
     def stop(self) -> None:
-        """Ends the server; children that run end with this process."""
+        """Ends the server, and the children that run."""
         try:
             self._process.communicate(timeout=_STOP_SECONDS)  # closes its standard input
         except subprocess.TimeoutExpired:
@@ -107,14 +118,18 @@ class ForkedChild:
     """
 
     def __init__(self, connection: socket.socket, message: Mapping[str, object]) -> None:
-        self._connection = connection
+        self._connection, self._received = connection, b""
         self._code: int | None = None
         try:
             connection.sendall(json.dumps(message).encode() + b"\n")
-            self.pid = int(self._line(timeout=_START_SECONDS))
-        except OSError:  # the server was stopped meanwhile
+            self.pid = int(self._line(_START_SECONDS))
+        except OSError:  # the server was stopped meanwhile, or does not answer
             connection.close()
             raise
+
+    def is_running(self) -> bool:
+        """Whether its end was not seen yet."""
+        return self._code is None
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, negative for a signal.
@@ -127,19 +142,19 @@ class ForkedChild:
                 self._code = int(self._line(timeout))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(f"child {self.pid}", timeout or 0.0) from None
-            except OSError:  # the process that waits for the child was killed, and so was the child
+            except OSError:  # the server has ended, and so has the child
                 self._code = -signal.SIGKILL
             self._connection.close()
         return self._code
 
     def _line(self, timeout: float | None) -> bytes:
         self._connection.settimeout(timeout)
-        line = b""
-        while not line.endswith(b"\n"):
-            part = self._connection.recv(1)
+        while b"\n" not in self._received:
+            part = self._connection.recv(64)
             if not part:
                 raise ConnectionError("the server of compiling children has ended")
-            line += part
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
         return line
 
 
@@ -161,41 +176,44 @@ def _shared(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in each}
 
 
-class ForkServers:
-    """The servers of this process: each is started with the second compile in its environment.
-
-    The server that was used least recently is stopped for a new one; its children run to their
-    end.
-    """
+class ServerOfEnvironment:
+    """The server of this process, which starts with the second compile in one environment."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._seen: dict[str, str] | None = None
-        self._servers: list[ForkServer] = []  # in the order of their last use
+        self._server: ForkServer | None = None
 
-    def for_environment(self, environment: Mapping[str, str]) -> ForkServer | None:
+    def get(self, environment: Mapping[str, str]) -> ForkServer | None:
         """A server for a child with `environment`; None if the child is to be started directly."""
-        if not hasattr(os, "fork"):
+        if not hasattr(os, "pidfd_open"):
             return None
         with self._lock:  # jobs are compiled in threads
-            for server in self._servers:
-                if server.serves(environment):
-                    self._servers.remove(server)
-                    self._servers.append(server)
-                    return server
+            if self._server is not None and self._server.serves(environment):
+                return self._server
             read = _read_at_start(environment)
             if self._seen != read:
                 self._seen = read
                 return None
-            if len(self._servers) == _MOST_SERVERS:
-                self._servers.pop(0).stop()
-            self._servers.append(ForkServer(environment))
-            atexit.register(self._servers[-1].stop)
-            return self._servers[-1]
+            if self._server is not None and self._server.is_used():
+                return None
+            self._stop()
+            self._server = ForkServer(environment)
+            atexit.register(self._server.stop)
+            return self._server
 
     def discard(self) -> None:
-        """Stops all servers, of which one does not answer; children are then started directly."""
+        """Asks the server no more: it does not answer, or has ended. Its children run on."""
         with self._lock:
-            for server in self._servers:
-                server.stop()
-            self._servers, self._seen = [], None
+            self._server, self._seen = None, None
+
+    def stop(self) -> None:
+        """Ends the server and its children."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            atexit.unregister(self._server.stop)
+            self._server.stop()
+        self._server, self._seen = None, None

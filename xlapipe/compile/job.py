@@ -36,6 +36,7 @@ class Job:
         lowered it writes it there as JSON, and later ones read it instead of lowering it again.
       serialize: keep the executable too.
       cache_folder: where results of compiles are kept and looked up; None to compile in any case.
+      child_memory_bytes: memory of the machine that the compile may take; None for most of it.
       plan_only: dump only what the plan needs, without texts, and skip the optimisation of
         generated code, which comes after buffer assignment and changes no plan.
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
@@ -52,6 +53,7 @@ class Job:
     program: LoweredProgram | None = None
     policy: GemmPolicy = GemmPolicy.AUTO
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    child_memory_bytes: int | None = None
     lock: AutotuneLock | None = None
     known_results: KnownResults | None = None
     tune: bool = False

@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -15,10 +14,12 @@ from glob import escape
 from pathlib import Path
 
 from xlapipe.errors import XlapipeError
+from xlapipe.files.locks import hold, locked, release
 
 _RANDOM = "[0-9a-f]" * 16  # as of `_beside`
 # Characters of a hidden name, so that a label fits after it.
 _LONGEST_NAME = 200
+_RENAME_SECONDS = 60.0
 _CURRENT_FOLDER = -100  # AT_FDCWD
 _EXCHANGE = 2  # RENAME_EXCHANGE
 _NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
@@ -61,7 +62,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
         for lock in locks:
-            os.close(lock)
+            release(lock)
 
 
 def remove_left(folder: Path, *, of: str | None = None) -> int:
@@ -129,7 +130,7 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if lock is not None:
-            os.close(lock)
+            release(lock)
 
 
 def recover_folder(path: Path) -> None:
@@ -189,12 +190,9 @@ def _swap_in_two_steps(partial: Path, path: Path) -> None:
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
     """A lock on a folder, which the kernel releases when the process ends."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with locked(lock, what=str(folder), limit_seconds=_RENAME_SECONDS):
         yield
-    finally:
-        os.close(lock)
 
 
 def _exchange(one: Path, other: Path) -> None:
@@ -228,7 +226,7 @@ def _made_and_locked(partial: Path, *, folder: bool) -> int:
         lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     else:
         lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+    hold(lock, shared=True)
     unlocked.rename(partial)
     return lock
 
@@ -241,13 +239,17 @@ def _remove_unless_locked(left: Path) -> None:
     """
     lock = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hold(lock)
+    except OSError:
+        os.close(lock)
+        raise
+    try:
         if stat.S_ISDIR(os.fstat(lock).st_mode):
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink()
     finally:
-        os.close(lock)
+        release(lock)
 
 
 def _write(path: Path, content: bytes, flags: int) -> None:

@@ -72,6 +72,11 @@ def end_process(code: int) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # what removes files is not interrupted
     atexit._run_exitfuncs()
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process at once: neither threads nor `atexit` functions are waited for."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError, ValueError):  # what could not be written was reported

@@ -6,7 +6,6 @@ whose lock file was removed is kept for the user, such as one with the log of a 
 """
 
 import atexit
-import fcntl
 import os
 import shutil
 import tempfile
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+from xlapipe.files.locks import hold, release
 
 _PREFIX = "xlapipe-"
 _LOCK = ".lock"
@@ -43,7 +44,7 @@ class Scratch:
         # for a stale one.
         unlocked = self.path / f"{_LOCK}.new"
         self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        hold(self._lock)
         unlocked.rename(self.path / _LOCK)
 
     def keep(self) -> None:
@@ -60,8 +61,7 @@ class Scratch:
             shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
-            with suppress(OSError):
-                os.close(lock)
+            release(lock)
 
 
 @contextmanager
@@ -89,10 +89,12 @@ def _remove_if_stale(folder: Path) -> None:
         return
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
+        hold(lock)
+    except OSError:
         os.close(lock)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    release(lock)
 
 
 def cache_folder(name: str) -> Path:

@@ -6,7 +6,6 @@ checkout that has pins for that version. A stamp file is written last; an enviro
 installed again from the start.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
 from xlapipe.errors import XlapipeError
+from xlapipe.files.locks import locked
 
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 _PINS = Path(__file__).resolve().parents[3] / "requirements"
@@ -30,6 +30,7 @@ _PACKAGES = (
     *(f"{name}>={oldest}" for name, oldest in OLDEST_PACKAGES.items()),
     *(f"{name}=={CUDA_MAJOR}.*" for name in ("nvidia-cuda-nvcc", "nvidia-nvvm")),
 )
+_INSTALL_SECONDS = 1800.0
 _STAMP = ".complete"
 # Settings that would make pip or uv install into another place, or something else. Settings of the
 # package index are kept.
@@ -97,8 +98,9 @@ def _locked(folder: Path) -> Iterator[None]:
     """Lets one process at a time make the environment `folder`; others wait for it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        path = folder.with_name(f".{folder.name}.lock")
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        with locked(lock, what=f"{folder.name} is installed", limit_seconds=2 * _INSTALL_SECONDS):
             yield
     except OSError as error:
         raise XlapipeError(
@@ -109,8 +111,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _succeeds(command: list[str]) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
+        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
         return False
 
 
@@ -136,7 +138,21 @@ def _run(command: list[str], version: str) -> None:
     environment = {
         name: value for name, value in os.environ.items() if name not in _UNSET_VARIABLES
     }
-    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    try:
+        process = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+            timeout=_INSTALL_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise XlapipeError(
+            f"jax {version} cannot be installed: {Path(command[0]).name} took more than "
+            f"{_INSTALL_SECONDS:g} s; fix: check that the package index can be reached"
+        ) from None
     if process.returncode != 0:
         lines = [line.strip() for line in process.stderr.splitlines() if line.strip()]
         raise XlapipeError(

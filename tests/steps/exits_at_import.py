@@ -1,0 +1,5 @@
+"""A module that ends its process, as scripts do."""
+
+import sys
+
+sys.exit(0)
