@@ -1,19 +1,21 @@
 """What a project states of xlapipe in its `pyproject.toml`, below `[tool.xlapipe]`.
 
     [tool.xlapipe]
-    untuned = true
+    target = "h100_sxm"  # and topology, network, memory, tuning: as the options of these names
+    untuned = true  # as tuning = "none", where neither is given by the command
 
     [tool.xlapipe.workloads]
     my-step = "steps.decode:workload"
 
 A key is read from the nearest file, in a folder or above it, that has it. The files above that one
-are not read.
+are not read. A key that is not one of `KEYS` is an error.
 """
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from xlapipe.errors import WorkloadError
 from xlapipe.files.contents import Refusal, read_plain
 
 TABLE = ("tool", "xlapipe")
+KEYS = ("memory", "network", "target", "topology", "tuning", "untuned", "workloads")
 _PROJECT_FILE = "pyproject.toml"
 _LARGEST_PROJECT_BYTES = 16 * 1024 * 1024
 _REFUSAL = Refusal(WorkloadError, "give a readable pyproject.toml")
@@ -60,6 +63,19 @@ def stated(start: Path, key: str) -> tuple[Path, Any] | None:
     return None
 
 
+def stated_text(start: Path, key: str) -> tuple[str, str] | None:
+    """The text that `stated` gives for a key, after where it is stated, for messages.
+
+    Raises:
+      WorkloadError: as `stated`, or the value is not text.
+    """
+    file, value = stated(start, key) or (start, None)
+    where = f"{file}: {'.'.join(TABLE)}.{key}"
+    if value is not None and not (isinstance(value, str) and value):
+        raise WorkloadError(f'{where}: expected text, found {value!r}; fix: write {key} = "…"')
+    return None if value is None else (where, value)
+
+
 def is_untuned(start: Path) -> bool:
     """Whether the project states that plans without a lock are made with XLA's defaults.
 
@@ -90,4 +106,16 @@ def _table(file: Path) -> Mapping[str, Any]:
             raise WorkloadError(
                 f"{file}: {'.'.join(TABLE[:depth])}: expected a table, found {value!r}"
             )
+    for key in value:
+        if key not in KEYS:
+            raise WorkloadError(
+                f"{file}: {'.'.join(TABLE)}: expected {', '.join(KEYS)}, found {key!r}"
+                f"{nearest(key, KEYS)}"
+            )
     return value
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """The fix for a name that is not known."""
+    near = get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+    return f"; fix: write {near[0]}" if near else "; fix: remove it"

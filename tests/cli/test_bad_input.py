@@ -122,7 +122,11 @@ def test_a_compile_that_hangs_is_stopped(
     assert "more than 8 s" in error and "--timeout" in error
     assert tree(tmp_path) == {}
     log = Path(error.partition("child's log ")[2].partition(";")[0]).read_text()
-    assert "in sleep" in log and "in wait" in log, "where both processes were"
+    assert "in sleep" in log and "in write_stacks" in log, "where both processes were"
+    command = ["dump", "broken:hangs", "--out", str(tmp_path), "--child-memory", "1MB", "--json"]
+    assert main(command) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert "took more than 0.0 GB" in error and "--child-memory" in error
 
 
 def test_what_a_stopped_compile_was_doing(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from xlapipe.errors import WorkloadError
+from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload, registered_workloads
+from xlapipe.search.memory_budget import memory_budget
 
 
 def test_a_registered_name_with_arguments() -> None:
@@ -160,6 +162,45 @@ def test_the_nearest_table_is_the_projects(tmp_path: Path, monkeypatch: pytest.M
     assert registered_workloads() == (
         WorkloadReference("near", "near:workload", folder=tmp_path / "a"),
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("untunned = true", "found 'untunned'; fix: write untuned"),
+        ('netwrok = "efa"', "found 'netwrok'; fix: write network"),
+        ("[tool.xlapipe.workload]\nstep = 'a:b'", "found 'workload'; fix: write workloads"),
+        ("network = {nic_bytes_per_secnd = 25e9}", "'nic_bytes_per_secnd'; fix: write nic_bytes"),
+        ('target = "h100_smx"', "tool.xlapipe.target: unknown target 'h100_smx'.*h100_sxm"),
+        ("target = 100", 'expected text, found 100; fix: write target = "…"'),
+        ('tuning = "nnoe"', "tool.xlapipe.tuning: tuning 'nnoe': expected auto, none"),
+    ],
+)
+def test_a_key_that_is_not_known_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
+) -> None:
+    """A wrong key, and `target`, were ignored, and the step was checked for another GPU."""
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path, f"[tool.xlapipe]\n{table}")
+    reference = WorkloadReference("step", "steps:step", folder=tmp_path)
+    with pytest.raises(XlapipeError, match=rf"pyproject\.toml: .*{message}"):
+        jobs_of([reference], CompileSettings())
+
+
+def test_what_a_project_states_of_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {"target": "h100_sxm", "topology": "2x8", "tuning": "none", "memory": "60GB"}
+    write_project(tmp_path, "[tool.xlapipe]\n" + "".join(f"{k} = '{v}'\n" for k, v in keys.items()))
+    reference = WorkloadReference("step", "steps:step", folder=tmp_path)
+    (stated,) = jobs_of([reference], CompileSettings())
+    assert stated.target is not None
+    assert (stated.target.name, str(stated.topology)) == ("h100_sxm", "2x8")
+    assert stated.known_results is None
+    (given,) = jobs_of([reference], CompileSettings(target="b200", topology="1x8"))
+    assert given.target is not None
+    assert (given.target.name, str(given.topology)) == ("b200", "1x8")
+    assert memory_budget(None).limit_bytes == 60_000_000_000
+    assert memory_budget(0.5).share == 0.5
 
 
 def test_an_empty_table_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from xlapipe.api.plan_arguments import job_of
 from xlapipe.api.planner import Planned, Planner, lowered_here
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.compile import pipeline
-from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference, find_workload
@@ -36,7 +35,7 @@ def build(
     step: Workload | WorkloadReference | str,
     *,
     out: str | Path,
-    target: str | Path = DEFAULT_TARGET,
+    target: str | Path | None = None,
     gemm: str | None = None,
     tuning: str | Path | None = None,
     without_xla_patch: str | Sequence[str] = (),

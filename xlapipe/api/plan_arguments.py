@@ -129,7 +129,7 @@ def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
 def job_of(
     workload: Workload | LoweredStep | WorkloadReference,
     *,
-    target: str | Path,
+    target: str | Path | None,
     gemm: str | None,
     topology: str | None,
     tuning: str | Path | None,
@@ -140,6 +140,7 @@ def job_of(
     """The compile of a workload of this process, or of a reference, which the child imports.
 
     Args:
+      target: None for that of the project, or the default one.
       gemm: None for that of the lock, or `auto`.
       tuning, project: as of `CompileSettings`.
 
@@ -155,10 +156,10 @@ def job_of(
     policies = [policy.value for policy in GemmPolicy]
     if gemm not in (None, *policies):
         raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
-    is_file = is_config(target)
+    is_file = target is not None and is_config(target)
     options = CompileSettings(
-        target=None if is_file else str(target),
-        target_config=Path(target) if is_file else None,
+        target=None if is_file or target is None else str(target),
+        target_config=Path(target) if is_file and target is not None else None,
         policies=() if gemm is None else (gemm,),
         topology=topology,
         tuning=None if tuning is None else tuning_of(tuning),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from xlapipe.api.plan_arguments import Donate, LoweredStep, job_of, workload_of
-from xlapipe.compile.defaults import DEFAULT_TARGET
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
@@ -55,12 +54,12 @@ class Planner(ABC, Generic[PlanT]):
     Attributes:
       root: where the compiling process runs, and what source paths are relative to; None for the
         current folder.
-      target: of plans that name none.
+      target: of plans that name none; None for what the project states.
       cache: folder of earlier compiles; None for that of this user.
     """
 
     root: Path | None = None
-    target: str = DEFAULT_TARGET
+    target: str | None = None
     cache: Path | None = None
 
     @abstractmethod
@@ -99,8 +98,8 @@ class Planner(ABC, Generic[PlanT]):
             arguments here.
           args: one pytree per positional argument; only shape and dtype of arrays are used.
           donate: positions or names of donated parameters; not for a jitted step.
-          target: a name of `xlapipe targets`, or the path of a target config; default: `h200`, in
-            a test that of `--xlapipe-target`.
+          target: a name of `xlapipe targets`, or the path of a target config; default: that of
+            `[tool.xlapipe]` in pyproject.toml, else `h200`; in a test `--xlapipe-target`.
           gemm: `auto`, `cublas` or `triton`.
           name: name of the step, in messages and reports; default: the function's name; in a test
             the test's name, which names the golden.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, search_settings
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
-from xlapipe.compile.defaults import DEFAULT_TARGET
+from xlapipe.compile.defaults import default_target
 from xlapipe.errors import EndedBySignalError, XlapipeError
 from xlapipe.plans.wording import counted
 
@@ -98,7 +98,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
         targets = [options.target_config.stem]
     options.target = None
     search = search_settings(options)
-    prices = _prices(options.price, targets or [DEFAULT_TARGET])
+    prices = _prices(options.price, targets or [default_target()])
     with shown_steps() as show:
 
         def on_done(row: "Row") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from xlapipe.cli.output import print_error, print_note
-from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS, default_target
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.tuning import tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
@@ -39,6 +39,12 @@ PATH_HELP = (
 _HELP_WIDTH = 79
 # All choices, which are left out where one of them was probably meant.
 _CHOICES = re.compile(r" \(choose from .*\)")
+
+
+def _size(text: str) -> int:
+    from xlapipe.report.units import parse_bytes
+
+    return parse_bytes(text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -124,6 +130,7 @@ def compile_settings(
         policies=tuple(policies or ()),
         tuning=options.tuning,
         timeout_seconds=options.timeout,
+        child_memory_bytes=options.child_memory,
         topology=options.topology,
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         use_cache=not options.no_cache,
@@ -134,7 +141,7 @@ def compile_settings(
 def target_name(options: argparse.Namespace) -> str:
     """The target of the options of `TARGET`, for people."""
     config: Path | None = options.target_config
-    return config.stem if config is not None else options.target or DEFAULT_TARGET
+    return config.stem if config is not None else options.target or default_target()
 
 
 def search_settings(options: argparse.Namespace, out: Path | None = None) -> "SearchSettings":
@@ -234,7 +241,8 @@ VARY: Options = {
 TARGET: Options = {
     "--target NAME": {
         "type": target_names,
-        "help": f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}",
+        "help": f"a name of `xlapipe targets`, or `attached`; default: that of "
+        f"[tool.xlapipe] in pyproject.toml, else {DEFAULT_TARGET}",
     },
     "--target-config FILE": "a GpuTargetConfigProto in text format",
     "--tuning auto|none|tune|FILE": {
@@ -259,6 +267,7 @@ TARGET: Options = {
         "default": DEFAULT_TIMEOUT_SECONDS,
         "help": "seconds per compile; default: %(default)g",
     },
+    "--child-memory SIZE": {"type": _size, "help": argparse.SUPPRESS},
 }
 COMPILE: Options = {
     **TARGET,

@@ -1,4 +1,21 @@
 """Default settings of a compile. The command line shows them in its help, so imports stay cheap."""
 
+from pathlib import Path
+
+from xlapipe.project_file import stated_text
+
 DEFAULT_TARGET = "h200"
 DEFAULT_TIMEOUT_SECONDS = 600.0
+
+
+def default_target(start: Path | None = None) -> str:
+    """The target that the project of a folder states, else `DEFAULT_TARGET`.
+
+    Args:
+      start: None for the current folder.
+
+    Raises:
+      WorkloadError: as `xlapipe.project_file.stated`.
+    """
+    _, target = stated_text(start or Path.cwd(), "target") or ("", DEFAULT_TARGET)
+    return target

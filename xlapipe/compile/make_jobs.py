@@ -12,11 +12,11 @@ from xlapipe.compile.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job, XlaOption
 from xlapipe.compile.known_locks import known_results
-from xlapipe.compile.tuning import Tuned, Tuning
+from xlapipe.compile.tuning import Tuned, Tuning, tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.environment.scratch import cache_folder
 from xlapipe.devices.platforms import platform_named
-from xlapipe.devices.targets.catalogue import catalogue, target_named
+from xlapipe.devices.targets.catalogue import catalogue, resolved_name, target_named
 from xlapipe.devices.targets.network import network_stated
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_from_file
@@ -24,7 +24,7 @@ from xlapipe.devices.targets.topology import DeviceTopology, parse_topology
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
-from xlapipe.project_file import is_untuned
+from xlapipe.project_file import is_untuned, stated_text
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.time.predicted_locks.predict import decides_tuning
 
@@ -41,6 +41,7 @@ class CompileSettings:
       target_config: a file with a GpuTargetConfigProto, instead of `target`.
       policies: GEMM policies; each makes a separate Job.
       tuning: where autotune results come from; None for what the project states, else `auto`.
+      child_memory_bytes: memory of the machine that a compile may take; None for most of it.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
         workload's mesh.
       options: extra XLA options.
@@ -58,6 +59,7 @@ class CompileSettings:
     policies: tuple[str, ...] = ()
     tuning: Tuning | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    child_memory_bytes: int | None = None
     topology: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
@@ -93,6 +95,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
     references = [
         find_workload(workload) if isinstance(workload, str) else workload for workload in workloads
     ]
+    settings = _with_stated(settings)
     if isinstance(settings.tuning, Path):
         return [_locked_job(reference, settings, settings.tuning) for reference in references]
     if settings.target_config is not None:
@@ -120,6 +123,30 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
         untuned = is_untuned(settings.project or Path.cwd())
         tuning = Tuned.NONE if untuned else Tuned.AUTO
     return [_with_known_results(job) for job in jobs] if tuning is Tuned.AUTO else jobs
+
+
+def _with_stated(settings: CompileSettings) -> CompileSettings:
+    """The settings with what the project states of those that are not given.
+
+    Raises:
+      XlapipeError: the project states what is not a target, a topology or a tuning.
+    """
+    start = settings.project or Path.cwd()
+    where = ""
+    try:
+        if settings.tuning is None and (stated := stated_text(start, "tuning")):
+            where = f"{stated[0]}: "
+            settings = replace(settings, tuning=tuning_of(stated[1]))
+        has_own = settings.target_config is not None or isinstance(settings.tuning, Path)
+        if settings.target is None and not has_own and (stated := stated_text(start, "target")):
+            where = f"{stated[0]}: "
+            resolved_name(stated[1])
+            settings = replace(settings, target=stated[1])
+        if settings.topology is None and (stated := stated_text(start, "topology")):
+            settings = replace(settings, topology=stated[1])
+    except XlapipeError as error:
+        raise type(error)(f"{where}{error}") from None
+    return settings
 
 
 def _with_known_results(job: Job) -> Job:
@@ -218,6 +245,7 @@ def _job(settings: CompileSettings, **given: Any) -> Job:
     is_cached = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
     return Job(
         timeout_seconds=settings.timeout_seconds,
+        child_memory_bytes=settings.child_memory_bytes,
         network=network_stated(settings.project or Path.cwd()),
         options=settings.options,
         without_xla_patches=settings.without_xla_patches,

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-# XLA logs at level 1 what HloRematerialization did, and each pass when it starts; jax sets the least
-# level to 1 otherwise.
+# XLA logs at level 1 what HloRematerialization did, and each pass when it starts; jax sets the
+# least level to 1 otherwise.
 LOGGED = {
     "TF_CPP_VMODULE": "hlo_rematerialization=1,hlo_pass_pipeline=1",
     "TF_CPP_MIN_LOG_LEVEL": "0",

@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from xlapipe.errors import XlapipeError
+from xlapipe.project_file import stated_text
 from xlapipe.report.units import parse_bytes
 
 # What the process may use by default.
@@ -33,6 +35,8 @@ class MemoryBudget:
 def memory_budget(value: str | float | None) -> MemoryBudget:
     """The budget that a user writes: a number up to 1 is a share, any other one is bytes.
 
+    None is what the project states, else jax's share.
+
     >>> memory_budget("usable-4GB")
     MemoryBudget(share=None, limit_bytes=None, reserved_bytes=4000000000)
     >>> memory_budget(0.5).share, memory_budget("60GB").limit_bytes
@@ -41,6 +45,9 @@ def memory_budget(value: str | float | None) -> MemoryBudget:
     Raises:
       XlapipeError: it has another form.
     """
+    where = "--memory"
+    if value is None and (stated := stated_text(Path.cwd(), "memory")):
+        where, value = stated
     if value is None:
         return MemoryBudget()
     text = value if isinstance(value, str) else f"{value:.12f}".rstrip("0").rstrip(".")
@@ -58,7 +65,7 @@ def memory_budget(value: str | float | None) -> MemoryBudget:
             raise ValueError
         return MemoryBudget(limit_bytes=parse_bytes(whole), reserved_bytes=reserved_bytes)
     except ValueError:
-        raise XlapipeError(f"--memory {text}: {_EXPECTED}") from None
+        raise XlapipeError(f"{where} {text}: {_EXPECTED}") from None
 
 
 def _number(text: str) -> float | None:

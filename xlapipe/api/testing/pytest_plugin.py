@@ -13,7 +13,6 @@ import pytest
 if TYPE_CHECKING:
     from xlapipe.api.testing.session import PlansOfTest
 
-_DEFAULT_TARGET = "h200"
 # Keys of `report.user_properties`, which xdist sends from the workers to the controller.
 _COMPILED, _CACHED, _WRITTEN = "xlapipe_compiled", "xlapipe_cached", "xlapipe_written"
 _NOTED = "xlapipe_noted"
@@ -27,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         default=None,
         help="GPU to compile for if the test does not name one: a name of `xlapipe targets`, or "
-        f"the path of a target config; default: {_DEFAULT_TARGET}",
+        "the path of a target config; default: that of [tool.xlapipe], else h200",
     )
     group.addoption(
         "--xlapipe-update",
@@ -101,7 +100,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
         file=request.path,
         test=item.nodeid.partition("::")[2].replace("::", "."),
         root=config.rootpath,
-        target=config.getoption("xlapipe_target") or _DEFAULT_TARGET,
+        target=config.getoption("xlapipe_target") or None,
         cache=_cache_folder(config),
         goldens=Goldens(
             folder=request.path.parent / "hlo_dumps",

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from xlapipe.errors import NetworkError
 from xlapipe.files.typed_data import Line, MisfitError, typed
-from xlapipe.project_file import TABLE, stated
+from xlapipe.project_file import TABLE, nearest, stated
 
 _KEY = "network"
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
@@ -152,8 +152,8 @@ def _of_table(value: Any, *, where: str) -> Network:
     unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
     if unknown:
         raise NetworkError(
-            f"{where}: expected {', '.join(known)}, found {', '.join(map(repr, unknown))}; fix: "
-            "correct the name"
+            f"{where}: expected {', '.join(known)}, found "
+            f"{', '.join(map(repr, unknown))}{nearest(unknown[0], known)}"
         )
     try:
         return typed(Network, value)

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xlapipe.compile.defaults import DEFAULT_TARGET
+from xlapipe.compile.defaults import default_target
 from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.devices.environment.scratch import scratch_folder
@@ -134,7 +134,7 @@ def choose(
         and the step has no gradient, or saves nothing that a policy decides about.
     """
     axes = [Axis(name, tuple(values)) for name, values in (vary or {}).items()]
-    targets = tuple(dict.fromkeys(targets)) or (DEFAULT_TARGET,)
+    targets = tuple(dict.fromkeys(targets)) or (default_target(),)
     bases = [base for target in targets for base in combinations(workload, axes, target)]
     _check(budget_minutes, compiles)
     if maximise is not None:
