@@ -1,5 +1,6 @@
 """Which values a policy keeps, moves to the host or leaves out, and its source."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -85,14 +86,27 @@ def test_the_source_of_a_policy_decides_as_the_solution() -> None:
     assert decisions(offloaded(named, place).code) == [True, True, "pinned_host"]
 
 
-def decisions(code: str) -> list[Any]:
+@pytest.mark.parametrize("name", ["", "q", "mlp", "a, 'b'\n"])
+def test_a_policy_holds_for_every_name(name: Any) -> None:
+    """Names of fewer than four letters beside an unnamed value raised IndexError."""
+    values = (VALUES[0], VALUES[1], value(2, "name", 0, 1, name=name))
+    kept = keep_within(values, 3 * MIB, SPEEDS)
+    assert kept is not None and len(kept.groups) == 3
+    change = chosen_values(kept, PolicyPlace("scan", (SITE,), values))
+    assert decisions(change.code, values) == [True] * 3
+    without = tuple(group for group in kept.groups if group.key.name is None)
+    change = chosen_values(replace(kept, groups=without), PolicyPlace("scan", (SITE,), values))
+    assert decisions(change.code, values) == [True, True, False]
+
+
+def decisions(code: str, values: Sequence[ForwardValue] = VALUES) -> list[Any]:
     """What the policy of some code answers for each value."""
     pytest.importorskip("jax")
     names: dict[str, Any] = {}
     exec(code, names)
     array = SimpleNamespace(shape=(512, 512), dtype="float32")
     answers = []
-    for v in VALUES:
+    for v in values:
         assert v.key is not None
         inputs = (array,) * len(v.key.input_shapes)
         primitive = SimpleNamespace(name=v.key.primitive)

@@ -420,7 +420,7 @@ def is_in(values, primitive, inputs, parameters):
     return any(
         value[:3] == (primitive.name, dtype, dimensions) and all(map(same, value[3], shapes))
         for value in values
-        if len(value[3]) == len(shapes)
+        if isinstance(value, tuple) and len(value[3]) == len(shapes)
     )
 """
 
@@ -434,7 +434,8 @@ def _table(name: str, verb: str, groups: Sequence[Group]) -> str:
 
 
 def _key_text(key: PolicyKey) -> str:
-    return repr(key.name or (key.primitive, key.dtype, key.dimensions, key.input_shapes))
+    own = (key.primitive, key.dtype, key.dimensions, key.input_shapes)
+    return repr(own if key.name is None else key.name)
 
 
 def _about(group: Group) -> str:
@@ -448,7 +449,7 @@ def _about(group: Group) -> str:
 def _short(group: Group) -> str:
     value, key = max(group.values, key=lambda value: value.size_bytes), group.key
     if key.name is not None:
-        return key.name
+        return key.name or repr(key.name)
     shape = ",".join(map(str, value.shape))
     line = f" at {relative(value.source)}" if value.source is not None else ""
     return f"{key.primitive} {value.dtype}[{shape}]{line}"
