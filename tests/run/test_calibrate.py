@@ -1,9 +1,12 @@
 """`xlapipe calibrate`: its probes, without a GPU, and the calibration that follows from them."""
 
+import io
 import json
 import lzma
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,6 +22,7 @@ from tests.gpu.calibration.fit_constants import feature_rows, formula_rows
 from tests.gpu.time_zoo.time_zoo import programs_of
 from xlapipe.cli import main
 from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.files.contents import read_packed
 from xlapipe.plans import Plan
 from xlapipe.run.calibration import time_programs as timing
 from xlapipe.run.calibration.fit import calibration_of, derived_calibration, samples_of
@@ -28,6 +32,7 @@ from xlapipe.run.calibration.record import (
     ProgramTimes,
     RecordAbout,
     RecordError,
+    members,
     plan_in,
     read_record,
     record_with,
@@ -119,6 +124,53 @@ def profile(name: str, plan: Plan) -> ProgramProfile:
     span, call = prediction.seconds or 0.0, prediction.call_seconds or 0.0
     times = ProgramTimes(span, prediction.kernel_seconds, call, kernels, trips=100)
     return ProgramProfile(name, plan, times)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["link", "hard link", "device", "sparse", "packed again", "program", "module", "codes", "none"],
+)
+def test_a_forged_record_is_one_error_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A chain of links wrote any file, and a program with an absolute name any `.hlo.pb`."""
+    victim, content = tmp_path / "victim/module.hlo.pb", io.BytesIO()
+    victim.parent.mkdir()
+    victim.write_bytes(b"mine")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = members(read_packed(RECORD))
+    times = json.loads(files["times.json"])
+    name = next(iter(times["programs"]))
+    times["programs"] = {name: times["programs"][name]}
+    if change == "program":
+        times["programs"] = {str(victim.parent): times["programs"][name]}
+    kept = {key: data for key, data in files.items() if key.startswith(f"{name}/")}
+    kept |= {"module": {f"{name}/module.hlo.pb": b"\xff" * 9}}.get(change, {})
+    kept |= {"codes": {f"{name}/kernel_codes.json": b"{}"}}.get(change, {})
+    kept |= {"program": {f"{victim.parent}/x.gpu_after_optimizations.hlo.pb": b""}}.get(change, {})
+    if change == "module":
+        kept = dict.fromkeys(kept, b"\xff" * 9)
+    kept |= {"times.json": json.dumps(times).encode()}
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for key, data in kept.items():
+            member = tarfile.TarInfo(key)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        kind = {"link": tarfile.SYMTYPE, "hard link": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}
+        if change in (*kind, "sparse"):
+            member = tarfile.TarInfo(f"{name}/thunk_sequence.txt")
+            member.type, member.linkname = kind.get(change, tarfile.REGTYPE), str(victim)
+            if change == "sparse":
+                member.size = 3 << 30
+            archive.addfile(member)
+    packed = lzma.compress(content.getvalue())
+    (tmp_path / "record").write_bytes(lzma.compress(packed) if change == "packed again" else packed)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    if change == "none":  # too few programs for a calibration, and nothing else
+        assert [item.name for item in read_record(tmp_path / "record")[1]] == [name]
+    with pytest.raises((RecordError, CalibrationError)):
+        derived_calibration(tmp_path / "record")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def calibrated(plans: dict[str, Plan]) -> Calibration:

@@ -24,7 +24,7 @@ from xlapipe.dump.readers import read_path
 from xlapipe.files.contents import read_packed
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
-from xlapipe.run.calibration.record import unpack
+from xlapipe.run.calibration.record import members, write_program
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import shipped_calibration
@@ -90,12 +90,13 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
     assert speeds is not None
     assert calibration is not None
     groups: dict[str, list[Variant]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(read_packed(RECORDS / "orders.plans.tar.xz"), Path(folder))
-        for name, entry in plans.items():
+    files = members(read_packed(RECORDS / "orders.plans.tar.xz"))
+    for name, entry in plans.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_program(files, name, Path(folder))
             costs = tuple(StatedCost(**cost) for cost in entry.get("stated_costs", ()))
             codes = tuple(typed(KernelCode, code) for code in entry.get("kernel_codes", ()))
-            plan = read_path(Path(folder) / name)
+            plan = read_path(Path(folder))
             plan = replace(plan, stated_costs=costs, kernel_codes=codes)
             cost = step_cost(plan, speeds)
             assert cost is not None

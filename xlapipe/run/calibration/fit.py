@@ -16,6 +16,7 @@ from xlapipe.run.calibration.record import (
     ProgramProfile,
     RecordAbout,
     RecordError,
+    damage_is_named,
     read_record,
 )
 from xlapipe.time.cost.schedule import schedule_of
@@ -99,7 +100,8 @@ def derived_calibration(path: Path) -> Calibration:
     """
     about, profiles = read_record(path)
     provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
-    return calibration_of(list(profiles), device_of_record(path, about), provenance)
+    with damage_is_named(path):
+        return calibration_of(list(profiles), device_of_record(path, about), provenance)
 
 
 def samples_of(profiles: Iterable[ProgramProfile], device: Device) -> list[Sample]:

@@ -15,12 +15,14 @@ import lzma
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, count, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
+from google.protobuf.message import DecodeError
 from msgspec import Meta
 
 from xlapipe.devices.environment.scratch import scratch_folder
@@ -31,9 +33,9 @@ from xlapipe.dump.readers.hlo_proto import (
     HloModuleProto,
     HloProto,
 )
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.files.contents import Refusal, parse_json, read_packed
-from xlapipe.files.typed_data import Line, MisfitError, typed
+from xlapipe.files.typed_data import Line, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
@@ -43,6 +45,9 @@ from xlapipe.time.profiles.joined_profile import MeasuredKernel, join_profile
 KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
 """Files of XLA that a plan is read from."""
 _KERNEL_CODES, _TIMES, _MODULE = "kernel_codes.json", "times.json", ".hlo.pb"
+# What parsers of archives, protos and JSON raise.
+_DAMAGE: tuple[type[Exception], ...] = (ArithmeticError, AttributeError, EOFError, LookupError)
+_DAMAGE += (RecursionError, TypeError, ValueError, tarfile.TarError, DecodeError)
 _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
@@ -116,43 +121,59 @@ def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[Progr
     Raises:
       RecordError: it is not a record.
     """
-    content = read_packed(path, refusal=_REFUSAL)
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            member = archive.extractfile(_TIMES)
-            times = typed(_Times, parse_json(member.read() if member is not None else b""))
-    except (tarfile.TarError, KeyError, MisfitError, ValueError) as error:
-        _REFUSAL.fail(f"record {path}: {visible_line(str(error))}")
+    with damage_is_named(path):
+        files = members(read_packed(path, refusal=_REFUSAL))
+        times = typed(_Times, parse_json(files[_TIMES]))
     programs = {name: own for name, own in times.programs.items() if name == (only or name)}
-    return times, _profiles(content, programs, times.gpus)
+    return times, _profiles(path, files, programs, times.gpus)
+
+
+@contextmanager
+def damage_is_named(path: Path, program: str = "") -> Iterator[None]:
+    """Raises RecordError for what reading a damaged or forged record raises."""
+    try:
+        yield
+    except _DAMAGE as error:
+        _REFUSAL.fail(f"record {path}: {type(error).__name__}: {visible_line(str(error)):.300}")
+    except DumpError as error:
+        text = str(error).partition("; fix: ")[0]
+        _REFUSAL.fail(f"record {path}: {visible_line(f'{program}: {text}'):.300}")
 
 
 def _profiles(
-    content: bytes, programs: Mapping[str, ProgramTimes], gpus: int
+    path: Path, files: Mapping[str, bytes], programs: Mapping[str, ProgramTimes], gpus: int
 ) -> Iterator[ProgramProfile]:
-    with scratch_folder() as folder:
-        unpack(content, folder, tuple(f"{name}/" for name in programs))
-        for name, times in programs.items():
-            plan = plan_in(folder / name)
+    for name, times in programs.items():
+        with damage_is_named(path, name), scratch_folder() as folder:
+            write_program(files, name, folder)
+            plan = plan_in(folder)
             topology = f"1x{gpus}" if gpus > 1 else plan.topology
             plan = replace(plan, stated_trips=times.trips, topology=topology)
-            yield ProgramProfile(name, plan, times)
+        yield ProgramProfile(name, plan, times)
 
 
-def unpack(
-    content: bytes,
-    folder: Path,
-    prefixes: tuple[str, ...] = ("",),
-    endings: tuple[str, ...] = ("",),
-) -> None:
-    """Write the files of an archive whose names begin and end with certain texts into a folder."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+def members(content: bytes) -> dict[str, bytes]:
+    """The files of an archive by name, which are regular ones and as large as their bytes in it.
+
+    Raises:
+      ValueError: another kind of member, such as a link.
+    """
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for member in archive:
-            if member.name.startswith(prefixes) and member.name.endswith(endings):
-                archive.extract(member, folder, filter="data")
-                path = folder / member.name
-                if path.name.endswith(_MODULE):
-                    path.write_bytes(whole(path.read_bytes()))
+            end = member.offset_data + member.size
+            if not member.isreg() or member.issparse() or end > len(content):
+                raise ValueError(f"expected a regular file, found {member.name!r:.80}")
+            files[member.name] = content[member.offset_data : end]
+    return files
+
+
+def write_program(files: Mapping[str, bytes], name: str, folder: Path) -> None:
+    """Writes XLA's files of one program into a folder, each by its last name."""
+    for member, data in files.items():
+        program, _, file = member.rpartition("/")
+        if program == name and (KEPT_FILES.search(file) or file == _KERNEL_CODES):
+            (folder / file).write_bytes(whole(data) if file.endswith(_MODULE) else data)
 
 
 def record_of(folder: Path, about: RecordAbout) -> bytes:
