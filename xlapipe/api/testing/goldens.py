@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from xlapipe.api.answer import Answer
 from xlapipe.compile.pipeline import dump_folder
 from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
-from xlapipe.dump.normal_form.plan import NormalForm, compare, differences, read_normal_form
+from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
 from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
@@ -26,6 +27,7 @@ class Goldens:
       update: write goldens instead of comparing.
       command: the command that writes the test's goldens, for messages.
       on_written: called with each golden that was written and a list of what changed.
+      made: digests of the plans of all tests so far, by golden in lower case.
     """
 
     folder: Path
@@ -33,7 +35,7 @@ class Goldens:
     update: bool
     command: str
     on_written: Callable[[str, list[str]], None]
-    _made: dict[Path, NormalForm] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
 
     def matches(self, dump: Dump) -> Answer:
         """Whether the plan of `dump` equals the golden's in normal form.
@@ -43,14 +45,15 @@ class Goldens:
 
         Raises:
           DumpError: the golden is damaged, or was made by a newer xlapipe.
-          XlapipeError: two plans of the test would share one golden, or it cannot be written.
+          XlapipeError: two plans would share one golden, or it cannot be written.
         """
         path = dump_folder(self.folder, dump.manifest)
         shown = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
         made = read_normal_form(dump.path)
-        if self._made.setdefault(path, made) != made:
+        digest = sha256(f"{made.plan}\0{made.hlo}".encode(errors="surrogatepass")).hexdigest()
+        if self.made.setdefault(str(path).casefold(), digest) != digest:
             raise XlapipeError(
-                f"two plans of this test would share the golden {shown}; fix: give each a name, "
+                f"two plans would share the golden {shown}; fix: give each another name, "
                 "xlapipe_plan(…, name=…)"
             )
         if not is_dump(path):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _COMPILED, _CACHED, _WRITTEN = "xlapipe_compiled", "xlapipe_cached", "xlapipe_written"
 _NOTED = "xlapipe_noted"
 _plans = pytest.StashKey["PlansOfTest"]()
+_made = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,6 +109,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
             update=config.getoption("xlapipe_update"),
             command=f"pytest --xlapipe-update '{item.nodeid}'",
             on_written=lambda path, changes: report(_WRITTEN, [path, *changes]),
+            made=config.stash.setdefault(_made, {}),
         ),
         on_plan=lambda compiled: report(_COMPILED if compiled else _CACHED, 1),
         on_note=lambda note: report(_NOTED, f"{item.nodeid}: {note}"),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from xlapipe.api.answer import Answer
@@ -13,6 +14,9 @@ from xlapipe.dump.opened import Opened
 from xlapipe.expect import Expectation
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+# `file-test` and `file-test[id]` from which that name can be told.
+_IS_OWN_NAME = re.compile(r"[a-z0-9_]+-[a-z0-9_.]+(\[[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?\])?")
+_LONGEST_NAME = 150
 
 
 class PlanUnderTest(StepPlan):
@@ -88,12 +92,21 @@ class PlansOfTest(Planner[PlanUnderTest]):
 
 
 def name_of_test(file: Path, test: str) -> str:
-    """The name of the folder of a test's goldens.
+    """The name of the folder of a test's goldens; no two tests of a folder have the same.
 
-    >>> name_of_test(Path("test_step.py"), "test_decode[bf16, 8]")
+    A digest follows where the name of another test may differ in case alone, or in characters that
+    a folder's name should not have.
+
+    >>> name_of_test(Path("test_step.py"), "test_decode[bf16-8]")
     'test_step-test_decode-bf16-8'
+    >>> name_of_test(Path("test_step.py"), "test_decode[bf16, 8]")
+    'test_step-test_decode-bf16-8-5d371ef0'
     """
-    return _NOT_IN_A_NAME.sub("-", f"{file.stem}-{test}").strip("-.")
+    whole = f"{file.stem}-{test}"
+    name = _NOT_IN_A_NAME.sub("-", whole).strip("-.")
+    if _IS_OWN_NAME.fullmatch(whole) and len(whole) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{sha256(whole.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def explanations(answers: Sequence[Answer], message: str) -> list[str]:
