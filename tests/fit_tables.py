@@ -117,7 +117,7 @@ def _compared(folder: Path, gpu: str) -> Iterator[str]:
     for name, element in _TYPES.items():
         rows = table[table["dtype"] == name]
         found = [
-            (m, abs(np.log(predicted.seconds * 1e3 / ms)))
+            (m, abs(np.log(predicted.step_seconds * 1e3 / ms)))
             for m, n, k, ms in zip(
                 *(rows.get(axis, []) for axis in ("m", "n", "k", "ms")), strict=True
             )

@@ -153,7 +153,7 @@ def test_a_product_takes_what_the_multiprocessors_of_each_gpu_need(
     assert prediction.low_seconds <= measured_us * 1e-6 <= prediction.high_seconds
     # Only products were measured on the last two, and the interval says so.
     scaled = target in ("a100_sxm_80", "b200")
-    width = log(prediction.high_seconds / prediction.seconds)
+    width = log(prediction.high_seconds / prediction.step_seconds)
     assert (width > 0.4) == scaled
     assert any("were measured on this GPU" in text for text in prediction.assumptions) == (scaled)
 

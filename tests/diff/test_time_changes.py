@@ -38,9 +38,14 @@ WORK = KernelWork("loop", (), 0, 0, 0.0, {}, 0, "")
 
 # This test is of floors; what is predicted is in its own.
 PREDICTED = (
-    *("predicted_seconds", "predicted_at_least_seconds"),
+    *("predicted_step_seconds", "predicted_at_least_seconds"),
     *("predicted_kernel_seconds", "predicted_low_seconds"),
-    *("predicted_high_seconds", "predicted_call_seconds", "prediction"),
+    *(
+        "predicted_high_seconds",
+        "predicted_latency_seconds",
+        "predicted_span_seconds",
+        "prediction",
+    ),
 )
 
 

@@ -154,7 +154,7 @@ def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
 def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
     program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
     finding = expect.StepTimeAtMost(0.0).check(program)
-    assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H100 80GB HBM3", finding.measured)
+    assert re.fullmatch(r"step of [\d.]+ µs predicted on NVIDIA H100 80GB HBM3", finding.measured)
     (violation,) = finding.violations
     assert violation.expected == "at most 0.0 µs"
     assert re.fullmatch(r"most in [\w.]+, \d+\.\d µs", violation.where)

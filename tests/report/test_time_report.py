@@ -171,8 +171,7 @@ def test_a_trace_has_each_kernel_in_order_and_ends_with_the_step(
     )
     ends = [0.0, *(e["ts"] + e["dur"] for e in kernels)]
     assert all(e["ts"] >= end for e, end in zip(kernels, ends, strict=False))
-    assert prediction.seconds is not None
-    assert ends[-1] == pytest.approx(prediction.seconds * 1e6, abs=0.01)
+    assert ends[-1] == pytest.approx(prediction.span_seconds * 1e6, abs=0.01)
 
 
 def test_without_a_predicted_time_no_trace_is_written(
@@ -192,6 +191,6 @@ def test_a_slower_host_makes_calls_longer_and_no_kernel(dump: Path) -> None:
     assert as_timed is not None
     assert slower is not None
     assert slower.kernel_seconds == as_timed.kernel_seconds
-    assert as_timed.call_seconds is not None
-    assert slower.call_seconds is not None
-    assert slower.call_seconds > 1.5 * as_timed.call_seconds
+    assert as_timed.latency_seconds is not None
+    assert slower.latency_seconds is not None
+    assert slower.latency_seconds > 1.5 * as_timed.latency_seconds

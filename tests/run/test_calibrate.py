@@ -121,7 +121,7 @@ def profile(name: str, plan: Plan) -> ProgramProfile:
     assert cost is not None
     prediction = predict(plan, cost, shipped, unknown_trips=100)
     kernels = {item.name: (item.launches, item.seconds) for item in prediction.kernels}
-    span, call = prediction.seconds or 0.0, prediction.call_seconds or 0.0
+    span, call = prediction.span_seconds, prediction.latency_seconds or 0.0
     times = ProgramTimes(span, prediction.kernel_seconds, call, kernels, trips=100)
     return ProgramProfile(name, plan, times)
 

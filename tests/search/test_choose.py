@@ -104,7 +104,7 @@ def test_what_xlas_own_rematerialisation_costs_is_stated() -> None:
     assert 0 < less_bytes < other.memory.total_bytes - written.memory.total_bytes
     (note,) = choice.notes
     assert written.memory.predicted is not None and other.memory.predicted is not None
-    share = other.memory.predicted.seconds / written.memory.predicted.seconds - 1
+    share = other.memory.predicted.step_seconds / written.memory.predicted.step_seconds - 1
     assert -0.2 < share < -0.03
     stated = f"{less_bytes:,} B less at the peak would turn it off: {share:+.1%} predicted time"
     assert stated in note

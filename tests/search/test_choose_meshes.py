@@ -50,7 +50,7 @@ def test_meshes_of_a_gpt_are_one_front_whose_bytes_are_those_by_hand() -> None:
         assert row.memory.argument_bytes == expected[mesh]
         assert row.devices == 2
         predicted = row.memory.predicted
-        assert predicted is not None and predicted.seconds is not None
+        assert predicted is not None and predicted.step_seconds is not None
         assert predicted.network_name == "hgx-400g (assumed)"
     times = [row.seconds_per_item or 0.0 for row in front(rows)]
     sizes = [row.memory.total_bytes for row in front(rows)]

@@ -41,11 +41,12 @@ def predicted(seconds: float, low_seconds: float, high_seconds: float) -> Predic
     """The predicted time of a step, without its kernels."""
     return Prediction(
         kernels=(),
-        seconds=seconds,
+        step_seconds=seconds,
         at_least_seconds=None,
         low_seconds=low_seconds,
         high_seconds=high_seconds,
-        call_seconds=seconds,
+        latency_seconds=seconds,
+        span_seconds=seconds,
         device="NVIDIA H200",
         scaled_from=None,
         assumptions=(),
@@ -57,7 +58,7 @@ def at_least(seconds: float, why: str) -> Prediction:
     """A lower bound of the time of a step."""
     return replace(
         predicted(seconds, seconds, seconds),
-        **dict.fromkeys(("seconds", "low_seconds", "high_seconds", "call_seconds")),
+        **dict.fromkeys(("step_seconds", "low_seconds", "high_seconds", "latency_seconds")),
         at_least_seconds=seconds,
         assumptions=(why,),
         uncounted=(why,),

@@ -67,8 +67,8 @@ def study(module: HloModule | None, trips: int | None = None) -> Study:
 
 def test_products_of_loops_count_and_those_of_checkpoints_do_not() -> None:
     prediction = study(lowered("constant(3)")).prediction_with_mfu
-    assert prediction is not None and prediction.mfu is not None and prediction.seconds
-    assert prediction.mfu * prediction.seconds == pytest.approx(4 * PRODUCT / 989e12, rel=1e-3)
+    assert prediction is not None and prediction.mfu is not None and prediction.step_seconds
+    assert prediction.mfu * prediction.step_seconds == pytest.approx(4 * PRODUCT / 989e12, rel=1e-3)
     assert "of the peak (bf16 989 TFLOP/s) for 0.00859 TFLOP as lowered" in prediction.mfu_text
 
 

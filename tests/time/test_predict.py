@@ -121,7 +121,7 @@ def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
         floors = {kernel.name: kernel.floor_seconds for kernel in item.cost.kernels}
         prediction = item.prediction
         assert item.counted_seconds >= item.cost.floor_seconds
-        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        assert prediction.low_seconds <= prediction.step_seconds <= prediction.high_seconds
         assert {kernel.name for kernel in prediction.kernels} <= floors.keys()
         for kernel in prediction.kernels:
             assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9), (item.name, kernel.name)
@@ -205,8 +205,8 @@ def test_no_prediction_is_below_its_floor() -> None:
         prediction = opened.prediction
         assert prediction is not None
         floors = {kernel.name: kernel.floor_seconds for kernel in opened.step_cost.kernels}
-        assert prediction.seconds >= opened.step_cost.floor_seconds
-        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        assert prediction.step_seconds >= opened.step_cost.floor_seconds
+        assert prediction.low_seconds <= prediction.step_seconds <= prediction.high_seconds
         for kernel in prediction.kernels:
             assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9)
             assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
@@ -223,7 +223,7 @@ def test_another_gpu_is_scaled_and_says_so() -> None:
     other = dataclasses.replace(opened, target="a100_sxm_80")
     assert other.prediction.scaled_from == "NVIDIA H200"
     assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
-    assert other.prediction.seconds > opened.prediction.seconds
+    assert other.prediction.step_seconds > opened.prediction.step_seconds
 
 
 def test_a_difference_states_both_predictions() -> None:
@@ -233,7 +233,7 @@ def test_a_difference_states_both_predictions() -> None:
     )
     assert a.prediction is not None
     assert b.prediction is not None
-    before, after = a.prediction.seconds, b.prediction.seconds
+    before, after = a.prediction.step_seconds, b.prediction.step_seconds
     step, *lines = compare_opened(a, b).time
     text = f"; predicted {before * 1e6:,.1f} -> {after * 1e6:,.1f} µs ({after / before - 1:+.1%})"
     assert step.text.endswith(text)
@@ -437,7 +437,7 @@ def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() ->
         assert kernel.launches == 4 and 2e-4 < kernel.seconds / kernel.launches < 4e-4
     # Each iteration waits for its copy, beside which products run.
     copied = sum(kernel.seconds for kernel in moved.values())
-    assert copied < prediction.seconds < sum(kernel.seconds for kernel in prediction.kernels)
+    assert copied < prediction.step_seconds < sum(kernel.seconds for kernel in prediction.kernels)
 
 
 def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
@@ -447,7 +447,7 @@ def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
     ).prediction
     assert prediction is not None
     assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
-    assert prediction.seconds < 1.5 * prediction.kernel_seconds
+    assert prediction.step_seconds < 1.5 * prediction.kernel_seconds
 
 
 def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:

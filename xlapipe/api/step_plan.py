@@ -301,9 +301,9 @@ class StepPlan(ShownPlan):
         }
         sizes = {name: rounded(size) for name, size in kinds.items()}
         prediction = self.opened.prediction
-        if prediction is not None and prediction.seconds is not None:
+        if prediction is not None and prediction.step_seconds is not None:
             over = f", network {prediction.network_name}" if prediction.network else ""
-            sizes["predicted time"] = seconds_text(prediction.seconds) + over
+            sizes["predicted time"] = seconds_text(prediction.step_seconds) + over
         lines = [
             {"bytes at the peak": row.total_bytes, "": rounded(row.total_bytes), "line": row.source}
             for row in self.peak.by_source[:_SOURCE_LINES]

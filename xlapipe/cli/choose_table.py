@@ -142,8 +142,8 @@ def _network(row: Row) -> str:
 
 def _predicted(row: Row) -> str:
     predicted = row.memory.predicted
-    if predicted is None or predicted.seconds is not None:
-        return _seconds(predicted.seconds if predicted is not None else None)
+    if predicted is None or predicted.step_seconds is not None:
+        return _seconds(predicted.step_seconds if predicted is not None else None)
     return f"≥ {_seconds(predicted.at_least_seconds or 0.0)}"
 
 

@@ -103,7 +103,7 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "error": None,
         **named(memory, *_IN_JSON),
         **named(
-            *(memory.predicted, "seconds", "at_least_seconds", "mfu", "network"),
+            *(memory.predicted, "step_seconds", "at_least_seconds", "mfu", "network"),
             prefix="predicted_",
         ),
         "outside": None
@@ -189,8 +189,8 @@ def _stage_cell(name: str) -> RowCell:
 def _seconds(memory: PlannedMemory) -> tuple[float | None, bool]:
     """The predicted time of a step, or else its least time, and whether it is the least."""
     predicted = memory.predicted
-    if predicted is not None and predicted.seconds is not None:
-        return predicted.seconds, False
+    if predicted is not None and predicted.step_seconds is not None:
+        return predicted.step_seconds, False
     return predicted.at_least_seconds if predicted is not None else memory.floor_seconds, True
 
 

@@ -153,13 +153,13 @@ def time_changes(
     lines_a = _by_source(_at_lines_of_b(a, b, pairs or {}), predicted_a)
     lines_b = _by_source([(kernel, _line(kernel)) for kernel in b.kernels], predicted_b)
     known = a.floor_seconds is not None and b.floor_seconds is not None
-    predicted = all(item and item.seconds is not None for item in predictions)
+    predicted = all(item and item.step_seconds is not None for item in predictions)
     changes = [
         TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing))
         for nothing in [LineCost(0.0 if known else None, 0.0 if predicted else None)]
         for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
     ]
-    times = [item.seconds or 0.0 for item in predictions if item]
+    times = [item.step_seconds or 0.0 for item in predictions if item]
     least = max(_LEAST_MICROSECONDS, _LEAST_SHARE * max(times, default=0.0))
     changed = [change for change in changes if _differs(change, least)]
     if not changed:
@@ -189,7 +189,7 @@ def _of_step(
 ) -> LineCost:
     return LineCost(
         cost.floor_seconds,
-        prediction.seconds if prediction is not None else None,
+        prediction.step_seconds if prediction is not None else None,
         sum(line.read_bytes for line in lines.values()),
         sum(line.written_bytes for line in lines.values()),
         cost.launches,
@@ -235,7 +235,7 @@ def _by_source(
     of_source: dict[str, list[KernelCost]] = {}
     for kernel, source in kernels:
         of_source.setdefault(source, []).append(kernel)
-    whole = prediction is not None and prediction.seconds is not None
+    whole = prediction is not None and prediction.step_seconds is not None
     seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
     return {
         source: LineCost(

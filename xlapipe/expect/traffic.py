@@ -196,14 +196,14 @@ class StepTimeAtMost(Expectation):
             name = self.target or program.target or ""
             advice = "name one with target=…"
             raise UnknownError(Violation("a GPU whose speeds are known", name, advice=advice))
-        text = f"{prediction.text} predicted on {prediction.device}"
+        text = f"step of {prediction.text} predicted on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
         if prediction.network:
             text += f", network {prediction.network_name}"
-        if prediction.seconds is not None and prediction.seconds <= self.seconds:
+        if prediction.step_seconds is not None and prediction.step_seconds <= self.seconds:
             return self.finding(text)
-        if prediction.seconds is None and (prediction.at_least_seconds or 0.0) <= self.seconds:
+        if prediction.step_seconds is None and (prediction.at_least_seconds or 0.0) <= self.seconds:
             return self.finding(
                 text,
                 Violation(

@@ -173,7 +173,7 @@ def _parts(overview: Overview) -> list[dict[str, Any]]:
 def _headline_time(dump: Opened) -> dict[str, str]:
     """The predicted time and its interval; empty without a prediction."""
     prediction = dump.prediction
-    if prediction is None or prediction.seconds is None:
+    if prediction is None or prediction.step_seconds is None:
         return {"seconds": "", "interval": ""}
     low, high = prediction.low_seconds, prediction.high_seconds
     interval = (
@@ -183,7 +183,7 @@ def _headline_time(dump: Opened) -> dict[str, str]:
     )
     if prediction.network:
         interval += f"; network {prediction.network_name}"
-    return {"seconds": units.seconds_text(prediction.seconds), "interval": interval}
+    return {"seconds": units.seconds_text(prediction.step_seconds), "interval": interval}
 
 
 def json_script(data: Any) -> Markup:

@@ -54,10 +54,11 @@ class StepTime:
       traffic_at_most_bytes: the most that its kernels may touch; None if a trip count is unknown.
       speeds: of the GPU, which floors are computed with; None if the dump does not name it.
       measured: None if nothing was measured.
-      predicted_seconds: from the first kernel to the last one on the device; None if no GPU is
+      predicted_step_seconds: of a step in a loop that calls it back to back; None if no GPU is
         known, or a part is not counted: `predicted_at_least_seconds` is then what the others take.
-        `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10 programs;
-        `predicted_call_seconds` has the host's part.
+        `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10 programs.
+      predicted_latency_seconds: of one call until its results are awaited.
+      predicted_span_seconds: from the first kernel to the last one, as a profiler shows it.
     """
 
     traffic_bytes: int
@@ -69,12 +70,13 @@ class StepTime:
     launches: int
     speeds: Device | None
     measured: TimeRecord | None
-    predicted_seconds: float | None
+    predicted_step_seconds: float | None
     predicted_at_least_seconds: float | None
     predicted_kernel_seconds: float | None
     predicted_low_seconds: float | None
     predicted_high_seconds: float | None
-    predicted_call_seconds: float | None
+    predicted_latency_seconds: float | None
+    predicted_span_seconds: float | None
     prediction: Prediction | None
     kernels: tuple[TimeRow, ...]
 
@@ -146,4 +148,4 @@ def step_time(opened: Opened) -> StepTime | None:
     )
 
 
-_PREDICTED = ("", "at_least_", "kernel_", "low_", "high_", "call_")
+_PREDICTED = ("step_", "at_least_", "kernel_", "low_", "high_", "latency_", "span_")

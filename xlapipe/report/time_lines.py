@@ -130,14 +130,14 @@ def _prediction(time: StepTime) -> Iterator[str]:
         yield "predicted: none, because the dump does not name a GPU whose speeds are known"
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
-    text = f"predicted {microseconds(time.predicted_seconds)} on {about.device}"
+    text = f"predicted step {microseconds(time.predicted_step_seconds)} on {about.device}"
     text += f" ({about.interval_word}: {low} to {high})"
-    if time.predicted_seconds is None:
+    if time.predicted_step_seconds is None:
         least = microseconds(time.predicted_at_least_seconds)
-        text = f"predicted at least {least} on {about.device}"
+        text = f"predicted step at least {least} on {about.device}"
     text += f", {microseconds(time.predicted_kernel_seconds)} in kernels"
-    if time.predicted_call_seconds is not None:
-        text += f", {microseconds(time.predicted_call_seconds)} per call"
+    if time.predicted_latency_seconds is not None:
+        text += f"; latency {microseconds(time.predicted_latency_seconds)}"
     basis = basis_of(about)
     total = sum(basis.values())
     shares = [f"{name} {part / total:.0%}" for name, part in basis.items() if part]

@@ -131,7 +131,7 @@ def trace_of(opened: Opened) -> bytes:
 
 
 def _names(opened: Opened) -> Iterator[Mapping[str, Any]]:
-    whole = opened.prediction is not None and opened.prediction.seconds is not None
+    whole = opened.prediction is not None and opened.prediction.step_seconds is not None
     about: Sequence[tuple[str, int, str]] = (
         ("process_name", 0, f"{opened.title} ({'predicted' if whole else 'a part, at least'})"),
         *(("thread_name", number, name) for number, name in enumerate(STREAMS)),

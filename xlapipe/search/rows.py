@@ -94,9 +94,9 @@ class Row:
         None if unknown, also where a lower bound is known: it does not show which is faster.
         """
         predicted = self.memory.predicted
-        if predicted is None or predicted.seconds is None:
+        if predicted is None or predicted.step_seconds is None:
             return None
-        return predicted.seconds / (self.items or 1.0)
+        return predicted.step_seconds / (self.items or 1.0)
 
     @property
     def rank(self) -> tuple[float, float, bool, int, int]:

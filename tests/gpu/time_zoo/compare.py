@@ -60,7 +60,7 @@ class Compared:
 
     Attributes:
       kernel_seconds, span_seconds: of all kernels and of the span, while the profiler runs.
-      call_seconds: of a call, without the profiler.
+      call_seconds: of a call that is awaited, without the profiler.
       seconds_of: of each kernel.
     """
 
@@ -79,8 +79,8 @@ class Compared:
 
     @property
     def counted_seconds(self) -> float:
-        """The predicted time, or what it is at least, where a part is not counted."""
-        return self.prediction.seconds or self.prediction.at_least_seconds or 0.0
+        """The predicted span, or what it is at least, where a part is not counted."""
+        return self.prediction.span_seconds
 
     @property
     def span_error(self) -> float:
@@ -88,9 +88,19 @@ class Compared:
         return self.counted_seconds / self.span_seconds - 1
 
     @property
+    def is_inside(self) -> bool:
+        """Whether the measured span is in the interval, which is that of a step."""
+        step, predicted = self.prediction.step_seconds, self.prediction
+        if not step or not predicted.low_seconds or not predicted.high_seconds:
+            return self.span_seconds >= (predicted.at_least_seconds or 0.0)
+        off = self.span_seconds / self.counted_seconds * step
+        return predicted.low_seconds <= off <= predicted.high_seconds
+
+    @property
     def call_error(self) -> float:
         """Relative error of a call."""
-        return (self.prediction.call_seconds or self.counted_seconds) / self.call_seconds - 1
+        latency = self.prediction.latency_seconds or self.counted_seconds
+        return latency / self.call_seconds - 1
 
 
 @cache
@@ -140,12 +150,6 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
             measured = item.seconds_of.get(kernel.name, 0.0)
             total += measured
             off += abs(kernel.seconds - measured) if measured else 0.0
-    inside = [
-        (item.prediction.low_seconds or item.prediction.at_least_seconds or 0.0)
-        <= item.span_seconds
-        <= (item.prediction.high_seconds or math.inf)
-        for item in programs
-    ]
     return {
         "programs": len(programs),
         "mean": mean(errors),
@@ -157,7 +161,7 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
         "span_mean": mean(spans),
         "span_median": median(spans),
         "call_mean": mean(abs(item.call_error) for item in programs),
-        "interval": mean(inside),
+        "interval": mean(item.is_inside for item in programs),
         "width": median(
             item.prediction.high_seconds / item.prediction.low_seconds
             for item in programs

@@ -34,7 +34,7 @@ def errors(predicted: Opened, measured: Opened) -> tuple[float, float]:
     kernels = sum(record.seconds_of.values())
     return (
         prediction.kernel_seconds / kernels - 1,
-        (prediction.seconds or prediction.at_least_seconds or 0.0) / record.span_seconds - 1,
+        prediction.span_seconds / record.span_seconds - 1,
     )
 
 

@@ -79,7 +79,7 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
             if name in names and opened.time_record and opened.prediction:
                 span = opened.time_record.span_seconds
                 prediction = opened.prediction
-                variants.append(Variant(name, span, prediction.seconds, prediction.spreads))
+                variants.append(Variant(name, span, prediction.span_seconds, prediction.spreads))
         yield f"{names[0]}, {target}", variants
 
 
@@ -101,7 +101,7 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
             cost = step_cost(plan, speeds)
             assert cost is not None
             prediction = predict(plan, cost, calibration)
-            predicted = prediction.seconds / entry.get("steps", 1)
+            predicted = prediction.span_seconds / entry.get("steps", 1)
             measured = entry["measured_seconds"]
             variant = Variant(entry["variant"], measured, predicted, prediction.spreads)
             groups.setdefault(name.partition("/")[0], []).append(variant)

@@ -76,7 +76,7 @@ for name in names:
         row = kinds.setdefault((kernel.work.kind, kernel.launch.basis), [0.0, 0.0])
         row[0] += kernel.seconds
         row[1] += kernel.seconds * kernel.launch.spread
-    seconds = prediction.seconds or prediction.at_least_seconds
+    seconds = prediction.span_seconds
     programs[name] = seconds, [[*key, *row] for key, row in sorted(kinds.items())]
 print(json.dumps(programs))
 """

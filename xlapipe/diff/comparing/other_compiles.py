@@ -157,7 +157,7 @@ def determinism_cost(job: Job, dump: Dump) -> DeterminismCost:
     except XlapipeError as error:
         return DeterminismCost(count, refused=str(error))
     predictions = [Opened.of_dump(one).prediction for one in (dump, other)]
-    before, after = (item.seconds if item is not None else None for item in predictions)
+    before, after = (item.step_seconds if item is not None else None for item in predictions)
     totals = [one.plan.totals.total_allocation_bytes for one in (dump, other)]
     return DeterminismCost(count, _count(other), (before, after), (totals[0], totals[1]))
 

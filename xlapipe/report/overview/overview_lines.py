@@ -283,12 +283,14 @@ def _compile_time(overview: Overview) -> Iterator[str]:
 
 
 def _predicted_text(prediction: Prediction) -> str:
-    times = (prediction.seconds, prediction.low_seconds, prediction.high_seconds)
+    times = (prediction.step_seconds, prediction.low_seconds, prediction.high_seconds)
     seconds, low, high = (seconds_text(time or 0.0) for time in times)
     unit = f" {high.rpartition(' ')[2]}"
     interval = f"{low.removesuffix(unit)} to {high}"
     verb = "estimated" if prediction.is_estimate else "predicted"
-    return f"{seconds} {verb} ({prediction.interval_word}: {interval})"
+    latency = seconds_text(prediction.latency_seconds or 0.0)
+    text = f"{seconds} per step {verb} ({prediction.interval_word}: {interval})"
+    return f"{text}, latency {latency}"
 
 
 def _next(overview: Overview, name: str) -> str:

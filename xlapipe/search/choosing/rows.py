@@ -8,7 +8,10 @@ from xlapipe.report.records import named
 from xlapipe.search.rows import Row, by_target
 from xlapipe.time.predict.interval import probability_faster, shipped_errors
 
-_OF_PREDICTION = ("seconds", "at_least_seconds", "low_seconds", "high_seconds", "mfu", "network")
+_OF_PREDICTION = (
+    *("step_seconds", "latency_seconds", "at_least_seconds", "low_seconds", "high_seconds"),
+    *("mfu", "network"),
+)
 
 
 def row_figures(row: Row) -> dict[str, Any]:

@@ -85,12 +85,15 @@ class Prediction:
 
     Attributes:
       kernels: each kernel, with the time of its launches that are counted.
-      seconds: device time from the first kernel's start to the last one's end; None if only a lower
-        bound is known, which is not a prediction: it is neither ranked nor compared.
-      at_least_seconds: the lower bound, where `seconds` is None; else None.
+      step_seconds: of a step in a loop that calls it back to back: the longer of what the device
+        and the host need for it; None if only a lower bound is known, which is not a prediction: it
+        is neither ranked nor compared.
+      at_least_seconds: the lower bound, where `step_seconds` is None; else None.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
         lower bound.
-      call_seconds: of a call without the profiler, including host time; None of a lower bound.
+      latency_seconds: of one call until its results are awaited; None of a lower bound.
+      span_seconds: device time from the first kernel's start to the last one's end, as a profiler
+        shows it, which slows the host down.
       device: GPU of the prediction; scaled_from: the GPU that was timed, if another.
       assumptions: what is unknown, in words.
       uncounted: assumptions because of which the step may take many times as long.
@@ -103,11 +106,12 @@ class Prediction:
     """
 
     kernels: tuple[PredictedKernel, ...]
-    seconds: float | None
+    step_seconds: float | None
     at_least_seconds: float | None
     low_seconds: float | None
     high_seconds: float | None
-    call_seconds: float | None
+    latency_seconds: float | None
+    span_seconds: float
     device: str
     scaled_from: str | None
     assumptions: tuple[str, ...]
@@ -130,9 +134,9 @@ class Prediction:
     @property
     def text(self) -> str:
         """The time, or its lower bound, in microseconds."""
-        if self.seconds is None:
+        if self.step_seconds is None:
             return f"at least {(self.at_least_seconds or 0.0) * 1e6:,.1f} µs"
-        return f"{self.seconds * 1e6:,.1f} µs"
+        return f"{self.step_seconds * 1e6:,.1f} µs"
 
     @property
     def network_name(self) -> str:
@@ -259,10 +263,7 @@ class _Predictor:
     def run(self) -> Prediction:
         constants = self._calibration.constants
         steps = launches_of(self._plan, self._cost, int(constants.l2_bytes))
-        call = self._span(steps, constants.unprofiled)
-        parts = parts_of_a_call(self._plan, call, constants.fitted.asleep_seconds)
-        each = (constants.call_seconds, constants.leaf_seconds, constants.wake_seconds)
-        call += math.sumprod(parts, each)
+        step, latency = self._step_and_latency(steps)
         seconds = self._span(steps, constants)
         sums: dict[str, _Sum] = {}
         for event in self._clock.timeline:
@@ -308,11 +309,12 @@ class _Predictor:
         whole = not self._uncounted
         return Prediction(
             kernels=kernels,
-            seconds=seconds if whole else None,
-            at_least_seconds=None if whole else seconds,
-            low_seconds=max(floor, seconds * low) if whole else None,
-            high_seconds=seconds * high if whole else None,
-            call_seconds=call if whole else None,
+            step_seconds=step if whole else None,
+            at_least_seconds=None if whole else step,
+            low_seconds=max(floor, step * low) if whole else None,
+            high_seconds=step * high if whole else None,
+            latency_seconds=latency if whole else None,
+            span_seconds=seconds,
             device=self._calibration.device,
             scaled_from=self._calibration.scaled_from,
             assumptions=(*self._uncounted, *self._assumptions),
@@ -322,6 +324,19 @@ class _Predictor:
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
         )
+
+    def _step_and_latency(self, steps: Sequence[Step]) -> tuple[float, float]:
+        """Seconds of a step in a loop, and of one call that is awaited, without the profiler.
+
+        In a loop, the host dispatches a step while the device runs the one before.
+        """
+        constants = self._calibration.constants
+        span = self._span(steps, constants.unprofiled)
+        calls, leaves, slept = parts_of_a_call(self._plan, span, constants.fitted.asleep_seconds)
+        dispatch = calls * constants.call_seconds + leaves * constants.leaf_seconds
+        floor = self._cost.floor_seconds or 0.0
+        step = max(self._clock.busy, self._clock.host + dispatch, floor)
+        return step, span + dispatch + slept * constants.wake_seconds
 
     def _span(self, steps: Sequence[Step], constants: Constants) -> float:
         """Seconds from the first kernel to the last, by the host's intervals of some constants."""
@@ -437,11 +452,14 @@ class _Predictor:
             clock.device = max(clock.device, end)
         del clock.pending[pending:]
         if sync:
+            # The device waits for the host, also in steps back to back.
             clock.device = clock.host = max(clock.device, clock.host) + sync
+            clock.busy = busy + clock.device - device
         end = clock.device
         if times > 1 and sync:
             passed = (clock.device - device) * (times - 1)
             clock.device = clock.host = clock.device + passed
+            clock.busy += passed
         elif times > 1:
             # In steady state, the slower of the device and the host is the bottleneck.
             clock.host += (clock.host - host) * (times - 1)

@@ -80,7 +80,7 @@ class Study:
             return prediction
         trips = self.unknown_trips or self.plan.stated_trips
         used = utilisation(self.plan, self.cost, self.device, self.lowered, trips)
-        seconds = prediction.seconds
+        seconds = prediction.step_seconds
         return replace(prediction, mfu=used.share(seconds), mfu_text=used.text(seconds))
 
     @cached_property
