@@ -288,9 +288,9 @@ def _predicted_text(prediction: Prediction) -> str:
     unit = f" {high.rpartition(' ')[2]}"
     interval = f"{low.removesuffix(unit)} to {high}"
     verb = "estimated" if prediction.is_estimate else "predicted"
-    latency = seconds_text(prediction.latency_seconds or 0.0)
     text = f"{seconds} per step {verb} ({prediction.interval_word}: {interval})"
-    return f"{text}, latency {latency}"
+    latency = prediction.latency_seconds
+    return text if latency is None else f"{text}, latency {seconds_text(latency)}"
 
 
 def _next(overview: Overview, name: str) -> str:

@@ -3,12 +3,13 @@
 What XLA computes again, or in parts, does not count, nor what `jax.checkpoint` recomputes.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from xlapipe.devices.targets.device import Device
-from xlapipe.devices.targets.topology import Topology
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.loops import executions
 from xlapipe.plans.opcodes import CONTRACTS
@@ -17,6 +18,7 @@ from xlapipe.time.cost.flops import VECTOR, flops_of, type_of
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.step_cost import StepCost
 
+_NUMBERS = re.compile(r"\d+")
 # Part of the op_names of what jax.checkpoint computes again.
 _RECOMPUTED = "rematted_computation"
 # Names of computations that jax lowers for one device, inside of jax.shard_map.
@@ -76,7 +78,8 @@ def utilisation(
         return Utilisation(why="the dump has no module before optimisation")
     if plan.topology is None and plan.collectives:
         return Utilisation(why="the number of devices of the lowered module is unknown")
-    devices = Topology.parse(plan.topology).device_count if plan.topology else 1
+    # Hosts and GPUs, or the sides of a grid of chips.
+    devices = prod(map(int, _NUMBERS.findall(plan.topology or "1")))
     flops: Counter[str] = Counter()
     recomputed, runs = 0, executions(module, unknown_trips=unknown_trips, counted=True)
     bodies = [name for name in module.computations if any(part in name for part in _OF_ONE_DEVICE)]

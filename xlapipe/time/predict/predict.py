@@ -91,7 +91,8 @@ class Prediction:
       at_least_seconds: the lower bound, where `step_seconds` is None; else None.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs; None of a
         lower bound.
-      latency_seconds: of one call until its results are awaited; None of a lower bound.
+      latency_seconds: of one call until its results are awaited; None of a lower bound, and of a
+        TPU, whose host was not timed.
       span_seconds: device time from the first kernel's start to the last one's end, as a profiler
         shows it, which slows the host down.
       device: GPU of the prediction; scaled_from: the GPU that was timed, if another.

@@ -109,11 +109,12 @@ class _Estimator:
         known = not self._uncounted
         return Prediction(
             kernels=kernels,
-            seconds=seconds if known else None,
+            step_seconds=seconds if known else None,
             at_least_seconds=None if known else seconds,
             low_seconds=low if known else None,
             high_seconds=high if known else None,
-            call_seconds=seconds if known else None,
+            latency_seconds=None,
+            span_seconds=seconds,
             device=self._device.name,
             scaled_from=None,
             assumptions=tuple(self._assumptions),
