@@ -33,6 +33,7 @@ _KEEPS = (
     | (opcodes.REARRANGES - opcodes.JOINS)
     | {"gather", "reduce-precision", "round-nearest-afz", "round-nearest-even"}
 )
+_SPREADS = opcodes.RESHAPES | opcodes.COPIES | opcodes.CONVERTS | {"broadcast"}
 # A larger or smaller factor than 1 by this is a change.
 _SAME_SCALE = 0.02
 # To write a counter or a table of scales takes less time than the launch of its kernel.
@@ -50,7 +51,8 @@ class LeafWrites:
       is_least: whether such a loop, branch or call is there.
       changed_bytes: bytes of the output that are not old ones of the leaf; None if each element is
         computed.
-      is_updated: whether slices or scattered elements of the leaf are replaced.
+      is_updated: whether slices or scattered elements of the leaf are replaced, also one that a
+        mask chooses, `jnp.where(jnp.arange(n) == i, …)`, or new ones are put beside old ones.
       is_masked: whether data decide which elements are old, as in `jnp.where`; `changed_bytes` is
         then the most.
       source: the line that writes most.
@@ -312,13 +314,22 @@ class _Followed:
             case "concatenate" | "pad":
                 parts = [operand(value, place) for place in range(len(instruction.operands))]
                 known = [part for part in parts if part is not None]
-                return reduce(_Kept.beside, known) if known else None
+                if not known:
+                    return None
+                beside = reduce(_Kept.beside, known)
+                has_new = beside.elements < elements
+                return replace(beside, is_updated=beside.is_updated or has_new)
             case "select":
                 new, old = operand(value, 1), operand(value, 2)
                 if new is not None and old is not None:
                     return replace(new.beside(old), elements=min(new.elements, old.elements))
                 chosen = new or old
-                return None if chosen is None else replace(chosen, elements=0, is_masked=True)
+                if chosen is None:
+                    return None
+                if chosen is old and (slices := self._slices_of_mask(value)) is not None:
+                    left = max(old.elements - elements // slices, 0)
+                    return replace(old, elements=left, is_updated=True)
+                return replace(chosen, elements=0, is_masked=True)
             case "multiply" | "divide":
                 return self._scaled(value)
             case "while":
@@ -330,6 +341,35 @@ class _Followed:
                     return None
                 least = min(kept.elements for kept in known)
                 return replace(reduce(_Kept.beside, known), elements=least)
+        return None
+
+    def _slices_of_mask(self, select: Value) -> int | None:
+        """Of how many slices a mask chooses one, as in `jnp.where(jnp.arange(n) == i, …)`."""
+        mask = self._origin(self._dataflow.operand(select._replace(path=()), 0))
+        if mask is None or mask.instruction.comparison != "EQ":
+            return None
+        for position in (0, 1):
+            index = self._origin(self._dataflow.operand(mask, position))
+            if index is not None and index.instruction.opcode == "iota":
+                along = index.instruction.contraction
+                dims = index.shape.dims
+                return dims[along.dims[0]] if along is not None and along.dims else None
+        return None
+
+    def _origin(self, value: Value | None) -> Value | None:
+        """What made a value, before it was broadcast or reshaped, also outside of a fusion."""
+        while value is not None:
+            if value.instruction.opcode == "parameter":
+                caller = self._dataflow.passed_by_caller(value, into_loops=False)
+            elif value.instruction.opcode == "fusion":
+                caller = next(self._dataflow.roots(value), None)
+            elif value.instruction.opcode == "iota":
+                return value
+            else:
+                caller = self._dataflow.step(value, _SPREADS)
+            if caller is None:
+                return value
+            value = caller
         return None
 
     def _operand(self, value: Value, position: int) -> _Kept | None:
