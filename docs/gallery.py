@@ -1,19 +1,18 @@
 """Adds to the site a gallery of real reports, made of the dumps in hlo_dumps/ when it is built."""
 
 import posixpath
-from dataclasses import replace
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from xlapipe.dump.opened import Opened
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.report import units
 from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page
+from xlapipe.report.xla_subject import XlaSubject
 
 # Folders of hlo_dumps/: a report of one dump, or a comparison of two; and what it shows.
 _REPORTS = (
@@ -69,7 +68,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     rows = []
     for name, folders, about in _REPORTS:
         reported = [
-            replace(open_path(dumps / folder), given_name=f"hlo_dumps/{folder}")
+            XlaSubject(open_path(dumps / folder), given_name=f"hlo_dumps/{folder}")
             for folder in folders
         ]
         comparison = compare_dumps(*reported) if len(reported) == 2 else None
@@ -84,14 +83,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def _row(name: str, path: str, about: str, dumps: list[Opened]) -> str:
+def _row(name: str, path: str, about: str, dumps: list[XlaSubject]) -> str:
     totals = [dump.plan.totals for dump in dumps]
     temp = " → ".join(units.exact(total.temp_bytes) for total in totals)
     total = " → ".join(units.exact(total.total_allocation_bytes) for total in totals)
     return f"| [{name}]({path}) | {about} | {temp} | {total} |"
 
 
-def _thumbnail(opened: Opened) -> str:
+def _thumbnail(opened: XlaSubject) -> str:
     """The memory map of a plan as a small picture: every value that is at least a pixel high."""
     occupancy = peak_of(opened.program).occupancy
     allocations = [item for item in opened.plan.allocations if item.size_bytes]

@@ -187,11 +187,11 @@ def test_tables_are_rows_of_dictionaries(
 
 
 def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
-    again = xlapipe.read(donated.opened.path)
+    again = xlapipe.read(donated.opened.program.path)
     assert again.figures["allocations"] == donated.figures["allocations"]
     assert again.donated("cache")
     with pytest.raises(XlapipeError, match="fix: "):
-        xlapipe.read(donated.opened.path / "missing")
+        xlapipe.read(donated.opened.program.path / "missing")
 
 
 K, ROW_OF_ONES = np.zeros((64, 1024), BF16), np.ones(1024, BF16)
@@ -289,7 +289,7 @@ def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
     manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
     loading = LoadingExecutable(None, lambda leaf, value: value, Future())
     with pytest.raises(DumpError, match=expected):
-        LoadedStep(replace(executable, manifest=manifest), loading)
+        LoadedStep(replace(executable, facts=manifest), loading)
 
 
 def test_the_package_has_the_front_and_nothing_hides_it() -> None:

@@ -32,8 +32,8 @@ def dump_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dump]:
 @pytest.mark.parametrize("name", FORMS)
 def test_form(name: str, dump_of: Callable[[str], Dump], jaxlib_version: str) -> None:
     form, dump = FORMS[name], dump_of(name)
-    plan, rows = dump.plan, donations(dump.program)
-    number = {leaf.path: leaf.parameter_number for leaf in dump.program.arguments}
+    plan, rows = dump.plan, donations(dump)
+    number = {leaf.path: leaf.parameter_number for leaf in dump.arguments}
     aliased = {alias.parameter_number for alias in plan.aliases}
     assert aliased == {number[path] for path in form.aliased}
     assert {row.path for row in rows if row.output} == set(form.aliased)

@@ -66,13 +66,13 @@ def collectives(dump: Dump) -> tuple[Collective, ...]:
 
 
 def holds(dump: Dump, expectation: Expectation) -> None:
-    finding = expectation.check(dump.program)
+    finding = expectation.check(dump)
     assert finding.holds, finding
 
 
 def broken(dump: Dump, expectation: Expectation) -> Violation:
     """The first violation; each one has to state what was expected, what was found, what to try."""
-    finding = expectation.check(dump.program)
+    finding = expectation.check(dump)
     assert not finding.holds, finding
     for violation in finding.violations:
         assert violation.expected

@@ -20,7 +20,6 @@ from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.dump.manifest import MANIFEST
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.expect import CompileTimeAtMost
 from xlapipe.plans.compile_times import (
@@ -31,6 +30,7 @@ from xlapipe.plans.compile_times import (
     StageSeconds,
     largest_cause,
 )
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.workload import Workload
 
 pytestmark = pytest.mark.jax
@@ -129,7 +129,7 @@ def test_a_compile_is_compared_with_a_baseline_of_the_same_machine(
     dump: Dump, tmp_path: Path
 ) -> None:
     expectation = CompileTimeAtMost(1.5, baseline=str(tmp_path))
-    program = replace(dump.program, compile_times=times_of(4.0))
+    program = replace(dump, compile_times=times_of(4.0))
     assert not expectation.check(program).holds
     (tmp_path / COMPILE_TIMES).write_bytes(times_of(2.0).to_bytes())
     finding = expectation.check(program)
@@ -145,7 +145,7 @@ def test_a_compile_is_compared_with_a_baseline_of_the_same_machine(
 
 def test_diff_states_both_compile_times(dump: Dump) -> None:
     opened = [
-        Opened.of_dump(replace(dump, compile_times=times))
+        XlaSubject(replace(dump, compile_times=times))
         for times in (times_of(2.0), times_of(5.0), times_of(5.0, machine="another"), None)
     ]
     difference = compare_opened(opened[0], opened[1])

@@ -35,7 +35,7 @@ def files(plan: StepPlan, folder: Path) -> dict[str, Path]:
     lowered = JITTED.trace(*ARGUMENTS).lower(lowering_platforms=("cuda",))
     hlo = lowered.compiler_ir("hlo")
     contents: dict[str, bytes] = {
-        "text.hlo": (plan.opened.hlo_before or "").encode(),
+        "text.hlo": (plan.opened.program.hlo_before or "").encode(),
         "module.pb": b"\x0a" + _length(hlo.as_serialized_hlo_module_proto()),
         "step.mlir": lowered.as_text().encode(),
     }

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from tests.folders import STEPS
+from tests.shared.programs import with_facts
 from tests.steps import choose_steps
 from xlapipe.compile.lowering.forward_values import named_values
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
@@ -29,7 +30,7 @@ def compiled(scan: bool) -> Program:
         dump = compile_dump(job, None).dump
     manifest = Manifest.from_json(dump.manifest.to_json(), where="manifest")
     assert manifest.named_values == dump.manifest.named_values != ()
-    return dump.program
+    return dump
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +83,13 @@ def test_what_xla_leaves_on_the_device_until_the_backward_pass_is_not_offloaded(
 def test_a_value_that_jax_keeps_and_the_plan_lacks_is_not_saved(scanned: Program) -> None:
     (up,) = scanned.values_named("up")
     absent = replace(up, shape=(7, 11), size_bytes=7 * 11 * LAYERS * 4)
-    program = replace(scanned, named_values=(absent,))
+    program = with_facts(scanned, named_values=(absent,))
     assert "jax keeps 1 value, and the plan has 0 of this size" in failure(Saved("up"), program)
     assert failure(NotSaved("up"), program) == ""
     unranged = replace(program, plan=replace(program.plan, live_ranges=None))
     for expectation in (Saved("up"), NotSaved("up")):
         assert failure(expectation, unranged) == "the dump has none"
-    assert failure(Saved("up"), replace(program, named_values=())) == (
+    assert failure(Saved("up"), with_facts(program, named_values=())) == (
         "the dump records no named value"
     )
 

@@ -25,12 +25,12 @@ from xlapipe.compile.lowering.kernel_codes import kernel_codes, stated_costs
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.manifest import Manifest
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.registry import find_workload
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_lines
+from xlapipe.report.xla_subject import XlaSubject
 
 ESTIMATE = StatedCost("pick", 4 * STATED_WIDTH, ACCESSED_BYTES, STATED_WIDTH)
 pytestmark = pytest.mark.jax
@@ -294,15 +294,15 @@ def test_kernels_are_listed_where_llvm_ends_the_process(
 
 
 @pytest.fixture(scope="module", params=[True, False])
-def opened(request: pytest.FixtureRequest) -> Opened:
+def opened(request: pytest.FixtureRequest) -> XlaSubject:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(STEPS)
         reference = find_workload(f"stated_steps:workload(stated={request.param})")
         (job,) = jobs_of([reference], CompileSettings(target="h200"))
-        return Opened.of_dump(compile_dump(job, None).dump)
+        return XlaSubject(compile_dump(job, None).dump)
 
 
-def test_floors_and_predictions_take_what_is_stated(opened: Opened) -> None:
+def test_floors_and_predictions_take_what_is_stated(opened: XlaSubject) -> None:
     assert opened.dump is not None
     manifest = opened.dump.manifest
     assert Manifest.from_json(manifest.to_json(), where="manifest") == manifest

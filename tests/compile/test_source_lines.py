@@ -10,7 +10,7 @@ import xlapipe
 from tests.folders import STEPS
 from tests.zoo.batch import compile_batch, programs_in
 from xlapipe.compile.lowering.names import is_user_code, user_frame
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.plan_figures import dump_data
@@ -26,7 +26,7 @@ LINES = {
 }
 
 
-DumpOf = Callable[[str], Opened]
+DumpOf = Callable[[str], XlaFiles]
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def of(tmp_path_factory: pytest.TempPathFactory) -> DumpOf:
     batch = compile_batch(programs_in(LIBRARY_STEPS), folder)
 
     @cache
-    def read(name: str) -> Opened:
+    def read(name: str) -> XlaFiles:
         batch.captured(name)
         return open_path(folder / name / "canonical")
 
     return read
 
 
-def sources(dump: Opened) -> set[str]:
+def sources(dump: XlaFiles) -> set[str]:
     """The source lines of all instructions, also of those inside fusions."""
     assert dump.plan.module is not None
     return {

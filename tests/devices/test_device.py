@@ -6,6 +6,7 @@ from math import log
 
 import pytest
 
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.catalogue import (
     catalogue,
@@ -17,11 +18,11 @@ from xlapipe.devices.targets.device import device_of_config, device_of_target
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.expect import FloorAtMost, StepTimeAtMost
 from xlapipe.plans import Plan
-from xlapipe.plans.program import Program
 from xlapipe.plans.usable_memory import usable_memory
 from xlapipe.time.predict.calibration import CalibrationError, shipped_calibration
 from xlapipe.time.predict.gpu import HOPPER, gpu_of
-from xlapipe.time.predict.study import Study, calibration_for
+from xlapipe.time.predict.scaled_calibration import calibration_for
+from xlapipe.time.study import Study
 
 DEVICE = (files("xlapipe.devices.targets") / "h200_device.txtpb").read_text()
 
@@ -173,7 +174,7 @@ def test_expectations_use_the_device_of_the_dump() -> None:
     """As `show --time` does, not the catalogue's figures of its target."""
     slow = DEVICE.replace("memory_bandwidth: 4814304000000", "memory_bandwidth: 481430400000")
     assert slow != DEVICE
-    program = Program(plan_of_text(COPY), target="h200", target_config=slow)
+    program = program_of(plan_of_text(COPY), target="h200", target_config=slow)
     device = device_of_config(slow)
     study = Study(program.plan, device)
     assert study.cost is not None

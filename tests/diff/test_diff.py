@@ -23,6 +23,7 @@ from tests.diff.replan import (
     with_instructions,
 )
 from tests.shared.dumps import DATA, DIRECTORIES, ROOT, name_of, one_of_each
+from tests.shared.programs import with_facts
 from xlapipe.cli import main
 from xlapipe.diff import Difference, compare, compare_paths
 from xlapipe.diff.changes import (
@@ -35,6 +36,7 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.compare import compare_opened
 from xlapipe.diff.instruction_changes import split_k
+from xlapipe.dump.dump import Dump
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import Shape, shape_of
@@ -46,7 +48,7 @@ STEP = DATA / "jaxlib-0.11.2" / "step"
 
 @cache
 def program(path: Path) -> Program:
-    return open_path(path).program
+    return open_path(path)
 
 
 def golden(workload: str, policy: str) -> Path:
@@ -259,28 +261,28 @@ def test_a_changed_literal_shows_though_plans_do_not_record_it(tmp_path: Path) -
 
 def test_settings_that_differ_are_listed_and_another_jaxlib_prints_hlo_differently() -> None:
     a = open_path(golden("qwen3-step", "cublas"))
-    assert a.dump is not None
+    assert isinstance(a, Dump)
     manifest = replace(
-        a.dump.manifest,
+        a.manifest,
         workload="other",
         target="h100",
         target_description="NVIDIA H100",
         gemm_policy="auto",
         tuned=True,
-        versions={**a.dump.manifest.versions, "jaxlib": "0.1"},
-        options={**a.dump.manifest.options, "more": "1"},
+        versions={**a.manifest.versions, "jaxlib": "0.1"},
+        options={**a.manifest.options, "more": "1"},
     )
-    b = replace(a, dump=replace(a.dump, manifest=manifest))
+    b = replace(a, facts=manifest)
     assert a.hlo_after is not None and "constant(1)" in a.hlo_after
     b.__dict__["hlo_after"] = a.hlo_after.replace("constant(1)", "constant(2)")
     difference = compare_opened(a, b)
     assert difference.changes == ()
     assert difference.context == {
         "workload": ("qwen3-step", "other"),
-        "target": (f"h200 ({a.dump.manifest.target_description})", "h100 (NVIDIA H100)"),
+        "target": (f"h200 ({a.manifest.target_description})", "h100 (NVIDIA H100)"),
         "gemm policy": ("cublas", "auto"),
-        "autotuning": (a.dump.manifest.autotuning, "tuned on NVIDIA H100"),
-        "jaxlib": (a.dump.manifest.versions["jaxlib"], "0.1"),
+        "autotuning": (a.manifest.autotuning, "tuned on NVIDIA H100"),
+        "jaxlib": (a.manifest.versions["jaxlib"], "0.1"),
         "option more": ("none", "1"),
     }
     assert compare_opened(b, a).context["option more"] == ("1", "none")
@@ -334,7 +336,7 @@ def test_different_programs_are_named_before_bytes(capsys: pytest.CaptureFixture
 def test_programs_that_differ_in_donation_alone() -> None:
     donated = program(golden("qwen3-decode", "triton"))
     leaves = tuple(replace(leaf, donated=False) for leaf in donated.arguments)
-    difference = compare(replace(donated, arguments=leaves), donated)
+    difference = compare(with_facts(donated, arguments=leaves), donated)
     assert difference.programs
     assert difference.programs_note == "the programs differ only in what is donated"
 

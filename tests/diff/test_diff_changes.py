@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared.programs import program_of, with_facts
 from tests.shared.sections import sections
 from tests.shared.small_hlo import Place, plan_of_text
 from xlapipe.diff import compare
@@ -101,14 +102,14 @@ def program(
         for allocation in plan.allocations
     )
     aliases = (InputOutputAlias(0, (0,)),) if aliased else ()
-    return Program(
+    return program_of(
         replace(plan, allocations=allocations, header_aliases=aliases),
-        "cublas",
-        (
+        gemm_policy="cublas",
+        arguments=(
             ArgumentLeaf("x", (8,), "float32", 32, True, 0),
             ArgumentLeaf("w", (8, 8), "float32", 256, False, 1),
         ),
-        (
+        outputs=(
             OutputLeaf("out[0]", (8,), "float32", 32, 0),
             OutputLeaf("out[1]", (8,), "float32", 32, 1),
         ),
@@ -286,7 +287,7 @@ CHANGED: Mapping[str, Program] = {
     "another name": with_thunks(
         ("kKernel", "k1 grid: 1, threads: 2"), ("kKernel", "k9 grid: 2,  threads: 2")
     ),
-    "donated": replace(A, arguments=(A.arguments[0], replace(A.arguments[1], donated=True))),
+    "donated": with_facts(A, arguments=(A.arguments[0], replace(A.arguments[1], donated=True))),
     "a constant": with_more(AllocationKind.CONSTANT),
     "thread-local": with_more(AllocationKind.THREAD_LOCAL),
     "on the host": with_more(AllocationKind.PREALLOCATED_TEMP, color=5),

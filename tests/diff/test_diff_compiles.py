@@ -14,7 +14,6 @@ from xlapipe.compile.pipeline import dump_folder, make_dump
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference
 
 pytestmark = pytest.mark.jax
@@ -69,7 +68,7 @@ def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> N
     job = Job(reference=reference, target=target_named("h200"))
     four = make_dump(job, tmp_path, folder=STEPS).dump
     one = compiled("qwen3-decode", "auto").dump
-    difference = compare_opened(Opened.of_dump(one), Opened.of_dump(four))
+    difference = compare_opened(one, four)
     assert len(difference.programs) == 11
     assert sum(line.delta_bytes for line in difference.account) == difference.delta_bytes
     texts = [sentence.text for sentence in difference.sentences().account]

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from xlapipe.diff.stages import first_stage, hidden_change
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 
 
 def module(line: str, name: str = "m") -> str:
@@ -21,9 +21,9 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
 
 def opened(
     before: str | None = module(""), after: str | None = module(""), plan: str | None = "[a]\n1\n"
-) -> Opened:
+) -> XlaFiles:
     parts = SimpleNamespace(hlo_before=before, hlo_after=after, plan_sections=plan)
-    return cast(Opened, parts)
+    return cast(XlaFiles, parts)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def opened(
         (opened(before=None), None),
     ],
 )
-def test_the_first_stage(b: Opened, stage: str | None) -> None:
+def test_the_first_stage(b: XlaFiles, stage: str | None) -> None:
     for one, two in ((opened(), b), (b, opened())):
         found = first_stage(one, two, other_hlo=False)
         assert (found is None) if stage is None else (found or "").startswith(stage)

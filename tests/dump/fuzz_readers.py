@@ -45,10 +45,10 @@ from xlapipe.compile.compile_cache import CompileCache
 from xlapipe.compile.messages import CompileRecord, CompileRequest
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.autotune_lock import raw_lock, read_lock
-from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import read_manifest
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import XlapipeError
+from xlapipe.plans.program import CompileFacts
 from xlapipe.registry import WorkloadReference
 from xlapipe.run.built_executable import read_executable
 

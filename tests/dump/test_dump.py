@@ -157,7 +157,7 @@ def test_rows_have_the_order_of_the_command(
     def last_first(jobs: Any, out: Path, *, on_done: Any, **others: Any) -> None:
         for job in reversed(jobs):
             manifest = replace(opened.manifest, workload=job.reference.name)
-            made = replace(opened, manifest=manifest)
+            made = replace(opened, facts=manifest)
             on_done(job, SimpleNamespace(dump=made, changed=False, seconds=1.0, notes=()))
 
     monkeypatch.setattr("xlapipe.compile.pipeline.make_dumps", last_first)

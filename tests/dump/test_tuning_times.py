@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import DATA
+from xlapipe.dump.dump import open_dump
 from xlapipe.dump.manifest import with_digests
 from xlapipe.dump.time_record import TIME_RECORD
 from xlapipe.dump.tuning_times import (
@@ -21,8 +21,10 @@ from xlapipe.dump.tuning_times import (
 )
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import read_packed
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.subjects import open_subject
 from xlapipe.report.timed_kernels import timed_kernels
+from xlapipe.time.prediction_settings import PredictionSettings
+from xlapipe.time.study import study_of
 
 # Of jax 0.11.2 on an H200: two products, a convolution, and a row times a matrix.
 LOGS = DATA / "tuning" / "tuning_logs.textproto.gz"
@@ -85,7 +87,7 @@ def test_the_file_is_read_as_it_was_written(
 
 
 def test_the_manifest_is_that_of_a_compile_with_the_lock() -> None:
-    manifest = open_path(GOLDEN).dump.manifest  # type: ignore[union-attr]
+    manifest = open_subject(GOLDEN).dump.manifest  # type: ignore[union-attr]
     files = {name: name.encode() for name in manifest.files}
     tuned_now = with_digests(manifest, {**files, TUNING_TIMES: b"{}"})
     assert tuned_now == with_digests(manifest, files)
@@ -148,7 +150,7 @@ def test_a_field_of_another_form(name: str, value: str, expected: str, tmp_path:
 def test_times_of_the_tuner_predict_kernels_without_a_record(tmp_path: Path) -> None:
     folder = tmp_path / GOLDEN.name
     shutil.copytree(GOLDEN, folder)
-    opened = open_path(folder)
+    opened = open_subject(folder)
     assert opened.plan.module is not None
     assert opened.time_record is not None
     longest = max(opened.time_record.seconds_of.items(), key=lambda item: item[1])[0]
@@ -161,7 +163,7 @@ def test_times_of_the_tuner_predict_kernels_without_a_record(tmp_path: Path) -> 
 
     def predicted() -> dict[str, tuple[float, str]]:
         times = timed_kernels(folder, "NVIDIA H100 80GB HBM3")
-        prediction = replace(open_path(folder), timed=times).prediction
+        prediction = study_of(open_dump(folder), PredictionSettings(timed=times)).prediction
         assert prediction is not None
         return {item.name: (item.seconds, item.launch.basis) for item in prediction.kernels}
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias
 from xlapipe.plans.program import (
@@ -103,15 +104,15 @@ def program() -> Program:
         allocations=tuple(map(placed, plan.allocations)),
         header_aliases=(InputOutputAlias(0, (0,)),),
     )
-    return Program(
+    return program_of(
         plan,
-        "cublas",
-        (
+        gemm_policy="cublas",
+        arguments=(
             ArgumentLeaf("x", (8,), "float32", 32, True, 0),
             ArgumentLeaf("w", (8, 8), "float32", 256, False, 1),
             ArgumentLeaf("h", (8,), "float32", 32, False, 2),
         ),
-        (
+        outputs=(
             OutputLeaf("out[0]", (8,), "float32", 32, 0),
             OutputLeaf("out[1]", (8,), "float32", 32, 1),
         ),

@@ -32,7 +32,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Dump:
 
 @pytest.fixture(scope="module")
 def rows(dump: Dump) -> dict[str, Donation]:
-    return {row.path.split("'")[1]: row for row in donations(dump.program)}
+    return {row.path.split("'")[1]: row for row in donations(dump)}
 
 
 def line_of(text: str) -> str:
@@ -85,9 +85,9 @@ def test_a_missed_reuse_of_a_donated_buffer_is_found_by_a_bound_on_temp_memory(
 ) -> None:
     """In xla#45912 the alias holds and nothing is copied; only temporary memory grows."""
     dump = compiled("read_by_loop", tmp_path)
-    (row,) = donations(dump.program)
+    (row,) = donations(dump)
     assert row.holds
-    (bounded,) = check_all((TempAtMost(row.size_bytes - 1),), dump.program)
+    (bounded,) = check_all((TempAtMost(row.size_bytes - 1),), dump)
     (place,) = {
         allocation.parameter_number
         for allocation in dump.plan.allocations

@@ -8,6 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from tests.shared.hlo_objects import instruction, logical_buffer
+from tests.shared.programs import program_of, with_facts
 from xlapipe import expect
 from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, Finding, Violation
@@ -85,16 +86,16 @@ def step(*, aliased: bool, copied: bool = False) -> Program:
         module=module(*entry),
         header_aliases=(InputOutputAlias(1, ()),) if aliased else (),
     )
-    return Program(
+    return program_of(
         plan,
-        "cublas",
-        (
+        gemm_policy="cublas",
+        arguments=(
             ArgumentLeaf("w", (16, 128), "bfloat16", 4096, False, 0),
             ArgumentLeaf("cache", (8, 128), "bfloat16", 2048, True, 1),
             ArgumentLeaf("unused", (3,), "bfloat16", 6, True, None),
         ),
-        (OutputLeaf("out", (8, 128), "bfloat16", 2048, 0),),
-        (RequestedDot("jit(step)/layers_0/up/dot_general", "f32[1,250]", LINE),),
+        outputs=(OutputLeaf("out", (8, 128), "bfloat16", 2048, 0),),
+        requested_dots=(RequestedDot("jit(step)/layers_0/up/dot_general", "f32[1,250]", LINE),),
     )
 
 
@@ -206,14 +207,14 @@ def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None
 
 def test_an_argument_that_is_not_donated_is_reported_as_such() -> None:
     leaves = tuple(replace(leaf, donated=False) for leaf in LOST.arguments)
-    (violation,) = violations(expect.Aliased("cache"), replace(LOST, arguments=leaves))
+    (violation,) = violations(expect.Aliased("cache"), with_facts(LOST, arguments=leaves))
     assert "not donated" in violation.found
     assert "donate_argnums" in violation.advice
 
 
 def test_a_donated_leaf_without_an_output_of_its_dtype_is_reported_as_such() -> None:
     outputs = (replace(LOST.outputs[0], dtype="float32", size_bytes=4096),)
-    (violation,) = violations(expect.Aliased("cache"), replace(LOST, outputs=outputs))
+    (violation,) = violations(expect.Aliased("cache"), with_facts(LOST, outputs=outputs))
     assert "no output has its shape and dtype" in violation.found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.programs import program_of, with_facts
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.dump.dump import open_dump
 from xlapipe.expect import (
@@ -51,7 +52,7 @@ def program() -> Program:
         ArgumentLeaf("x", (1000,), "float32", 4000, False, 0),
         ArgumentLeaf("table", (100, 10), "float32", 4000, False, 1),
     )
-    return Program(replace(plan, allocations=allocations), arguments=leaves, target="h200")
+    return program_of(replace(plan, allocations=allocations), arguments=leaves, target="h200")
 
 
 FLOOR_SECONDS = TRAFFIC / 4.8e12
@@ -89,12 +90,12 @@ def test_floor_knows_that_the_cache_holds_x(program: Program) -> None:
     "expectation", [TrafficAtMost(1), ReadsAtMost("x", 1), LaunchesAtMost(1), BoundBy("memory")]
 )
 def test_dump_without_a_module_violates(expectation: Expectation) -> None:
-    assert not expectation.check(Program(Plan(()), target="h200")).holds
+    assert not expectation.check(program_of(Plan(()), target="h200")).holds
 
 
 @pytest.mark.parametrize("expectation", [BoundBy("memory"), FloorAtMost(1.0, "unknown-gpu")])
 def test_unknown_target_is_named(expectation: Expectation, program: Program) -> None:
-    finding = expectation.check(replace(program, target=None))
+    finding = expectation.check(with_facts(program, target=None))
     assert "xlapipe targets" in finding.violations[0].advice
 
 
@@ -124,7 +125,7 @@ def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:
 @pytest.mark.parametrize("plan", ["h100_sxm-auto-tuned", "h200-cublas", "h200-triton"])
 def test_decode_step_reads_weights_and_cache_once(plan: str) -> None:
     """The most memory traffic of a decode step is in closed form: its arguments, plus 1 %."""
-    program = open_dump(GOLDENS / "qwen3-decode" / f"{plan}-jax{GOLDEN_JAXLIB}").program
+    program = open_dump(GOLDENS / "qwen3-decode" / f"{plan}-jax{GOLDEN_JAXLIB}")
     argument_bytes = sum(leaf.size_bytes for leaf in program.arguments)
     assert TrafficAtMost(argument_bytes * 101 // 100).check(program).holds
     assert not TrafficAtMost(argument_bytes).check(program).holds

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.shared.hlo_objects import instruction, logical_buffer
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.expect import (
     Expectation,
@@ -58,7 +59,7 @@ def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Progr
         logical_buffer("gemm{}", 2048, 16, "(f32[16,32]{1,0}, s8[64]{0})"),
         logical_buffer("copy", 2064, 1024, "bf16[32,16]{1,0}"),
     )
-    return Program(
+    return program_of(
         Plan(
             (BufferAllocation(0, 4096, (AllocationKind.PREALLOCATED_TEMP,), values=values),),
             module=HloModule(
@@ -66,8 +67,8 @@ def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Progr
             ),
             buffer_donors=tuple((number, ()) for number in donors),
         ),
-        "cublas",
-        (
+        gemm_policy="cublas",
+        arguments=(
             ArgumentLeaf("residuals['codes']", (32, 16), "float8_e4m3fn", 512, True, 0),
             ArgumentLeaf("g", (32, 32), "bfloat16", 2048, False, 1),
         ),
@@ -171,7 +172,7 @@ def test_a_value_has_the_shapes_of_its_bitcasts(dims: tuple[int, ...], count: in
 
 def test_a_product_has_its_shape_in_the_traced_program() -> None:
     requested = (RequestedDot("dot", "bf16[2,16,320]{2,1,0}", None),)
-    logits = Program(plan_of_text(LOGITS, LOGITS_AT), requested_dots=requested)
+    logits = program_of(plan_of_text(LOGITS, LOGITS_AT), requested_dots=requested)
     (violation,) = violations(NoValueOfShape((2, 16, 320)), logits)
     assert "value gemm{0}" in violation.where
     assert not violations(NoValueOfShape((2, 16, 320)), Program(logits.plan))
@@ -224,7 +225,7 @@ ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
 
 
 def test_readers_are_counted_after_an_opt_barrier() -> None:
-    program = Program(
+    program = program_of(
         plan_of_text(BARRIER), arguments=(ArgumentLeaf("x", (8,), "float32", 32, False, 0),)
     )
     (violation,) = violations(ReadAtMost("x", 1), program)

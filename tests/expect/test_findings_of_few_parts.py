@@ -16,6 +16,7 @@ from tests.expect.findings_program import (
     TRIPS,
     WIDE,
 )
+from tests.shared.programs import program_of, with_facts
 from tests.shared.small_hlo import plan_of_text
 from xlapipe import expect
 from xlapipe.devices.targets.device import device_of_target
@@ -31,7 +32,7 @@ from xlapipe.plans.program import (
 )
 from xlapipe.time.cost import step_cost
 
-NO_MODULE = Program(Plan(()), target="h200")
+NO_MODULE = program_of(Plan(()), target="h200")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_dump_without_a_module_decides_nothing(expectation: Expectation, part:
 
 
 def test_a_dump_without_a_record_of_the_traced_program_decides_nothing() -> None:
-    untraced = replace(PROGRAM, requested_collectives=None)
+    untraced = with_facts(PROGRAM, requested_collectives=None)
     for expectation in (
         expect.CollectivesAskedFor(1, "all-gather"),
         expect.DeadCollective("all-gather", "a"),
@@ -84,7 +85,7 @@ def test_long_lists_are_cut() -> None:
         memory = {name: n for n, name in enumerate(names)}
         plan = plan_of_text(text, memory, dict.fromkeys(names, (1, count)))
         leaves = (ArgumentLeaf(f"x{n}", (8,), "float32", 32, False, n) for n in range(count))
-        return Program(plan, arguments=tuple(leaves))
+        return program_of(plan, arguments=tuple(leaves))
 
     eight, nine = many(8), many(9)
     (violation,) = expect.CollectiveCount(0).check(nine).violations
@@ -152,7 +153,7 @@ def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
 
 
 def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
-    program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
+    program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     finding = expect.StepTimeAtMost(0.0).check(program)
     assert re.fullmatch(r"step of [\d.]+ µs predicted on NVIDIA H100 80GB HBM3", finding.measured)
     (violation,) = finding.violations
@@ -161,7 +162,7 @@ def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) ->
     seconds = float(finding.measured.partition(" ")[0]) * 1e-6
     assert expect.StepTimeAtMost(seconds + 1e-7).check(program).holds
     assert not expect.StepTimeAtMost(seconds - 1e-7).check(program).holds
-    (violation,) = expect.StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
+    (violation,) = expect.StepTimeAtMost(1.0).check(with_facts(PROGRAM, target=None)).violations
     assert violation.found == "a dump that does not name its target"
 
 
@@ -195,7 +196,7 @@ def test_bounds_include_their_limit() -> None:
 
 def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
     text = TEXT.replace(TRIPS, "backend_config={}")
-    program = Program(plan_of_text(text, MEMORY, ALIVE), target="h200")
+    program = program_of(plan_of_text(text, MEMORY, ALIVE), target="h200")
     finding = expect.TrafficAtMost(1).check(program)
     assert finding.measured == "unknown"
     assert finding.violations[0].found == "a while loop of unknown trip count"
@@ -224,7 +225,7 @@ def test_scopes_are_whole_segments_also_of_gradients(
     assert within_differentiated(scope, op_name) is inside
 
 
-NOTHING = Program(
+NOTHING = program_of(
     plan_of_text(
         f"HloModule m, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n"
         f"  %x = {ROW} parameter(0)\n  ROOT %n = {ROW} negate(%x)\n}}\n",
@@ -304,13 +305,13 @@ def test_a_copy_that_xla_inserted_has_no_op_name(
 
 
 def test_an_alias_of_an_argument_without_a_name_is_an_alias() -> None:
-    (violation,) = expect.NotAliased().check(replace(PROGRAM, arguments=())).violations
+    (violation,) = expect.NotAliased().check(with_facts(PROGRAM, arguments=())).violations
     assert (violation.expected, violation.found) == ("no alias", "aliased to out[0]")
-    assert expect.NotAliased("w").check(replace(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
+    assert expect.NotAliased("w").check(with_facts(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
 
 
 def test_a_tpu_has_no_gemm_policies() -> None:
-    on_tpu = Program(Plan((), platform="tpu"), gemm_policy="auto")
+    on_tpu = program_of(Plan((), platform="tpu"), gemm_policy="auto")
     expectations = (
         expect.TempAtMost(0, under="auto"),
         expect.TempAtMost(1, under="tpu"),
@@ -327,7 +328,7 @@ def test_a_tpu_has_no_gemm_policies() -> None:
 def test_a_misspelled_name_is_answered_with_the_one_that_was_meant() -> None:
     paths = [f"model['layers'][{number}]['kernel']" for number in range(9)]
     leaves = (ArgumentLeaf(path, (8,), "float32", 32, False, n) for n, path in enumerate(paths))
-    program = replace(PROGRAM, arguments=tuple(leaves), outputs=())
+    program = with_facts(PROGRAM, arguments=tuple(leaves), outputs=())
     (violation,) = expect.Donated("modle").check(program).violations
     assert violation.found == "the program has model"
     assert violation.advice.startswith("did you mean 'model'? ")

@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 
+from tests.shared.programs import program_of, with_facts
 from tests.shared.small_hlo import Place, plan_of_text
 from xlapipe.expect import Expectation, NotSaved, Offloaded, Saved
 from xlapipe.plans import AllocationKind
@@ -59,7 +60,7 @@ def program(*values: NamedValue) -> Program:
         )
         for allocation in plan.allocations
     )
-    return Program(replace(plan, allocations=allocations), named_values=values)
+    return program_of(replace(plan, allocations=allocations), named_values=values)
 
 
 DEVICE, HOST = KeptIn.DEVICE, KeptIn.HOST
@@ -203,4 +204,4 @@ def test_of_several_devices_each_has_a_part(
 ) -> None:
     named = replace(value(shape, DEVICE), size_bytes=size_bytes)
     sharded = ArgumentLeaf("x", (32,), "float32", 32, False, 0, spec=("data",))
-    assert Saved("h").check(replace(program(named), arguments=(sharded,))).holds is holds
+    assert Saved("h").check(with_facts(program(named), arguments=(sharded,))).holds is holds

@@ -38,7 +38,7 @@ from xlapipe.plans import Plan
 from xlapipe.plans.gemms import Gemm
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
-from xlapipe.time.predict.study import calibration_for
+from xlapipe.time.predict.scaled_calibration import calibration_for
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import form_of
 from xlapipe.time.predicted_locks.instructions import tuned_instructions

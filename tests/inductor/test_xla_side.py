@@ -1,28 +1,27 @@
 """XLA's side of a comparison with Inductor, on a small program."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
+from pathlib import Path
 
 from tests.diff.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
+from tests.shared.programs import with_facts
 from xlapipe.diff.compilers.compiler_side import CollectiveTotals, CompilerSide, HeldBytes, Waste
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.diff.compilers.xla_side import xla_side
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.plans import InputOutputAlias, Thunk
 from xlapipe.plans.program import Program
 
 
 def side(program: Program) -> CompilerSide:
     """Of a dump that is not xlapipe's own."""
-    opened = SimpleNamespace(plan=program.plan, program=program, title="step", dump=None)
-    return xla_side(cast(Opened, opened))
+    return xla_side(XlaFiles(program.plan, program.facts, path=Path("step")))
 
 
 def test_leaves_are_those_on_one_device() -> None:
     """Parameter w is split over two devices."""
     leaves = (A.arguments[0], replace(A.arguments[1], shape=(16, 8), size_bytes=512))
-    split = side(replace(A, arguments=leaves))
+    split = side(with_facts(A, arguments=leaves))
     assert split.arguments == (
         TensorLeaf("x", "float32", (8,), 32, reused=True),
         TensorLeaf("w", "float32", (8, 8), 512, reused=False),
@@ -34,14 +33,14 @@ def test_leaves_are_those_on_one_device() -> None:
 
 
 def test_leaves_without_names_are_parameters_and_outputs() -> None:
-    unnamed = side(replace(A, arguments=(), outputs=()))
+    unnamed = side(with_facts(A, arguments=(), outputs=()))
     assert unnamed.arguments == (
         TensorLeaf("parameter 0", "float32", (8,), 32, reused=True),
         TensorLeaf("parameter 1", "float32", (8, 8), 256, reused=False),
     )
     assert [leaf.name for leaf in unnamed.outputs] == ["output 0", "output 1"]
     empty = tuple(replace(allocation, values=()) for allocation in A.plan.allocations)
-    unknown = side(replace(with_plan(allocations=empty), arguments=()))
+    unknown = side(with_facts(with_plan(allocations=empty), arguments=()))
     assert unknown.arguments[1] == TensorLeaf("parameter 1", None, None, 256, reused=False)
 
 
@@ -92,7 +91,7 @@ def test_thunks_that_hold_others_launch_nothing() -> None:
 
 def test_parameters_are_in_order_of_their_numbers() -> None:
     backwards = with_plan(allocations=tuple(reversed(A.plan.allocations)))
-    unnamed = side(replace(backwards, arguments=()))
+    unnamed = side(with_facts(backwards, arguments=()))
     assert [leaf.name for leaf in unnamed.arguments] == ["parameter 0", "parameter 1"]
 
 

@@ -33,7 +33,7 @@ def test_expectations_hold_on_many_devices(
     assert dump.manifest.topology == topology
     hosts, gpus = map(int, topology.split("x"))
     sizes = MLPSizes(devices=hosts * gpus)
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     assert [str(finding) for finding in findings if not finding.holds] == []
     # Checks the closed forms themselves, with numbers that do not come from MLPSizes.
     totals = dump.plan.totals
@@ -67,14 +67,14 @@ def test_two_rows_give_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[
     # The root is the combined reduce-scatter, whose results are in different allocations.
     outputs = [dump.plan.output_allocation(index, of=3) for index in range(3)]
     assert len({allocation.index for allocation in outputs if allocation is not None}) == 3
-    assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
+    assert all(finding.holds for finding in check_all(dump.expectations, dump))
 
 
 def test_one_device_has_no_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = f"{MODULE}:fsdp_mlp(hidden=256, batch=128, devices=1)"
     (dump,) = compile_dumps([small], tmp_path, capsys)
     assert dump.plan.collectives == ()
-    assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
+    assert all(finding.holds for finding in check_all(dump.expectations, dump))
 
 
 @pytest.mark.parametrize(

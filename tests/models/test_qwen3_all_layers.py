@@ -130,6 +130,6 @@ def test_the_step_compiles_and_meets_its_expectations(size: str, tmp_path: Path)
     reference = find_workload(f"qwen3-generate({arguments})")
     (job,) = jobs_of([reference], CompileSettings(target="h200", policies=("cublas",)))
     dump = make_dump(job, tmp_path).dump
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     assert findings
     assert [finding for finding in findings if not finding.holds] == []

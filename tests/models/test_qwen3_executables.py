@@ -28,10 +28,10 @@ from xlapipe import LoadedStep, StepPlan, WorkloadReference, XlapipeError
 from xlapipe.api import loaded_step
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.dump.dump import Dump, open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, TempAtMost, check_all
 from xlapipe.registry import find_workload
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.run.built_executable import BuiltExecutable, read_executable
 from xlapipe.run.start_loading import LoadingExecutable
 
@@ -63,7 +63,7 @@ def copy(built: Path, tmp_path: Path) -> Path:
 
 def plan_with(dump: Dump, expectations: tuple[Expectation, ...]) -> StepPlan:
     """The plan of a build with these expectations."""
-    return StepPlan(Opened.of_dump(dump), expectations)
+    return StepPlan(XlaSubject(dump), expectations)
 
 
 class CpuDevice:
@@ -129,7 +129,7 @@ def test_a_build_has_an_index_and_two_dumps_whose_expectations_hold(built: Path)
     for name in ("prompts-16", "decode"):
         dump = open_dump(built / name)
         assert dump.manifest.target == "h200"
-        findings = check_all(dump.expectations, dump.program)
+        findings = check_all(dump.expectations, dump)
         assert findings and all(finding.holds for finding in findings)
     kinds = {type(expectation).__name__ for expectation in dump.expectations}
     assert {"NoCopyInLoopAbove", "LoopOfTrips", "Aliased", "MatmulsAccounted"} <= kinds

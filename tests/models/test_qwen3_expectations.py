@@ -317,7 +317,7 @@ def test_a_misspelled_attribute_is_an_error_with_similar_ones() -> None:
 def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
     """Other tests check the greedy loop."""
     name = f"{MODULE}:qwen3_generate(layers=1, batch=3, cache_length=512, candidates=64)"
-    program = compiled(name, "cublas").dump.program
+    program = compiled(name, "cublas").dump
     findings = check_all(compiled(name, "cublas").dump.expectations, program)
     assert [finding.expectation for finding in findings if not finding.holds] == []
     assert len(findings) == 12
@@ -326,12 +326,10 @@ def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
 @pytest.mark.slow
 def test_every_step_without_kernels_reads_weights_and_cache_once(compiled: Any) -> None:
     dump = compiled(f"{MODULE}:qwen3_generate(layers=1, implementation='xla')", "cublas").dump
-    assert [
-        it.expectation for it in check_all(dump.expectations, dump.program) if not it.holds
-    ] == []
+    assert [it.expectation for it in check_all(dump.expectations, dump) if not it.holds] == []
     (traffic,) = (
         it for it in dump.expectations if isinstance(it, TrafficAtMost) and it.under == "cublas"
     )
     of_fifteen_steps = replace(traffic, limit_bytes=traffic.limit_bytes * 15 // 16)
-    (finding,) = check_all([of_fifteen_steps], dump.program)
+    (finding,) = check_all([of_fifteen_steps], dump)
     assert not finding.holds

@@ -144,7 +144,7 @@ def test_executables_for_the_attached_gpu_have_the_implementation_of_a_compile_t
 def test_one_kernel_reads_the_weights_where_they_are(goldens: Path, golden_jaxlib: str) -> None:
     dump = open_dump(goldens / f"qwen3-generate-persistent/h200-cublas-jax{golden_jaxlib}")
     expectations = qwen3_generate_persistent().expectations
-    findings = check_all(expectations, dump.program)
+    findings = check_all(expectations, dump)
     assert [finding for finding in findings if not finding.holds] == []
     counts = {e.name: e.count for e in expectations if isinstance(e, KernelCount)}
     assert counts == {"decode_layers": 1, "norm_matvec": 1}
@@ -157,6 +157,6 @@ def test_a_copy_of_the_weights_breaks_an_expectation(tmp_path: Path) -> None:
     options = CompileSettings(target="h200", policies=("cublas",))
     (job,) = jobs_of([reference], options)
     dump = make_dump(job, tmp_path, folder=STEPS).dump
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     broken = {str(f.expectation).partition("(")[0] for f in findings if not f.holds}
     assert {"TempAtMost", "TrafficAtMost"} <= broken

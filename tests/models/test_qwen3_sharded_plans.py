@@ -30,7 +30,7 @@ def dumped(name: str, out: Path) -> Dump:
 
 
 def failing(dump: Dump) -> list[Finding]:
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     return [finding for finding in findings if not finding.holds]
 
 

@@ -21,8 +21,8 @@ from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.registry import find_workload
+from xlapipe.report.xla_subject import XlaSubject
 
 pytestmark = pytest.mark.jax
 
@@ -130,7 +130,7 @@ def test_a_step_of_4b_compiles_for_an_h200_and_its_floor_is_that_of_its_weights(
     """Attention is stated to read a chunk of an empty cache, not all of its operand."""
     monkeypatch.chdir(Path(__file__).parent)
     (job,) = jobs_of([find_workload("test_qwen3_sizes:workload")], CompileSettings(target="h200"))
-    opened = Opened.of_dump(compile_dump(job, None).dump)
+    opened = XlaSubject(compile_dump(job, None).dump)
     assert opened.step_cost is not None
     config = CONFIGS["4b"]
     attention, *_ = (k for k in opened.step_cost.kernels if k.kind == "decode_attention")

@@ -18,7 +18,7 @@ def test_expectations_of_a_small_forward_pass_hold(
 ) -> None:
     monkeypatch.chdir(STEPS)
     (dump,) = compile_dumps(["broken_resnet:forward_good"], tmp_path, capsys)
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     assert len(findings) > 10
     assert [finding for finding in findings if not finding.holds] == []
 

@@ -81,7 +81,7 @@ ALL = params(("cublas", "triton", "tuned"))
 @pytest.mark.parametrize(("workload", "policy"), ALL)
 def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
     dump = compiled(workload, policy).dump
-    findings = check_all(dump.expectations, dump.program)
+    findings = check_all(dump.expectations, dump)
     assert findings
     failed = [finding for finding in findings if not finding.holds]
     lines = [line for finding in failed for line in (finding.expectation, *finding_lines(finding))]

@@ -1,5 +1,6 @@
 """The advice names the output whose type changed, also for leaves that JAX paired differently."""
 
+from tests.shared.programs import program_of
 from xlapipe.plans import InputOutputAlias, Plan
 from xlapipe.plans.changed_outputs import ChangedOutputs
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
@@ -11,7 +12,7 @@ def program(
     arguments: tuple[str, ...], outputs: dict[str, str], aliases: dict[int, int]
 ) -> Program:
     """Donated bfloat16 arguments, outputs by dtype, and aliases from output to parameter."""
-    return Program(
+    return program_of(
         Plan(
             (),
             header_aliases=tuple(

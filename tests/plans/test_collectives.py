@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.shared.dumps import DATA, DIRECTORIES, name_of
+from tests.shared.programs import program_of
 from tests.shared.sample_records import MANIFEST
 from xlapipe.diff import compare_opened
 from xlapipe.dump.manifest import Manifest
-from xlapipe.dump.opened import Opened
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.source_text import SourceText
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (
     CollectiveBytes,
@@ -425,7 +426,7 @@ def test_a_dump_without_a_complete_module_fails(expectation: Expectation) -> Non
 def test_a_kind_that_xla_does_not_have_is_reported(
     expectation: Expectation,
 ) -> None:
-    program = Program(plan_of(entry(X, gather())), requested_collectives=())
+    program = program_of(plan_of(entry(X, gather())), requested_collectives=())
     (violation,) = expectation.check(program).violations
     assert violation.expected.startswith("a kind of collective: all-gather, ")
 
@@ -440,11 +441,11 @@ def test_a_combined_gather_without_scopes_may_contain_a_dead_one() -> None:
         'dimensions={0}, metadata={op_name="jit(f)/a/all_gather"}'
     )
     plan = plan_of(entry(X, line))
-    two = Program(plan, requested_collectives=(requested_gather("a"), requested_gather("b")))
+    two = program_of(plan, requested_collectives=(requested_gather("a"), requested_gather("b")))
     (violation,) = DeadCollective("all-gather", "b").check(two).violations
     assert violation.found == "2 results, scopes: jit(f)/a/all_gather"
     # With two gathers in scope a, both results are accounted for.
-    three = Program(
+    three = program_of(
         plan,
         requested_collectives=(requested_gather("a"), requested_gather("a"), requested_gather("b")),
     )
@@ -452,7 +453,7 @@ def test_a_combined_gather_without_scopes_may_contain_a_dead_one() -> None:
     assert not DeadCollective("all-gather", "a").check(three).holds
 
 
-def changed(plan: Plan, name: str, **fields: object) -> Opened:
+def changed(plan: Plan, name: str, **fields: object) -> XlaFiles:
     """The plan with changed fields of one instruction."""
     assert plan.module is not None
     computations = {
@@ -466,16 +467,16 @@ def changed(plan: Plan, name: str, **fields: object) -> Opened:
         for key, computation in plan.module.computations.items()
     }
     module = dataclasses.replace(plan.module, computations=computations)
-    return Opened(Path("b"), Program(dataclasses.replace(plan, module=module)), None)
+    return XlaFiles(dataclasses.replace(plan, module=module), path=Path("b"))
 
 
-def changes_text(a: Opened, b: Opened) -> str:
+def changes_text(a: XlaFiles, b: XlaFiles) -> str:
     return " ".join(sentence.text for sentence in compare_opened(a, b).sentences().changes)
 
 
 def test_diff_reports_other_devices_and_synchronous_waiting() -> None:
     plan = read_path(DATA / "jaxlib-0.11.2" / "sharded")
-    one = Opened(Path("a"), Program(plan), None)
+    one = XlaFiles(plan, path=Path("a"))
     assert compare_opened(one, one).same
     groups = CollectiveGroups(((0, 2), (1, 3)), (), 1)
     other = changed(plan, "all-gather.2.2", collective=groups)

@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.expect import NoCopyAbove
 from xlapipe.plans.copies import Copy, find_copies
 from xlapipe.plans.origins import Origins
-from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf
 
 ROWS = "f32[8,128]{1,0}"
 BYTES = 8 * 128 * 4
@@ -206,7 +207,7 @@ def test_advice_against_a_copy_fits_its_kind_and_names_the_argument(
     line: str, of: str, advice: str
 ) -> None:
     memory = {"a": 0, "b": 1, "n": 2, "c": 3, "d": 4, "e": 5}
-    program = Program(plan_of_text(SMALL.replace("OF_B", line), memory), arguments=(A, B))
+    program = program_of(plan_of_text(SMALL.replace("OF_B", line), memory), arguments=(A, B))
     (violation,) = NoCopyAbove(BYTES // 4).check(program).violations
     assert violation.found.endswith(f" B copied by c{of}")
     assert advice in violation.advice
@@ -225,14 +226,14 @@ def test_advice_against_another_order_fits_what_reads_it(
     text = SMALL.replace("OF_B", "%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body")
     for old, new in changed.items():
         text = text.replace(old, new)
-    program = Program(plan_of_text(text, {"b": 1, "c": 3, "d": 4}), arguments=(A, B))
+    program = program_of(plan_of_text(text, {"b": 1, "c": 3, "d": 4}), arguments=(A, B))
     (violation,) = NoCopyAbove(0).check(program).violations
     assert advice in violation.advice
 
 
 def test_an_argument_that_is_returned_as_it_came_is_not_returned_instead() -> None:
     text = SMALL.replace("OF_B", f"%c = {ROWS} copy(%b)").replace("tuple(%d, %e)", "tuple(%d, %c)")
-    program = Program(plan_of_text(text, {"b": 1, "c": 3}), arguments=(A, B))
+    program = program_of(plan_of_text(text, {"b": 1, "c": 3}), arguments=(A, B))
     (violation,) = NoCopyAbove(0).check(program).violations
     assert violation.advice.startswith("do not return the argument b")
 

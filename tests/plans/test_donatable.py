@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.shared.programs import program_of
 from xlapipe.plans import InputOutputAlias, Plan
 from xlapipe.plans.copies import Copy
 from xlapipe.plans.donatable import Donatable, argument_name, donatable
@@ -27,7 +28,7 @@ def program(
     plan = Plan(
         (), header_aliases=tuple(InputOutputAlias(number, index) for number, index in aliases)
     )
-    return Program(plan, arguments=tuple(arguments), outputs=tuple(outputs))
+    return program_of(plan, arguments=tuple(arguments), outputs=tuple(outputs))
 
 
 def test_an_argument_with_outputs_of_its_types_could_be_donated() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.shared.hlo_objects import instruction, logical_buffer
+from tests.shared.programs import program_of, with_facts
 from xlapipe.dump.dump import open_dump
 from xlapipe.expect import Aliased, Donated, check_all
 from xlapipe.plans import (
@@ -57,7 +58,7 @@ def program(
         header_aliases=aliases,
         buffer_donors=tuple((number, ()) for number in donors),
     )
-    return Program(plan, arguments=arguments, outputs=outputs)
+    return program_of(plan, arguments=arguments, outputs=outputs)
 
 
 def only(program: Program) -> Donation:
@@ -82,7 +83,7 @@ def test_in_place() -> None:
 
 
 def test_a_leaf_that_is_not_donated_has_no_row() -> None:
-    assert donations(replace(IN_PLACE, arguments=(leaf("cache", 0, donated=False),))) == ()
+    assert donations(with_facts(IN_PLACE, arguments=(leaf("cache", 0, donated=False),))) == ()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_donation_that_failed(changed: Program, outcome: DonationOutcome, reas
 
 def test_an_output_that_is_aliased_to_another_leaf() -> None:
     arguments = (leaf("old", 0), leaf("new", 1))
-    _, row = donations(replace(IN_PLACE, arguments=arguments))
+    _, row = donations(with_facts(IN_PLACE, arguments=arguments))
     assert row.reason == "out has its shape and dtype, but is aliased to old"
 
 
@@ -156,7 +157,7 @@ def test_a_leaf_that_is_not_donated_gets_the_advice_that_works(
     changed: dict[str, Any], found: str, advice: str
 ) -> None:
     new = replace(leaf("new", 1, donated=False), **changed)
-    step = replace(
+    step = with_facts(
         IN_PLACE if new.path == "other" else program(), arguments=(leaf("cache", 0), new)
     )
     (violation,) = Aliased(new.path).check(step).violations
@@ -213,7 +214,7 @@ def test_advice_against_a_copy_fits_its_kind(shape: str, advice: str) -> None:
 
 def test_a_small_counter_beside_a_cache_is_allowed_by_its_bytes() -> None:
     counter = leaf("cache.index", 0, shape=(), dtype="int32", size_bytes=4)
-    step = replace(copied(bytes_copied=4), arguments=(counter,))
+    step = with_facts(copied(bytes_copied=4), arguments=(counter,))
     (row,) = donations(step)
     assert row.outcome is DonationOutcome.COPIED
     assert "allow it with Donated(…, copies_up_to_bytes=4)" in row.advice
@@ -300,7 +301,7 @@ def test_donations_of_the_goldens_hold(workload: str, paths: list[str], goldens:
     assert folders
     for folder in folders:
         dump = open_dump(folder)
-        rows = donations(dump.program)
+        rows = donations(dump)
         assert [row.path for row in rows] == paths
         assert [row.reason for row in rows if not row.holds] == []
         assert sum(row.size_bytes for row in rows) == dump.plan.totals.aliased_bytes

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.shared.hlo_objects import instruction
+from tests.shared.programs import program_of
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
 from xlapipe.plans.changed_outputs import LikelyOutputs
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
 ARGUMENT = ArgumentLeaf("x", (8,), "float32", 32, True, 0)
 OUTPUT = OutputLeaf("out", (8,), "float32", 32, 0)
@@ -50,9 +51,9 @@ def test_a_spec_of_another_form_is_refused(spec: object) -> None:
 def test_names_of_outputs() -> None:
     """XLA's index of a single output is empty, and an output may have no name."""
     plan = Plan(())
-    single = Program(plan, outputs=(OUTPUT,))
+    single = program_of(plan, outputs=(OUTPUT,))
     assert [*map(single.output_path, ((), (0,), None))] == ["out", "out", "an output"]
-    several = Program(plan, outputs=(OUTPUT, OutputLeaf("more", (8,), "float32", 32, 1)))
+    several = program_of(plan, outputs=(OUTPUT, OutputLeaf("more", (8,), "float32", 32, 1)))
     names = [*map(several.output_path, ((1,), (2, 0), ()))]
     assert names == ["more", "output {2,0}", "output {}"]
 

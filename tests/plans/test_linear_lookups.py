@@ -6,6 +6,7 @@ from itertools import takewhile
 
 import pytest
 
+from tests.shared.programs import program_of
 from xlapipe.plans import InputOutputAlias, Plan
 from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
 from xlapipe.plans.once import once_per_object
@@ -116,7 +117,7 @@ def test_the_changed_output_is_found_over_leaves_that_took_the_output_of_another
     owned = dict(
         zip(rng.sample(range(count), count - 1), rng.sample(range(count), count - 1), strict=True)
     )
-    program = Program(
+    program = program_of(
         Plan(
             (),
             header_aliases=tuple(

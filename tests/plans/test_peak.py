@@ -6,6 +6,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.diff.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
 from tests.shared.dumps import ROOT
 from tests.shared.hlo_objects import instruction, logical_buffer
+from tests.shared.programs import with_facts
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import AllocationKind, BufferAllocation, Computation, HloModule, Plan
 from xlapipe.plans.labels import labels_of, pattern_of
@@ -57,7 +58,7 @@ def test_values_of_layers_are_one_group_if_one_line_makes_them() -> None:
             for allocation in A.plan.allocations
         ),
     )
-    (group, *_) = peak_of(replace(A, plan=plan, arguments=leaves)).groups
+    (group, *_) = peak_of(with_facts(A, plan=plan, arguments=leaves)).groups
     assert (group.label, group.counted_bytes) == ("layers[*]['w']", 288)
     assert set(group.sources) == {"step.py:12", "step.py:13"}
 
@@ -152,7 +153,7 @@ def test_names_of_layers_have_one_pattern() -> None:
 
 def test_a_peak_a_plan_and_a_program_are_short_in_a_notebook() -> None:
     """The fields of a real plan are megabytes of text."""
-    program = open_path(ROOT / f"hlo_dumps/resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    program = open_path(ROOT / f"hlo_dumps/resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}")
     peak = peak_of(program)
     lines = repr(peak).splitlines()
     assert len(lines) == 12

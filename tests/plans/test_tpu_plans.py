@@ -9,6 +9,7 @@ import pytest
 
 from tests.shared import tpu_texts
 from tests.shared.hlo_objects import instruction
+from tests.shared.programs import program_of
 from xlapipe.cli import main
 from xlapipe.diff.changes import (
     Action,
@@ -66,7 +67,7 @@ def plan(folder: Path) -> Plan:
 
 @pytest.fixture
 def program(plan: Plan) -> Program:
-    return Program(plan=plan, arguments=ARGUMENTS, outputs=OUTPUTS)
+    return program_of(plan=plan, arguments=ARGUMENTS, outputs=OUTPUTS)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_leaf_that_is_copied_in_hbm_is_not_in_place(tmp_path: Path) -> None:
         + f"\nallocation 8: size 131072, page 0, preallocated-temp:\n{in_hbm}\n"
     )
     plan = read_path(tpu_texts.write_dump(tmp_path, hlo=hlo, assignment=assignment))
-    (row,) = donations(Program(plan=plan, arguments=ARGUMENTS, outputs=OUTPUTS))
+    (row,) = donations(program_of(plan=plan, arguments=ARGUMENTS, outputs=OUTPUTS))
     assert row.outcome is DonationOutcome.COPIED
     assert {copy.instruction for copy in row.copies} == {"copy-start", "copy-start.2"}
 

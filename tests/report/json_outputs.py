@@ -32,7 +32,6 @@ from xlapipe.diff.compare import compare
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.compile_times import (
     COMPILE_TIMES,
     CompileTimes,
@@ -48,6 +47,7 @@ from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_figures
 from xlapipe.report.difference import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
+from xlapipe.report.subjects import open_subject
 from xlapipe.run.capture_target import CapturedTarget
 from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
@@ -153,8 +153,8 @@ _OPERATION = OperationName(label="dot_general", scope="jit(step)", source=Source
 
 def _diff(folder: Path) -> dict[str, Any]:
     """A plan of a TPU beside one of a GPU, and a change of each kind that they do not have."""
-    tpu = open_path(tpu_texts.write_dump(folder)).program
-    gpu = open_path(DUMPS[1]).program
+    tpu = open_subject(tpu_texts.write_dump(folder)).program
+    gpu = open_subject(DUMPS[1]).program
     difference = compare(gpu, tpu)
     others = (
         OutputChange("out[0]", _OPERATION, _OPERATION),

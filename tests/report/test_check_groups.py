@@ -9,9 +9,9 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
+from tests.shared.programs import with_facts
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.expect import Aliased, Donated, Finding, NoCopyAbove, Violation
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donation import SMALL_COPIES, donations, small_copies
@@ -25,7 +25,7 @@ RESNET = ROOT / "hlo_dumps" / "resnet50-train" / f"h100_sxm-auto-tuned-jax{GOLDE
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return open_dump(RESNET).program
+    return open_dump(RESNET)
 
 
 def test_small_copies_are_permitted_by_default_and_stated(program: Program) -> None:
@@ -51,7 +51,7 @@ def test_a_larger_copy_is_not_small(program: Program) -> None:
 
 def test_leaves_of_one_cause_are_one_paragraph(program: Program) -> None:
     leaves = [replace(leaf, donated=False) for leaf in program.arguments]
-    finding = Aliased("state").check(replace(program, arguments=tuple(leaves)))
+    finding = Aliased("state").check(with_facts(program, arguments=tuple(leaves)))
     lines = list(finding_lines(finding))
     count, total = len(finding.violations), sum(leaf.size_bytes for leaf in leaves[:1])
     named = [leaf for leaf in leaves if leaf.path.startswith("state")]
@@ -122,13 +122,11 @@ def test_a_header_has_one_word_for_the_autotuning_and_all_explains_it(
 
 def test_a_check_without_expectations_states_the_largest_copy() -> None:
     dump = open_dump(RESNET)
-    without = replace(dump, manifest=replace(dump.manifest, expectations=()))
-    checked = XlaSubject(Opened.of_dump(without)).checked()
+    without = replace(dump, facts=replace(dump.manifest, expectations=()))
+    checked = XlaSubject(without).checked()
     largest, *others = find_copies(dump.plan)
     (note,) = [note for note in checked.notes if "copies, the largest" in note]
     assert note.startswith(f"{len(others) + 1} copies, the largest {rounded(largest.copied_bytes)}")
     assert f" by {largest.instruction} at {largest.source} " in note
     assert checked.holds
-    assert not any(
-        "the largest" in note for note in XlaSubject(Opened.of_dump(dump)).checked().notes
-    )
+    assert not any("the largest" in note for note in XlaSubject(dump).checked().notes)

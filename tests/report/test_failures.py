@@ -15,11 +15,11 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.report.failure_logs import LOGS, NO_FAILURES, FailureLog
 from xlapipe.cli import main
-from xlapipe.inductor.open_path import open_path
 from xlapipe.report.failure_lines import failure_lines, planned_failure
 from xlapipe.report.failures.failure import MemoryFailure
 from xlapipe.report.failures.read_log import LogFindings, read_log
 from xlapipe.report.failures.sizes import SIZE, LoggedSize, parse_size
+from xlapipe.report.subjects import open_subject
 
 GIB, MIB = 2**30, 2**20
 
@@ -150,14 +150,14 @@ def out_of_memory(size: str, executable: str = "jit_step") -> str:
 
 @pytest.mark.parametrize("size", ["1312016 bytes", "1312256 bytes", "1.25MiB"])
 def test_the_allocation_is_found_by_its_size_even_if_the_log_rounds_it(size: str) -> None:
-    planned = planned_failure(explained(out_of_memory(size)), open_path(Path(PLAN)))
+    planned = planned_failure(explained(out_of_memory(size)), open_subject(Path(PLAN)))
     assert planned["allocation"]["size_bytes"] == TEMP_BYTES
     assert planned["allocation"]["candidates"] == 1
 
 
 def test_the_contents_are_named_as_in_the_source() -> None:
     failure = explained(out_of_memory("132.28MiB"))
-    planned = planned_failure(failure, open_path(Path(PLAN)))
+    planned = planned_failure(failure, open_subject(Path(PLAN)))
     assert planned["allocation"]["candidates"] == 2
     labels = {group["label"] for group in planned["contents"]}
     assert labels == {"out[2]"}
@@ -165,7 +165,7 @@ def test_the_contents_are_named_as_in_the_source() -> None:
 
 def test_a_size_that_is_not_in_the_plan_is_not_matched() -> None:
     failure = explained(out_of_memory("77.00MiB"))
-    planned = planned_failure(failure, open_path(Path(PLAN)))
+    planned = planned_failure(failure, open_subject(Path(PLAN)))
     assert planned["allocation"] is None
     assert planned["contents"]
     assert any("no allocation" in line for line in printed_lines(failure, planned=planned))

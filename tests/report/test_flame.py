@@ -6,10 +6,10 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
-from xlapipe.dump.opened import Opened
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.memory_map import flame_boxes, module_scope
+from xlapipe.report.subjects import open_subject
+from xlapipe.report.xla_subject import XlaSubject
 
 GOLDENS = ROOT / "hlo_dumps"
 
@@ -21,11 +21,11 @@ GOLDENS = ROOT / "hlo_dumps"
         f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}",
     ],
 )
-def dump(request: pytest.FixtureRequest) -> Opened:
-    return open_path(GOLDENS / request.param)
+def dump(request: pytest.FixtureRequest) -> XlaSubject:
+    return open_subject(GOLDENS / request.param)
 
 
-def test_widths_are_bytes_and_boxes_are_inside_their_parents(dump: Opened) -> None:
+def test_widths_are_bytes_and_boxes_are_inside_their_parents(dump: XlaSubject) -> None:
     boxes = flame_boxes(dump)
     levels = [[box for box in boxes if box.level == level] for level in range(3)]
     assert all(levels)
@@ -42,7 +42,7 @@ def test_widths_are_bytes_and_boxes_are_inside_their_parents(dump: Opened) -> No
     assert 0.95 < sum(box.width for box in levels[0]) <= 1 + 1e-9
 
 
-def test_arguments_are_named_and_the_largest_value_can_be_selected(dump: Opened) -> None:
+def test_arguments_are_named_and_the_largest_value_can_be_selected(dump: XlaSubject) -> None:
     names = {counted.value.name for counted in peak_of(dump.program).contents}
     boxes = flame_boxes(dump)
     assert {box.value for box in boxes} <= names

@@ -10,9 +10,9 @@ from tests.folders import DATA
 from tests.shared.reports import Page
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.report.html_page import render_page
+from xlapipe.report.subjects import open_subject
 
 DUMP = DATA / "host_memory"
 # Momentum of f32[128,256], updated in place on the host.
@@ -41,14 +41,14 @@ def test_markdown_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture
 
 
 def test_the_page_has_a_section_on_the_host_only_if_there_is_one(goldens: Path) -> None:
-    page = Page(render_page([open_path(DUMP)]))
+    page = Page(render_page([open_subject(DUMP)]))
     text = " ".join(page.text.split())
     assert "128.0 KiB in host memory" in text
     assert "not in the totals of the device" in text
     assert "copy-start.2" in text
     titles = [attributes.get("data-section") for _, attributes in page.tags]
     assert titles.count("host") == 1
-    other = open_path(goldens / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}")
+    other = open_subject(goldens / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert 'id="host-0"' not in render_page([other])
 
 

@@ -17,18 +17,19 @@ from rich.text import Text
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
+from tests.shared.programs import with_facts
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
 from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.diff.compare import compare
 from xlapipe.dump.dump import open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.expect import Donated, check_all
 from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.plans.program import Program
 from xlapipe.report.changed_dumps import changed_figures, changed_markdown
 from xlapipe.report.html_page import render_page
 from xlapipe.report.plan_page import report_markdown
+from xlapipe.report.xla_subject import XlaSubject
 
 DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
 HOSTILE = (
@@ -60,7 +61,7 @@ def hostile(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def opened() -> Opened:
+def opened() -> XlaSubject:
     """A plan whose manifest, paths, op_names and instructions hold hostile text."""
     dump = open_dump(DUMP)
     manifest = replace(
@@ -83,8 +84,7 @@ def opened() -> Opened:
         for name, computation in module.computations.items()
     }
     plan = replace(dump.plan, module=replace(module, computations=computations))
-    dump = replace(dump, manifest=manifest, plan=plan)
-    return Opened(DUMP, dump.program, dump)
+    return XlaSubject(replace(dump, facts=manifest, plan=plan))
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
@@ -118,14 +118,14 @@ def test_a_name_that_looks_like_markup_is_printed(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "[red]not red[/red]\n[bold]x\n"
 
 
-def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_and_check_and_diff(opened: XlaSubject, capsys: pytest.CaptureFixture[str]) -> None:
     from xlapipe.report.findings import finding_lines
 
-    other = replace(opened, program=replace(opened.program, outputs=()))
+    other = replace(opened, program=with_facts(opened.program, outputs=()))
     difference = compare(opened.program, Program(opened.plan))
     findings = check_all((Donated("nothing"),), other.program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlapipe.report.subjects.open_path", lambda path: opened)
+        patch.setattr("xlapipe.report.subjects.open_path", lambda path: opened.program)
         for options in ((), ("--time",)):
             assert main(["show", str(DUMP), *options]) == 0
         main(["check", str(DUMP)])
@@ -134,20 +134,20 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
     assert unsafe(capsys.readouterr().out) == []
 
 
-def test_markdown(opened: Opened) -> None:
+def test_markdown(opened: XlaSubject) -> None:
     text = visible_lines(report_markdown([replace(opened, given_name=hostile("name"))]))
     assert unsafe(text) == []
     assert "<img" not in outside_code(text)
 
 
-def test_a_comment_escapes_the_name_of_a_plan(opened: Opened) -> None:
+def test_a_comment_escapes_the_name_of_a_plan(opened: XlaSubject) -> None:
     dump = changed_figures(hostile("name"), opened, opened)
     text = "\n".join(changed_markdown([dump]))
     assert "<img" not in outside_code(text)
     assert unsafe(text) == []
 
 
-def test_html(opened: Opened) -> None:
+def test_html(opened: XlaSubject) -> None:
     page = render_page([replace(opened, given_name=hostile("name"))])
     assert "<img src=x" not in page
     assert "\x1b" not in page

@@ -4,7 +4,6 @@ import json
 import lzma
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,12 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import DIRECTORIES, ROOT, each_opened_once, name_of
 from xlapipe.cli import main
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.report.overview.overview import Overview, common_path
 from xlapipe.report.overview.overview_lines import MAX_LINES, overview_lines
 from xlapipe.report.overview.purposes import Purpose
 from xlapipe.report.overview.source_text import SourceTexts
+from xlapipe.report.subjects import TimeOptions, open_subject
 
 GOLDENS = ROOT / "hlo_dumps"
 DUMPS = [
@@ -31,7 +30,7 @@ DUMPS = [
 
 @pytest.fixture(scope="module", params=DUMPS, ids=name_of)
 def overview(request: pytest.FixtureRequest) -> Overview:
-    return Overview(open_path(request.param))
+    return Overview(open_subject(request.param))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +60,7 @@ def test_bytes_by_purpose_and_by_line_are_those_that_xla_allocates(overview: Ove
 
 
 def test_json_has_the_overview(overview: Overview, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(overview.opened.path), "--json"]) == 0
+    assert main(["show", str(overview.opened.program.path), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)["overview"]
     assert figures["total_bytes"] == overview.total_bytes
     for rows in (figures["by_purpose"], figures["by_line"]):
@@ -75,12 +74,12 @@ def test_json_has_the_overview(overview: Overview, capsys: pytest.CaptureFixture
 def test_every_line_that_is_shown_can_be_named(overview: Overview, capsys) -> None:
     shown = [row for row in overview.rows[:3] if row.source is not None]
     for row in shown:
-        assert main(["show", str(overview.opened.path), overview.named(row.source)]) == 0
+        assert main(["show", str(overview.opened.program.path), overview.named(row.source)]) == 0
         assert str(row.source) in capsys.readouterr().out.replace("\n", "").replace("    ", "")
 
 
 def test_a_training_step_has_three_phases_and_their_values() -> None:
-    opened = open_path(DUMPS[0])
+    opened = open_subject(DUMPS[0])
     phases = phases_of(opened.plan)
     order = phases.by_position
     assert {Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE} == set(order)
@@ -97,7 +96,7 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
 def test_a_lower_bound_is_no_time_of_a_step() -> None:
     """Collectives among four GPUs whose links are unknown."""
     path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
-    opened = replace(open_path(path), target="a6000")
+    opened = open_subject(path, TimeOptions(target="a6000"))
     lines = [line.plain for line in overview_lines(Overview(opened), "DIR", width=80)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert re.match(r"Time: at least [\d.]+ ms: a part is not counted \(--time\)", time)
@@ -105,26 +104,28 @@ def test_a_lower_bound_is_no_time_of_a_step() -> None:
 
 def test_the_network_is_stated_with_the_time() -> None:
     path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
-    lines = [line.plain for line in overview_lines(Overview(open_path(path)), "DIR", width=200)]
+    lines = [line.plain for line in overview_lines(Overview(open_subject(path)), "DIR", width=200)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert time.endswith("network hgx-400g (assumed)")
 
 
 def test_arguments_of_which_a_gradient_is_returned_are_weights() -> None:
-    overview = Overview(open_path(GOLDENS / "torch-block" / f"h200-cublas-jax{GOLDEN_JAXLIB}"))
+    overview = Overview(open_subject(GOLDENS / "torch-block" / f"h200-cublas-jax{GOLDEN_JAXLIB}"))
     purposes = {row.name: row.purpose for row in overview.rows}
     assert purposes["first"] is purposes["second"] is Purpose.WEIGHTS
 
 
 def test_the_workspace_of_a_call_with_fused_slices_is_one() -> None:
-    overview = Overview(open_path(GOLDENS / "qwen3-train" / f"h200-1x8-cublas-jax{GOLDEN_JAXLIB}"))
+    overview = Overview(
+        open_subject(GOLDENS / "qwen3-train" / f"h200-1x8-cublas-jax{GOLDEN_JAXLIB}")
+    )
     (row,) = [row for row in overview.rows if row.shapes[0][0] == "s8[33554432]"]
     assert row.purpose is Purpose.WORKSPACE
 
 
 def test_a_copy_is_for_what_its_operand_is_for() -> None:
     overview = Overview(
-        open_path(GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
+        open_subject(GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     )
     rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:66")]
     assert Purpose.SAVED in {row.purpose for row in rows}
@@ -139,7 +140,7 @@ def test_no_integer_is_a_gradient(overview: Overview) -> None:
 
 
 def test_a_program_without_gradients_has_no_phases() -> None:
-    overview = Overview(open_path(DUMPS[2]))
+    overview = Overview(open_subject(DUMPS[2]))
     assert not phases_of(overview.plan).trains
     purposes = {row.purpose for row in overview.by_purpose}
     assert Purpose.UPDATED in purposes
@@ -148,7 +149,7 @@ def test_a_program_without_gradients_has_no_phases() -> None:
 
 def test_a_value_is_shown_with_its_maker_its_lifetime_and_its_chain(capsys) -> None:
     dump = DUMPS[0]
-    plan = open_path(dump).plan
+    plan = open_subject(dump).plan
     largest = max(
         (v for a in plan.allocations if a.parameter_number is None for v in a.values),
         key=lambda value: value.size_bytes,
@@ -230,7 +231,7 @@ def test_a_folder_of_many_modules_lists_the_largest_first(tmp_path: Path, capsys
         for path in folder.iterdir():
             after = path.name.partition(".")[2].partition(".")[2]
             (tmp_path / f"module_{number:04}.jit_{name}.{after}").write_bytes(path.read_bytes())
-        sizes[name] = open_path(folder).plan.totals.total_allocation_bytes
+        sizes[name] = open_subject(folder).plan.totals.total_allocation_bytes
     largest, other = sorted(sizes, key=lambda name: -sizes[name])
     assert main(["show", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -252,7 +253,7 @@ def test_values_without_source_lines_are_listed_by_operation(tmp_path: Path, cap
     printed = capsys.readouterr().out
     assert "by operation: no value has a source line" in printed
     assert "(no source line)" not in printed
-    overview = Overview(open_path(path))
+    overview = Overview(open_subject(path))
     assert not overview.has_lines
     assert sum(row.counted_bytes for row in overview.rows) + overview.idle_bytes == (
         overview.total_bytes

@@ -11,12 +11,12 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003, one_of_each
 from tests.shared.reports import Page
 from xlapipe.cli import main
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.labels import pattern_of
 from xlapipe.report import units
 from xlapipe.report.html_page import render_page
 from xlapipe.report.plan_figures import dump_data
 from xlapipe.report.records import plain_data
+from xlapipe.report.subjects import open_subject
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
 DECODE = GOLDENS / f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
@@ -25,7 +25,7 @@ DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 def data_of(path: Path) -> dict[str, Any]:
     """The JSON of a report on one dump."""
-    data: dict[str, Any] = plain_data(dump_data(open_path(path)))
+    data: dict[str, Any] = plain_data(dump_data(open_subject(path)))
     return data
 
 
@@ -86,7 +86,7 @@ def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
     first = data_of(tmp_path / "dump")["aliasing"][0]
     assert first["argument"] == "params['embed']['weight']"
     assert first["answer"] == "donated, not aliased"
-    page = Page(render_page([open_path(tmp_path / "dump")]))
+    page = Page(render_page([open_subject(tmp_path / "dump")]))
     assert f"{units.rounded(first['size_bytes'])} donated but not reused" in page.text
 
 
@@ -116,7 +116,7 @@ def test_sums_of_the_headline() -> None:
     path = GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}"
     copied = sum(copy["copied_bytes"] for copy in data_of(path)["copies"])
     assert copied >= 2 * 138_706_944
-    page = Page(render_page([open_path(path)]))
+    page = Page(render_page([open_subject(path)]))
     assert f"{units.rounded(copied)} copied" in page.text
     assert "donated but not reused" not in page.text
 

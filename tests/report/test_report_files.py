@@ -9,13 +9,13 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.plans import Plan
-from xlapipe.plans.program import Program
 from xlapipe.report.html_page import render_page
 from xlapipe.report.plan_page import report_markdown
+from xlapipe.report.xla_subject import XlaSubject
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 
@@ -116,8 +116,9 @@ def test_names_with_lone_surrogates(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_plan() -> None:
-    subject = Opened(Path("empty"), Program(Plan(())))
-    subject.__dict__["stage_texts"] = ()  # there is no file to read them from
+    files = XlaFiles(Plan(()), path=Path("empty"))
+    files.__dict__["stage_texts"] = ()  # there is no file to read them from
+    subject = XlaSubject(files)
     assert "0 B" in render_page([subject])
     assert "total_allocation_bytes" in report_markdown([subject])
 

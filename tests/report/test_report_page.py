@@ -14,7 +14,6 @@ from tests.shared.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.cells import cell_text
 from xlapipe.report.html_cells import group_values
@@ -27,6 +26,7 @@ from xlapipe.report.html_page import (
 )
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.purposes import Purpose
+from xlapipe.report.subjects import open_subject
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_section
 
@@ -35,7 +35,7 @@ TRITON = f"qwen3-decode/h200-triton-jax{GOLDEN_JAXLIB}"
 
 
 def page_of(*paths: Path) -> Page:
-    return Page(render_page([open_path(path) for path in paths]))
+    return Page(render_page([open_subject(path) for path in paths]))
 
 
 def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
@@ -93,7 +93,7 @@ def test_the_head_has_the_figures_of_show(
     goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The parts of the total are by purpose: donated arguments are not missing among them."""
-    opened = open_path(goldens / TRAINING)
+    opened = open_subject(goldens / TRAINING)
     html = render_page([opened])
     head = html[html.index('<div class="headline">') : html.index("</header>\n<section")]
     parts = {
@@ -112,7 +112,7 @@ def test_the_head_has_the_figures_of_show(
 
 
 def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) -> None:
-    opened = open_path(goldens / TRITON)
+    opened = open_subject(goldens / TRITON)
     time = step_time(opened)
     assert time is not None
     for table in time_section(time).tables:
@@ -207,8 +207,8 @@ def test_stages_are_the_dumps_texts(goldens: Path) -> None:
 
 def test_a_page_is_the_same_each_time(goldens: Path) -> None:
     paths = [goldens / DECODE, goldens / TRITON]
-    assert render_page([open_path(path) for path in paths]) == render_page(
-        [open_path(path) for path in paths]
+    assert render_page([open_subject(path) for path in paths]) == render_page(
+        [open_subject(path) for path in paths]
     )
 
 
@@ -222,7 +222,7 @@ def test_tables_have_headings(goldens: Path) -> None:
 
 
 def test_a_group_states_what_is_alike_and_what_differs(goldens: Path) -> None:
-    opened = open_path(goldens / DECODE)
+    opened = open_subject(goldens / DECODE)
     text = page_of(goldens / DECODE).text
     groups = [group for group in peak_of(opened.program).groups if len(group.values) > 1]
     assert groups

@@ -11,12 +11,12 @@ from tests.shared.dumps import SEED_003, needs_seed_003
 from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.diff import Sentence
-from xlapipe.inductor.open_path import open_path
 from xlapipe.report import pages
 from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page, render_tables_page
 from xlapipe.report.pages import code, plain, table
 from xlapipe.report.plan_page import report_markdown
+from xlapipe.report.subjects import open_subject
 from xlapipe.report.text_table import Table
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
@@ -109,7 +109,7 @@ def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (open_path(goldens / name) for name in names)
+    before, after = (open_subject(goldens / name) for name in names)
     comparison = compare_dumps(before, after)
     deltas = [item.delta_bytes or 0 for item in comparison["sentences"]]
     total = comparison["totals"][0]
@@ -125,7 +125,7 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
 
 def test_sentences_and_notes(goldens: Path) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (open_path(goldens / name) for name in names)
+    before, after = (open_subject(goldens / name) for name in names)
     sentences = (
         Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
         Sentence("a thunk moved", None, 1),

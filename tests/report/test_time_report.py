@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.dump.time_record import TimeRecord, write_time_record
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.subjects import TimeOptions, open_subject
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, time_lines
 from xlapipe.report.units import microseconds
@@ -80,7 +80,7 @@ def test_measured_times_are_shown_beside_the_floor(
 
 def test_record_of_another_plan_is_not_shown(dump: Path) -> None:
     write_time_record(dump, record("another_fusion"))
-    time = step_time(open_path(dump))
+    time = step_time(open_subject(dump))
     assert time is not None
     assert time.measured is None
 
@@ -163,7 +163,7 @@ def test_a_trace_has_each_kernel_in_order_and_ends_with_the_step(
     events = json.loads(trace.read_text())["traceEvents"]
     streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     kernels = [e for e in events if e["ph"] == "X" and streams[e["tid"]] == "compute"]
-    prediction = open_path(dump).prediction
+    prediction = open_subject(dump).prediction
     assert prediction is not None
     assert {e["name"] for e in kernels} == {kernel.name for kernel in prediction.kernels}
     assert sum(e["args"]["launches in the step"] for e in kernels) == sum(
@@ -186,8 +186,8 @@ def test_without_a_predicted_time_no_trace_is_written(
 
 
 def test_a_slower_host_makes_calls_longer_and_no_kernel(dump: Path) -> None:
-    as_timed = open_path(dump).prediction
-    slower = replace(open_path(dump), host=2.0).prediction
+    as_timed = open_subject(dump).prediction
+    slower = open_subject(dump, TimeOptions(host=2.0)).prediction
     assert as_timed is not None
     assert slower is not None
     assert slower.kernel_seconds == as_timed.kernel_seconds

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.programs import with_facts
 from tests.shared.reports import Page
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.expect.unused import unused_findings
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.html_page import render_page
@@ -27,7 +27,7 @@ COMPUTED = OutputLeaf("loss", (), "float32", 4, 1)
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return open_dump(GOLDEN).program
+    return open_dump(GOLDEN)
 
 
 def test_a_program_that_uses_all_has_no_warning(program: Program) -> None:
@@ -35,7 +35,7 @@ def test_a_program_that_uses_all_has_no_warning(program: Program) -> None:
 
 
 def test_an_argument_that_nothing_reads(program: Program) -> None:
-    (finding,) = unused_findings(replace(program, arguments=(*program.arguments, UNREAD)))
+    (finding,) = unused_findings(with_facts(program, arguments=(*program.arguments, UNREAD)))
     assert finding.is_warning
     assert finding.holds
     assert finding.measured == f"1 of {len(program.arguments) + 1} are not"
@@ -43,18 +43,18 @@ def test_an_argument_that_nothing_reads(program: Program) -> None:
 
 
 def test_an_output_that_depends_on_no_argument(program: Program) -> None:
-    (finding,) = unused_findings(replace(program, outputs=(CONSTANT, COMPUTED)))
+    (finding,) = unused_findings(with_facts(program, outputs=(CONSTANT, COMPUTED)))
     assert finding.measured == "1 of 2 depend on none"
     assert finding.violations[0].size_bytes == 4
 
 
 def test_a_program_without_an_output_of_its_arguments(program: Program) -> None:
-    (finding,) = unused_findings(replace(program, outputs=(CONSTANT,)))
+    (finding,) = unused_findings(with_facts(program, outputs=(CONSTANT,)))
     assert finding.expectation == "the outputs depend on the arguments"
     assert finding.measured == "1 output, and none depends on an argument"
     assert finding.violations[0].where == "mask"
     five = tuple(replace(CONSTANT, path=f"mask[{index}]", index=index) for index in range(5))
-    (finding,) = unused_findings(replace(program, outputs=five))
+    (finding,) = unused_findings(with_facts(program, outputs=five))
     assert finding.measured == "5 outputs, and none depends on an argument"
     assert finding.violations[0].where == "mask[0], mask[1], mask[2], mask[3]"
 
@@ -65,7 +65,7 @@ def test_check_prints_warnings_and_does_not_fail(
     dump = open_dump(GOLDEN)
     unread = tuple(replace(UNREAD, path=f"state[{number}]") for number in range(3))
     manifest = replace(dump.manifest, arguments=(*dump.manifest.arguments, *unread))
-    opened = replace(dump, manifest=manifest)
+    opened = replace(dump, facts=manifest)
     monkeypatch.setattr("xlapipe.inductor.open_path.open_dump", lambda path: opened)
     assert main(["check", str(GOLDEN)]) == 0
     text = capsys.readouterr().out
@@ -84,13 +84,13 @@ def test_every_display_has_the_notes_on_the_step() -> None:
         dropped_updates=("state.step",),
         asked_early=("jax.default_backend() at step.py:4 (cpu)",),
     )
-    opened = Opened.of_dump(replace(dump, manifest=manifest))
+    opened = XlaSubject(replace(dump, facts=manifest))
     notes = manifest.notes_on_step
     assert len(notes) == 4
     for options in (ShowOptions(width=200), ShowOptions(everything=True)):
-        shown = "\n".join(map(str, XlaSubject(opened).lines(options)))
+        shown = "\n".join(map(str, opened.lines(options)))
         assert all(note in shown for note in notes), shown
-    assert set(notes) <= set(XlaSubject(opened).figures(ShowOptions())["notes"])
+    assert set(notes) <= set(opened.figures(ShowOptions())["notes"])
     markdown, page = report_markdown([opened]), Page(render_page([opened]))
     for note in notes:
         assert f"- {note}\n" in markdown.replace("\\", "")

@@ -49,6 +49,7 @@ from xlapipe.time.predict.calibration import (
     read_calibration,
     shipped_calibration,
 )
+from xlapipe.time.prediction_settings import PredictionSettings
 
 pytestmark = pytest.mark.jax
 
@@ -119,7 +120,7 @@ def profile(name: str, plan: Plan) -> ProgramProfile:
     device, shipped = known()
     cost = step_cost(plan, device)
     assert cost is not None
-    prediction = predict(plan, cost, shipped, unknown_trips=100)
+    prediction = predict(plan, cost, shipped, PredictionSettings(unknown_trips=100))
     kernels = {item.name: (item.launches, item.seconds) for item in prediction.kernels}
     span, call = prediction.span_seconds, prediction.latency_seconds or 0.0
     times = ProgramTimes(span, prediction.kernel_seconds, call, kernels, trips=100)

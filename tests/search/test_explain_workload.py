@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import STEPS
+from tests.shared.programs import with_facts
 from xlapipe.cli import main
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.lower import lower
@@ -18,7 +19,6 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import WorkloadError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.donatable import donatable
@@ -26,6 +26,7 @@ from xlapipe.plans.made_together import made_together
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.remedies import (
     changes_of,
@@ -66,7 +67,7 @@ def test_an_argument_is_sharded_along_the_given_axes() -> None:
 
 
 def test_the_largest_argument_and_its_axes(goldens: Path) -> None:
-    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}")
     name, axes = largest_argument(program)
     sizes = {leaf.path.partition("[")[0].partition(".")[0]: 0 for leaf in program.arguments}
     for leaf in program.arguments:
@@ -128,13 +129,13 @@ def test_a_jit_that_cannot_be_repeated_is_left_alone(name: str) -> None:
 
 
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
-    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert [row.name for row in donatable(program)] == ["x"]
-    assert program.call is not None
+    assert program.facts.call is not None
     gradients = tuple(output.path for output in program.outputs)
-    alone = replace(program, call=replace(program.call, gradients=gradients))
+    alone = with_facts(program, call=replace(program.facts.call, gradients=gradients))
     assert donatable(alone) == ()
-    donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert donatable(donated) == ()
 
 
@@ -159,10 +160,10 @@ def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
     compiled = compile_dump(job, None)
     (made,) = made_together(compiled.dump.plan)
     assert made.values > 1 and made.joined_by == name
-    overview = Overview(Opened.of_dump(compiled.dump))
+    overview = Overview(XlaSubject(compiled.dump))
     screen = "\n".join(str(line) for line in overview_lines(overview, "dump", width=500))
     assert "Made long before use" in screen and f"xla_disable_hlo_passes={name}" in screen
-    (change,) = [c for c in changes_of(compiled.dump.program, job) if "hlo_passes" in c.text]
+    (change,) = [c for c in changes_of(compiled.dump, job) if "hlo_passes" in c.text]
     without = compile_dump(replace(job, options={**job.options, **change.options}), None)
     freed_bytes = compiled.dump.plan.totals.temp_bytes - without.dump.plan.totals.temp_bytes
     assert freed_bytes > made.size_bytes // 3
@@ -170,7 +171,7 @@ def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:
-    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}").program
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}")
     (job,) = jobs_of(["spectral-diffusion(batch=4)"], CompileSettings())
     texts = [change.text for change in changes_of(program, job)]
     assert texts[0] == "donate x (donate_argnames=('x',))"

@@ -91,7 +91,7 @@ def test_show_and_saved_print_the_same_bytes(
     capsys.readouterr()
     assert main(["saved", workload, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    program = open_dump(dump).program
+    program = open_dump(dump)
     uses = Uses(Occupancy(program.plan), Labels(program))
     peak = uses.occupancy.peak_position
     counted = [v for v in uses.occupancy.contents(peak) if uses.of(v).purpose is Purpose.SAVED]

@@ -30,7 +30,7 @@ def each_expectation_fails_on_one(make: Callable[[], Workload], dumps: Sequence[
     expectations = tuple(e for e in make().expectations if e.under in (None, "cublas"))
     unbroken = set(expectations)
     for dump in dumps:
-        findings = check_all(expectations, dump.program)
+        findings = check_all(expectations, dump)
         broken = {e for e, f in zip(expectations, findings, strict=True) if not f.holds}
         assert broken, f"{dump.manifest.workload} breaks no expectation"
         assert broken != set(expectations), f"{dump.manifest.workload} breaks every expectation"

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
@@ -22,6 +22,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import xlapipe
+from tests.shared.programs import with_facts
 from xlapipe import Workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
@@ -202,7 +203,7 @@ def predictions() -> dict[str, str]:
         # XLA decides nothing of the places of arrays of one device.
         made = lower(_workload(form), target_named("h200").config_text)
         texts[name] = second_call(
-            replace(plan, arguments=made.arguments, outputs=made.outputs, call=made.call)
+            with_facts(plan, arguments=made.arguments, outputs=made.outputs, call=made.call)
         )
     for name, form in over_a_mesh().items():
         texts[name] = second_call(xlapipe.plan(_workload(form)).program)

@@ -9,13 +9,13 @@ from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import TargetError
 from xlapipe.time.predict.predict import Prediction, basis_of
-from xlapipe.time.predict.study import Study
 from xlapipe.time.products.efficiency import (
     Product,
     efficiencies,
     parse_efficiencies,
     product_seconds,
 )
+from xlapipe.time.study import Study
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.hlo import HloModule
-from xlapipe.time.predict.study import Study
+from xlapipe.time.prediction_settings import PredictionSettings
+from xlapipe.time.study import Study
 
 # Two products of 2 × 1024³, one of them in three trips of a loop that `jax.checkpoint` repeats.
 LOWERED = """HloModule jit_step
@@ -62,7 +63,8 @@ def lowered(limit: str) -> HloModule:
 
 def study(module: HloModule | None, trips: int | None = None) -> Study:
     device = device_of_target("h200")
-    return Study(plan_of_text(PLAN), device, lowered=lambda: module, unknown_trips=trips)
+    settings = PredictionSettings(unknown_trips=trips)
+    return Study(plan_of_text(PLAN), device, settings, lambda: module)
 
 
 def test_products_of_loops_count_and_those_of_checkpoints_do_not() -> None:

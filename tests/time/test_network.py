@@ -233,7 +233,7 @@ FSDP = ROOT / f"hlo_dumps/fsdp-mlp/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
 
 
 def test_a_finding_about_time_states_the_network() -> None:
-    program = open_path(FSDP).program
+    program = open_path(FSDP)
     finding = StepTimeAtMost(seconds=1.0).check(program)
     assert finding.holds
     assert finding.measured.endswith("network hgx-400g (assumed)")

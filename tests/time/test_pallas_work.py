@@ -9,8 +9,8 @@ import pytest
 
 from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.report.subjects import open_subject
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.kernel_time import time_of
@@ -114,4 +114,4 @@ def test_a_manifest_with_such_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DumpError, match=r"kernel_codes.0..programs: expected an integer >= 1.*fix:"
     ):
-        open_path(folder)
+        open_subject(folder)

@@ -21,7 +21,7 @@ from xlapipe.diff.compare import compare_opened
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.subjects import TimeOptions, open_subject
 from xlapipe.report.timed_kernels import timed_kernels
 from xlapipe.report.why_lines import why_lines
 from xlapipe.time.cost import step_cost
@@ -40,6 +40,7 @@ from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
 from xlapipe.time.predict.kinds import features_of
 from xlapipe.time.predict.work import KernelWork
+from xlapipe.time.prediction_settings import PredictionSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMPS = ROOT / "hlo_dumps"
@@ -181,11 +182,11 @@ def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
     folder = tmp_path / "dump"
     shutil.copytree(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}", folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    plan = open_path(folder).plan
+    plan = open_subject(folder).plan
     lines = calibration().to_text().splitlines()
     header = {**json.loads(lines[0]), "device": "NVIDIA H200"}
     given = parse_calibration("\n".join([json.dumps(header), *lines[1:]]), where="given")
-    opened = replace(open_path(folder), calibration=given)
+    opened = replace(open_subject(folder), settings=PredictionSettings(calibration=given))
     assert opened.prediction is not None
     assert opened.prediction.scaled_from == "NVIDIA H200"
     assert opened.plan == plan
@@ -201,7 +202,7 @@ def test_a_file_that_is_no_calibration_is_refused_by_its_first_line(name: str) -
 
 def test_no_prediction_is_below_its_floor() -> None:
     for folder in sorted(DUMPS.glob(f"*/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"))[:8]:
-        opened = open_path(folder)
+        opened = open_subject(folder)
         prediction = opened.prediction
         assert prediction is not None
         floors = {kernel.name: kernel.floor_seconds for kernel in opened.step_cost.kernels}
@@ -213,14 +214,14 @@ def test_no_prediction_is_below_its_floor() -> None:
 
 
 def test_a_prediction_is_the_same_each_time() -> None:
-    opened = open_path(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
+    opened = open_subject(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     first, second = (predict(opened.plan, opened.step_cost, calibration()) for _ in range(2))
     assert first == second
 
 
 def test_another_gpu_is_scaled_and_says_so() -> None:
-    opened = open_path(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
-    other = dataclasses.replace(opened, target="a100_sxm_80")
+    opened = open_subject(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
+    other = dataclasses.replace(opened, settings=PredictionSettings(target="a100_sxm_80"))
     assert other.prediction.scaled_from == "NVIDIA H200"
     assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
     assert other.prediction.step_seconds > opened.prediction.step_seconds
@@ -228,13 +229,13 @@ def test_another_gpu_is_scaled_and_says_so() -> None:
 
 def test_a_difference_states_both_predictions() -> None:
     a, b = (
-        open_path(DUMPS / "qwen3-decode" / f"{name}-jax{GOLDEN_JAXLIB}")
+        open_subject(DUMPS / "qwen3-decode" / f"{name}-jax{GOLDEN_JAXLIB}")
         for name in ("h100_sxm-auto-tuned", "h200-cublas")
     )
     assert a.prediction is not None
     assert b.prediction is not None
     before, after = a.prediction.step_seconds, b.prediction.step_seconds
-    step, *lines = compare_opened(a, b).time
+    step, *lines = compare_opened(a.program, b.program).time
     text = f"; predicted {before * 1e6:,.1f} -> {after * 1e6:,.1f} µs ({after / before - 1:+.1%})"
     assert step.text.endswith(text)
     assert step.predicted_delta_seconds == pytest.approx(after - before)
@@ -247,7 +248,7 @@ def test_a_difference_states_both_predictions() -> None:
 
 
 def test_why_lists_parts_that_add_up() -> None:
-    prediction = open_path(
+    prediction = open_subject(
         DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     ).prediction
     kernel = max(prediction.kernels, key=lambda item: item.seconds)
@@ -265,7 +266,7 @@ def test_why_lists_parts_that_add_up() -> None:
 
 
 def test_step_time_at_most() -> None:
-    program = open_path(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
+    program = open_subject(DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}").program
     assert not StepTimeAtMost(1.0).check(program).violations
     (violation,) = StepTimeAtMost(1e-6).check(program).violations
     assert "at most 1.0 µs" in violation.expected
@@ -401,7 +402,7 @@ def test_a_kernel_of_another_gpu_is_refused_in_a_file() -> None:
 
 
 def test_floors_are_unchanged_by_a_calibration() -> None:
-    opened = open_path(DUMPS / f"qwen3-prefill/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
+    opened = open_subject(DUMPS / f"qwen3-prefill/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     before = step_cost(opened.plan, device_of_target("h200")).floor_seconds
     predict(opened.plan, opened.step_cost, calibration())
     assert step_cost(opened.plan, device_of_target("h200")).floor_seconds == before
@@ -412,7 +413,9 @@ def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
     name = f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     shutil.copytree(DUMPS / "qwen3-step" / name, tmp_path / name)
     times = timed_kernels(tmp_path, "NVIDIA H100 80GB HBM3")
-    opened = replace(open_path(DUMPS / "qwen3-step-donated" / name), timed=times)
+    opened = replace(
+        open_subject(DUMPS / "qwen3-step-donated" / name), settings=PredictionSettings(timed=times)
+    )
     assert opened.prediction is not None
     assert opened.time_record is not None
     measured = opened.time_record.seconds_of
@@ -442,7 +445,7 @@ def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() ->
 
 def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
     """28 layers, and chunks of 32 in each, on a GPU that always has work."""
-    prediction = open_path(
+    prediction = open_subject(
         DUMPS / f"qwen3-train/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
     ).prediction
     assert prediction is not None
@@ -451,7 +454,7 @@ def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
 
 
 def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
-    opened = open_path(DUMPS / f"qwen3-step/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
+    opened = open_subject(DUMPS / f"qwen3-step/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     assert opened.prediction is not None
     assert opened.time_record is not None
     kernels = {kernel.name: kernel for kernel in opened.prediction.kernels}
@@ -467,8 +470,8 @@ def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
         tuned, untuned = record.parent, record.parents[1] / f"h200-triton-jax{GOLDEN_JAXLIB}"
         if record.parents[1].name.startswith("resnet") or not untuned.exists():
             continue
-        measured = open_path(tuned).time_record
-        prediction = replace(open_path(untuned), target="h100_sxm").prediction
+        measured = open_subject(tuned).time_record
+        prediction = open_subject(untuned, TimeOptions(target="h100_sxm")).prediction
         assert measured is not None
         assert prediction is not None
         if any(kernel.work.as_tuned for kernel in prediction.kernels):
@@ -479,7 +482,7 @@ def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
 
 
 def test_tiles_of_a_tuned_plan_count() -> None:
-    prediction = open_path(
+    prediction = open_subject(
         DUMPS / f"qwen3-step-donated/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     ).prediction
     assert prediction is not None
@@ -503,9 +506,9 @@ def test_kernels_that_are_taken_for_equal_have_the_same_work(
 ) -> None:
     path = DUMPS / name / f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
     monkeypatch.setattr(kernel_work, "_KNOWN", {})
-    remembered = open_path(path).prediction
+    remembered = open_subject(path).prediction
     monkeypatch.setattr(kernel_work, "_KNOWN", forgetful := _Forgetful())
-    anew = open_path(path).prediction
+    anew = open_subject(path).prediction
     assert remembered is not None and anew is not None
     for one, other in zip(remembered.kernels, anew.kernels, strict=True):
         assert one.work == other.work
@@ -540,7 +543,7 @@ def test_every_timed_kernel_has_the_features_of_its_kind(target: str) -> None:
 def test_kernels_of_a_step_have_the_features_of_their_kind() -> None:
     for name in ("qwen3-train", "resnet50-train", "float8-linear-step"):
         for folder in DUMPS.glob(f"{name}/h100_sxm-*auto-tuned-*"):
-            prediction = open_path(folder).prediction
+            prediction = open_subject(folder).prediction
             assert prediction is not None
             for kernel in prediction.kernels:
                 names = features_of(kernel.work.kind)

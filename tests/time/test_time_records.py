@@ -8,7 +8,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.dump.dump import open_dump
 from xlapipe.dump.readers.profile_trace import kernel_events
 from xlapipe.dump.time_record import TIME_RECORD, read_time_record
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.subjects import open_subject
 from xlapipe.time.profiles.joined_profile import join_profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_a_call_is_its_span_and_what_the_host_takes_before_and_after() -> None:
     ],
 )
 def test_no_floor_is_above_its_measured_time(path: Path) -> None:
-    opened = open_path(path.parent)
+    opened = open_subject(path.parent)
     cost, record = opened.step_cost, opened.time_record
     assert cost is not None
     assert record is not None, "the record is of another plan"
@@ -106,7 +106,7 @@ def test_a_trace_gives_the_times_of_kernels(workload: str, in_command_buffer: bo
 
 def test_pallas_kernels_are_predicted_by_their_code() -> None:
     (path,) = (ROOT / "hlo_dumps/resnet50-backward").glob(f"h100_sxm-auto-tuned-*/{TIME_RECORD}")
-    opened = open_path(path.parent)
+    opened = open_subject(path.parent)
     record, prediction = opened.time_record, opened.prediction
     assert record is not None
     assert prediction is not None

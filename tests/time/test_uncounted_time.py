@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.shared.programs import program_of
 from tests.shared.sample_records import at_least, planned, predicted
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli.choose_table import choice_lines
@@ -13,7 +14,6 @@ from xlapipe.diff.time_changes import time_changes
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import Program
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice, choose
@@ -22,6 +22,7 @@ from xlapipe.search.rows import Row
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import Prediction, predict
+from xlapipe.time.prediction_settings import PredictionSettings
 
 LOOP = """HloModule small, is_scheduled=true
 condition {
@@ -60,7 +61,7 @@ def predicted_time(plan: Plan, trips: int | None = None) -> Prediction:
     calibration, cost = shipped_calibration("h200"), step_cost(plan, device_of_target("h200"))
     assert calibration is not None
     assert cost is not None
-    return predict(plan, cost, calibration, unknown_trips=trips)
+    return predict(plan, cost, calibration, PredictionSettings(unknown_trips=trips))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_what_is_not_counted_is_said_and_no_limit_holds(text: str, why: str) -> 
     plan = plan_of_text(text)
     (uncounted,) = predicted_time(plan).uncounted
     assert uncounted.startswith(why)
-    finding = StepTimeAtMost(1.0).check(Program(plan, "auto", (), (), target="h200"))
+    finding = StepTimeAtMost(1.0).check(program_of(plan, target="h200"))
     (violation,) = finding.violations
     assert violation.found.startswith("at least ")
     assert why in violation.found
@@ -91,7 +92,7 @@ def test_stated_trips_are_counted() -> None:
     assert stated.kernel_seconds == pytest.approx(50 * once.kernel_seconds)
     # An option of the command goes before what the workload states.
     assert predicted_time(plan, 10).kernel_seconds == pytest.approx(10 * once.kernel_seconds)
-    program = Program(plan, "auto", (), (), target="h200")
+    program = program_of(plan, target="h200")
     assert StepTimeAtMost(1.0).check(program).holds
 
 

@@ -13,8 +13,9 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.plan import Plan
 from xlapipe.time.predict.calibration import shipped_calibration
 from xlapipe.time.predict.predict import Prediction, basis_of
-from xlapipe.time.predict.study import Study
+from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.products.efficiency import Product, efficiencies, product_seconds
+from xlapipe.time.study import Study
 
 ELEMENTS = 32 << 20
 
@@ -144,9 +145,9 @@ def test_a_calibration_states_among_how_many_gpus_it_timed_collectives() -> None
     base = shipped_calibration("h200")
     assert base is not None
     eight = replace(base, provenance={**base.provenance, "gpus": 8})
-    device = device_of_target("h200")
+    device, settings = device_of_target("h200"), PredictionSettings(calibration=eight)
     among = {
-        count: Study(plan(f"1x{count}", f"[1,{count}]<=[{count}]"), device, eight).prediction
+        count: Study(plan(f"1x{count}", f"[1,{count}]<=[{count}]"), device, settings).prediction
         for count in (2, 8)
     }
     bases = {

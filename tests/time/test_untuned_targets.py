@@ -11,7 +11,7 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.readers import read_path
 from xlapipe.plans.plan import Plan
 from xlapipe.time.predict.predict import Prediction
-from xlapipe.time.predict.study import Study
+from xlapipe.time.study import Study
 
 pytestmark = pytest.mark.jax
 

@@ -32,6 +32,6 @@ def own(name: str) -> str:
 
 
 def failures(dump: WrittenDump) -> Sequence[object]:
-    findings = check_all(dump.dump.expectations, dump.dump.program)
+    findings = check_all(dump.dump.expectations, dump.dump)
     assert findings
     return [finding for finding in findings if not finding.holds]

@@ -62,8 +62,8 @@ def test_qwen3_decode_updates_its_cache_in_place(tmp_path: Path) -> None:
     made = make_dump(job_of("qwen3-decode"), tmp_path)
     assert failures(made) == []
     assert len(made.dump.plan.gemms) == 13
-    assert [row.holds for row in donations(made.dump.program)] == [True] * 4
-    assert any(row.moves for row in donations(made.dump.program))
+    assert [row.holds for row in donations(made.dump)] == [True] * 4
+    assert any(row.moves for row in donations(made.dump))
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_the_training_step_meets_its_expectations(
 ) -> None:
     made = make_dump(job_of("fsdp-mlp", target, topology), tmp_path)
     assert failures(made) == []
-    assert [row.holds for row in donations(made.dump.program)] == [True] * 13
+    assert [row.holds for row in donations(made.dump)] == [True] * 13
 
 
 @pytest.mark.parametrize("workload", ["qwen3-step-donated", "qwen3-prefill"])

@@ -100,7 +100,7 @@ def test_expectations_of_the_programs_hold(dump_of: Callable[[str], Dump]) -> No
             for data in dump.manifest.expectations
             if data is not None
         )
-        findings += [(name, finding) for finding in check_all(expectations, dump.program)]
+        findings += [(name, finding) for finding in check_all(expectations, dump)]
     assert [(name, finding) for name, finding in findings if not finding.holds] == []
     assert len(findings) > 10
 

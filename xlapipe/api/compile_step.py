@@ -10,8 +10,8 @@ from xlapipe.api.planner import Planned, Planner, lowered_here
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.compile import pipeline
 from xlapipe.compile.tuning import Tuned
-from xlapipe.dump.opened import Opened
 from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.workload import Workload
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -24,8 +24,7 @@ class _StepPlans(Planner[StepPlan]):
         return _NOT_IN_A_NAME.sub("-", function).strip("-._") or "step"
 
     def _plan(self, planned: Planned) -> StepPlan:
-        dump = planned.written.dump
-        return StepPlan(Opened(dump.path, planned.program, dump), planned.expectations)
+        return StepPlan(XlaSubject(planned.program), planned.expectations)
 
 
 plan = _StepPlans().plan
@@ -75,4 +74,4 @@ def build(
         program, _ = lowered_here(reference, job)
         job, folder = replace(job, program=program), Path.cwd()
     dump = pipeline.build(job, Path(out), folder=folder).dump
-    return StepPlan(Opened.of_dump(dump), dump.expectations)
+    return StepPlan(XlaSubject(dump), dump.expectations)

@@ -15,9 +15,9 @@ from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
 from xlapipe.devices.environment.scratch import Scratch, cache_folder
+from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
-from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
@@ -42,7 +42,7 @@ class Planned:
     """
 
     written: WrittenDump
-    program: Program
+    program: Dump
     expectations: Sequence[Expectation]
     untuned: Callable[[], WrittenDump]
 
@@ -147,7 +147,7 @@ class Planner(ABC, Generic[PlanT]):
             job = make_job(tuning=tuning)
             program, same = lowered_here(workload, job)
             written = self._written(job, program, root)
-            planned = replace(written.dump.program, same_buffer=same)
+            planned = replace(written.dump, same_buffer=same)
 
             def compile_untuned() -> WrittenDump:
                 if job.known_results is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.api.answer import Answer, answer_of
 from xlapipe.api.shown_plan import Rows, ShownPlan, framed, html_table
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.plans import Plan, Totals
@@ -21,6 +21,7 @@ from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import Recompile, recompiles
+from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
     import pandas
@@ -48,12 +49,14 @@ class StepPlan(ShownPlan):
 
     _further_tables = ("peak", "lines", "time", "timeline")
 
-    def __init__(self, opened: Opened, expectations: Sequence[Expectation] = ()) -> None:
+    def __init__(self, opened: XlaSubject, expectations: Sequence[Expectation] = ()) -> None:
         self.opened = opened
         self._expectations = tuple(expectations)
 
     def __repr__(self) -> str:
-        about = ", ".join(filter(None, (self.opened.title, self.opened.tuning_word)))
+        about = ", ".join(
+            filter(None, (self.opened.program.title, self.opened.program.tuning_word))
+        )
         return f"<plan of {about}: {self.total_allocation_bytes:,} B>"
 
     @property
@@ -169,7 +172,7 @@ class StepPlan(ShownPlan):
             from matplotlib import pyplot
         except ImportError:
             raise XlapipeError("matplotlib is not installed; fix: pip install matplotlib") from None
-        peak, title = self.peak, self.opened.title
+        peak, title = self.peak, self.opened.program.title
         if peak.position is None:
             raise XlapipeError(
                 f"{title}: no live ranges in its files, so that memory over time is unknown; fix: "
@@ -284,7 +287,7 @@ class StepPlan(ShownPlan):
         """The page of `xlapipe report`: one HTML document that needs no network."""
         from xlapipe.report.html_page import render_page
 
-        return render_page([replace(self.opened, given_name=self.opened.title)])
+        return render_page([replace(self.opened, given_name=self.opened.program.title)])
 
     def _repr_html_(self) -> str:
         """All but the page is readable where frames and scripts are not allowed."""
@@ -308,9 +311,9 @@ class StepPlan(ShownPlan):
             {"bytes at the peak": row.total_bytes, "": rounded(row.total_bytes), "line": row.source}
             for row in self.peak.by_source[:_SOURCE_LINES]
         ]
-        tuning = escape(short_label(self.opened.autotuning))
+        tuning = escape(short_label(self.opened.program.autotuning))
         return (
-            f"<p><b>{escape(self.opened.title)}</b>, {tuning}</p>{html_table([sizes])}"
+            f"<p><b>{escape(self.opened.program.title)}</b>, {tuning}</p>{html_table([sizes])}"
             f"{html_table(lines)}{framed(self.to_html())}"
         )
 
@@ -338,5 +341,4 @@ def read(path: str | Path) -> "StepPlan | GraphsPlan":
 
         return GraphsPlan(read_inductor(path))
     opened = open_path(path)
-    expectations = opened.dump.expectations if opened.dump is not None else ()
-    return StepPlan(opened, expectations)
+    return StepPlan(XlaSubject(opened), opened.expectations if isinstance(opened, Dump) else ())

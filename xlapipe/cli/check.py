@@ -7,7 +7,6 @@ xlapipe check hlo_dumps/*/*
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,6 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
             yield open_subject(paths[subject], name=subject).checked()
         for job in jobs.get(subject, ()):
             from xlapipe.compile.pipeline import compile_dump
-            from xlapipe.dump.opened import Opened
             from xlapipe.report.compiled_calls import with_compiles
             from xlapipe.report.xla_subject import XlaSubject
 
@@ -88,5 +86,5 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
                 programs = programs_of_calls(job, dump, calls) if calls is not None else ()
                 cost = determinism_cost(asked, dump) if options.deterministic else None
             name = f"{subject} ({dump.manifest.device}, {job.policy})"
-            checked = XlaSubject(replace(Opened.of_dump(dump), given_name=name)).checked()
+            checked = XlaSubject(dump, given_name=name).checked()
             yield with_compiles(checked, programs, cost)

@@ -86,8 +86,9 @@ def _read(log: str) -> str:
 def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "dict[str, Any]":
     from xlapipe.inductor.open_path import open_path
     from xlapipe.report.failure_lines import planned_failure
+    from xlapipe.report.xla_subject import XlaSubject
 
-    return planned_failure(failure, open_path(path))
+    return planned_failure(failure, XlaSubject(open_path(path)))
 
 
 def _compiled(
@@ -96,11 +97,11 @@ def _compiled(
     """The plan of the workload, and the changes that need less memory."""
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import compile_dump
-    from xlapipe.dump.opened import Opened
     from xlapipe.report.failure_lines import planned_failure
+    from xlapipe.report.xla_subject import XlaSubject
     from xlapipe.search.choosing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], compile_settings(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
-    planned = planned_failure(failure, Opened.of_dump(dump))
+    planned = planned_failure(failure, XlaSubject(dump))
     return planned, try_changes(job, dump, failure.limit_bytes, failure.held_bytes or 0)

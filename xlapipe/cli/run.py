@@ -85,7 +85,7 @@ def _compared(options: argparse.Namespace, profile: "ProfiledRun") -> "Finding":
     assert record is not None
     measured = {kernel.name: kernel.seconds for kernel in profile.measured.kernels}
     program = replace(
-        open_dump(options.path).program,
+        open_dump(options.path),
         measured_seconds=measured,
         recorded_seconds=record.seconds_of,
     )

@@ -27,7 +27,6 @@ from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile,
 from xlapipe.devices.targets.catalogue import name_of_target
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock
-from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_analysis
 from xlapipe.dump.manifest import Manifest, with_requested_lines
 from xlapipe.dump.readers import read_path
@@ -51,6 +50,7 @@ from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.opcodes import DOTS
 from xlapipe.plans.program import (
     ArgumentLeaf,
+    CompileFacts,
     OutputLeaf,
     RequestedCollective,
     RequestedDot,
@@ -127,7 +127,13 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
     config = files.get(TARGET_CONFIG)
     config_text = config.decode() if config is not None else None
-    dump = Dump(Path(where), manifest, plan, config_text, _compile_times(record, plan, relative))
+    dump = Dump(
+        plan,
+        facts=manifest,
+        target_config=config_text,
+        compile_times=_compile_times(record, plan, relative),
+        path=Path(where),
+    )
     return dump, files
 
 
@@ -209,18 +215,20 @@ def _manifest(
         **{
             **facts,
             "options": {**record.options, **policy, **extra},
+            "target": target.name,
+            "gemm_policy": job.policy.value,
+            "requested_dots": tuple(
+                RequestedDot(dot.op_name, dot.shape.text, dot.source) for dot in dots
+            ),
             "requested_collectives": tuple(map(relative.in_collective, collectives)),
             "sorts_undecided": record.sorts_undecided and any(sorts_for_cub(plan.module)),
         },
-        target=target.name,
         target_description=target.description,
         target_source=target.source,
         platform=job.platform.name,
         reference=job.reference.name if job.reference.name != record.workload else None,
-        gemm_policy=job.policy.value,
         tuned=lock is not None and record.fusion_without_result is None,
         extra_options=extra,
-        requested_dots=tuple(RequestedDot(dot.op_name, dot.shape.text, dot.source) for dot in dots),
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         left_out=left_out(os.environ, lowered_here=job.program is not None),
     )

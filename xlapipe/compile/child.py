@@ -67,10 +67,10 @@ from xlapipe.devices.targets.topology import (
     parse_topology,
     topology_of_devices,
 )
-from xlapipe.dump.compile_facts import StepFacts
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import amd_gpu_count, get_topology_for_devices
+from xlapipe.plans.program import StepFacts
 from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from xlapipe.dump.compile_facts import CompileFacts, StepFacts
 from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.plans.compile_times import CompileTimes, Copies, StageSeconds
+from xlapipe.plans.program import CompileFacts, StepFacts
 
 # What a module calls that Python code partitions, which XLA calls back in the same process.
 PYTHON_PARTITIONED = b"CustomSPMDPartitioning"

@@ -286,7 +286,7 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
         dump, files = capture(job, compiled, where=job.reference.name)
         if dump.manifest.refused is not None and not allow_refused:
             raise CompileError(refusal(dump.manifest))
-        dump = replace(dump, manifest=with_digests(dump.manifest, files))
+        dump = replace(dump, facts=with_digests(dump.manifest, files))
         stage_seconds, compiled_at = compiled.record.seconds, compiled.record.compiled_at
     normal = normal_form(dump, files)
     files = {**files, **normal.files()}
@@ -298,7 +298,7 @@ def write_new(compiled: CompiledDump, path: Path) -> WrittenDump:
     """Writes a dump into a new folder."""
     manifest = with_digests(compiled.dump.manifest, compiled.files)
     write_dump(path, manifest, compiled.written_files)
-    dump = replace(compiled.dump, manifest=manifest)
+    dump = replace(compiled.dump, facts=manifest)
     return _written(replace(compiled, dump=dump), path, changed=True)
 
 

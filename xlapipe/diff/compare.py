@@ -15,10 +15,11 @@ from xlapipe.diff.schedule_changes import order_change, placement_changes, thunk
 from xlapipe.diff.stages import first_stage, hidden_change
 from xlapipe.diff.time_changes import time_changes
 from xlapipe.dump.dump import Dump
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
+from xlapipe.time.study import Study, study_of
 
 
 def compare(
@@ -93,32 +94,41 @@ def compare_paths(a: Path, b: Path) -> Difference:
     return compare_opened(open_path(a), open_path(b))
 
 
-def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None) -> Difference:
+def compare_opened(
+    a: XlaFiles,
+    b: XlaFiles,
+    *,
+    names: tuple[str, str] | None = None,
+    studies: tuple[Study, Study] | None = None,
+) -> Difference:
     """The difference between two plans, with the first stage and the settings that differ.
 
     If the plans are equal, their HLO is compared too, unless it is of different jaxlibs: these
-    print the same module differently.
+    print the same module differently. `studies` save computing the times again.
     """
-    matching = match(_on_device(a.program), _on_device(b.program))
+    matching = match(_on_device(a), _on_device(b))
     names = names or (str(a.path), str(b.path))
-    context = _context(a.dump, b.dump)
-    difference = _compare(matching, a.program, b.program, names, context)
+    difference = _compare(matching, a, b, names, _context(a, b))
     if difference.same:
         hidden = None if "jaxlib" in difference.context else hidden_change(a, b)
         return difference if hidden is None else replace(difference, changes=(hidden,))
+    studies = studies or (study_of(a), study_of(b))
     other_hlo = any(isinstance(change, InstructionChange) for change in difference.changes)
     return replace(
         difference,
         first_stage=first_stage(a, b, other_hlo=other_hlo),
         time=time_changes(
-            a.step_cost, b.step_cost, (a.prediction, b.prediction), matching.instructions
+            studies[0].cost,
+            studies[1].cost,
+            (studies[0].prediction, studies[1].prediction),
+            matching.instructions,
         ),
     )
 
 
-def _context(a: Dump | None, b: Dump | None) -> Mapping[str, tuple[str, str]]:
+def _context(a: XlaFiles, b: XlaFiles) -> Mapping[str, tuple[str, str]]:
     """The settings and versions that differ; empty for files that xlapipe did not write."""
-    if a is None or b is None:
+    if not (isinstance(a, Dump) and isinstance(b, Dump)):
         return {}
     settings_a, settings_b = _settings(a), _settings(b)
     return {

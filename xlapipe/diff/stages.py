@@ -5,13 +5,13 @@ import re
 from xlapipe.diff.changes import HiddenChange
 from xlapipe.dump.normal_form.hlo import normal_hlo
 from xlapipe.dump.normal_form.plan import NormalForm, compare
-from xlapipe.dump.opened import Opened
 from xlapipe.dump.readers.hlo_syntax import bracket_end
+from xlapipe.dump.xla_files import XlaFiles
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 
 
-def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
+def first_stage(a: XlaFiles, b: XlaFiles, *, other_hlo: bool) -> str | None:
     """The first stage at which two compiles differ, as text; None if the dumps do not show it."""
     if a.hlo_before is None or b.hlo_before is None:
         return None
@@ -33,7 +33,7 @@ def _normal_texts(a: str | None, b: str | None) -> tuple[str, str]:
     return normal_a, normal_b
 
 
-def hidden_change(a: Opened, b: Opened) -> HiddenChange | None:
+def hidden_change(a: XlaFiles, b: XlaFiles) -> HiddenChange | None:
     """The first line in which optimised modules differ, ignoring names; None if none is known."""
     texts = a.hlo_after, b.hlo_after
     if texts[0] is None or texts[1] is None or texts[0] == texts[1]:

@@ -13,25 +13,26 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import is_partial, recover_folder, write_files, write_folder
 from xlapipe.plans import Plan
-from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes, read_compile_times
+from xlapipe.plans.compile_times import COMPILE_TIMES, read_compile_times
 from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.plans.program import Program
 
 if TYPE_CHECKING:
     from xlapipe.expect import Expectation
 
+# In front of its first section, plan.txt names what the plan was made with.
+_FIRST_SECTION = "\n["
 PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
 TARGET_CONFIG = "target_config.txtpb"
 # Texts that no figure is read from; their digests are checked only when they are shown.
@@ -53,38 +54,43 @@ _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
 _LARGEST_FILE_BYTES = 4 << 30
 
 
-@dataclass(frozen=True)
-class Dump:
-    """A dump directory that was read and checked against its manifest.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Dump(XlaFiles):
+    """A dump directory that was read and checked against its manifest."""
 
-    Attributes:
-      target_config: configuration of the device that it was compiled for; None if it has none.
-      compile_times: what the compile took; None if it was not recorded.
-    """
+    facts: Manifest
 
-    path: Path
-    manifest: Manifest
-    plan: Plan
-    target_config: str | None = None
-    compile_times: CompileTimes | None = None
+    @property
+    def manifest(self) -> Manifest:
+        return self.facts
 
-    @cached_property
-    def program(self) -> Program:
-        return Program(
-            plan=self.plan,
-            gemm_policy=self.manifest.gemm_policy,
-            arguments=self.manifest.arguments,
-            outputs=self.manifest.outputs,
-            requested_dots=self.manifest.requested_dots,
-            requested_collectives=self.manifest.requested_collectives,
-            named_values=self.manifest.named_values,
-            target=self.manifest.target,
-            target_config=self.target_config,
-            mesh=self.manifest.mesh,
-            options=self.manifest.options,
-            call=self.manifest.call,
-            compile_times=self.compile_times,
-        )
+    @property
+    def title(self) -> str:
+        return f"{self.manifest.workload} on {self.manifest.device}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.plan.notes, *self.manifest.notes)
+
+    @property
+    def autotuning(self) -> str:
+        return self.manifest.autotuning
+
+    @property
+    def tuning_word(self) -> str:
+        if self.manifest.tuned_or_none is None:
+            return ""
+        return self.autotuning.partition(" (")[0].partition(" on ")[0]
+
+    @property
+    def plan_sections(self) -> str | None:
+        text = read_file(self.path, PLAN).decode(errors="replace")
+        return text[text.find(_FIRST_SECTION) :]
+
+    def text_of(self, name: str) -> str | None:
+        if name not in self.manifest.files:
+            return None
+        return read_checked_file(self.path, self.manifest, name).decode(errors="replace")
 
     @property
     def expectations(self) -> "tuple[Expectation, ...]":
@@ -124,7 +130,13 @@ def open_dump(path: Path) -> Dump:
     config = None
     if TARGET_CONFIG in manifest.files:
         config = read_checked_file(path, manifest, TARGET_CONFIG).decode(errors="replace")
-    return Dump(path, manifest, plan, config, read_compile_times(path))
+    return Dump(
+        plan,
+        facts=manifest,
+        target_config=config,
+        compile_times=read_compile_times(path),
+        path=path,
+    )
 
 
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:

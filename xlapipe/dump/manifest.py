@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
-from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
 from xlapipe.plans.compile_times import COMPILE_TIMES
-from xlapipe.plans.program import RequestedCollective, RequestedDot
+from xlapipe.plans.program import CompileFacts, RequestedCollective, RequestedDot
 from xlapipe.plans.wording import counted, listed
 from xlapipe.time.predicted_locks.predict import shares_text
 
@@ -51,8 +50,8 @@ class Manifest(CompileFacts):
     """The inputs of a dump's compile, and what the compile reported.
 
     Attributes:
-      target: the target's name; `target_description` is the device's, `target_source` one of
-        `catalogue`, `file` and `attached`.
+      target_description: the device's name; `target_source` is one of `catalogue`, `file` and
+        `attached`.
       tuned: True if a device's autotune results covered every fusion that needs one.
       extra_options: XLA options of neither the workload nor the policy.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
@@ -64,12 +63,13 @@ class Manifest(CompileFacts):
         empty for `source_lines.json`, which may change where the plan does not.
     """
 
-    target: str
+    # Without the defaults that they have while they are unknown.
+    target: str = field()
+    gemm_policy: str = field()
+    requested_dots: tuple[RequestedDot, ...] = field()
     target_description: str
     target_source: str
-    gemm_policy: str
     tuned: bool
-    requested_dots: tuple[RequestedDot, ...]
     extra_options: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
     reference: str | None = None

@@ -24,7 +24,7 @@ class Deterministic(Expectation):
             raise no_module("instructions")
         if not platform_named(program.plan.platform).has_autotuning:
             raise UnknownError(Violation("a GPU's plan", program.plan.platform))
-        rows = tuple(run_to_run(program.plan, program.options))
+        rows = tuple(run_to_run(program.plan, program.facts.options))
         violations = [
             Violation(
                 "a result that is the same in each run",

@@ -121,7 +121,7 @@ def check_all(expectations: tuple[Expectation, ...], program: Program) -> tuple[
     """Check the expectations that apply under the program's GEMM policy and platform."""
     platform = platform_named(program.plan.platform)
     # GEMM policies choose among a GPU's backends; a TPU has no choice.
-    policies = (program.gemm_policy,) if len(platform.gemm_policies) > 1 else ()
+    policies = (program.facts.gemm_policy,) if len(platform.gemm_policies) > 1 else ()
     applicable = (None, platform.name, *policies)
     return tuple(
         expectation.check(program)

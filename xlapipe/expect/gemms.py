@@ -78,7 +78,7 @@ class MatmulsAccounted(Expectation):
     def _check(self, program: Program) -> Finding:
         violations: list[Violation] = []
         gemms = list(program.plan.gemms)
-        requested = program.requested_dots
+        requested = program.facts.requested_dots
         for matmul in self.matmuls:
             inside = [gemm for gemm in gemms if _within(matmul.scope, gemm.op_name)]
             violations.extend(_matmul_violations(matmul, inside, requested))

@@ -112,7 +112,7 @@ def _not_saved(value: NamedValue, count: int) -> tuple[str, str]:
 def _values_named(program: Program, name: str) -> tuple[NamedValue, ...]:
     values = program.values_named(name)
     if not values:
-        names = ", ".join(dict.fromkeys(value.name for value in program.named_values))
+        names = ", ".join(dict.fromkeys(value.name for value in program.facts.named_values))
         missing = Violation(
             f"a value of the forward pass named {name!r}",
             f"the step names {names}" if names else "the dump records no named value",

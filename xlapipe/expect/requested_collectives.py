@@ -122,8 +122,8 @@ def _requested_of_kind(
 
 
 def _requested(program: Program) -> Sequence[RequestedCollective]:
-    if program.requested_collectives is not None:
-        return program.requested_collectives
+    if program.facts.requested_collectives is not None:
+        return program.facts.requested_collectives
     raise UnknownError(
         Violation(
             "a record of the collectives of the traced program",

@@ -19,10 +19,10 @@ class CompiledOnce(Expectation):
 
     def _check(self, program: Program) -> Finding:
         rows = recompiles(program)
-        if program.call is None or rows is None:
+        if program.facts.call is None or rows is None:
             advice = "dump the workload again"
             raise UnknownError(Violation("facts of the call", "none", advice=advice))
-        trees = program.call.carried
+        trees = program.facts.call.carried
         if not trees:
             return self.finding(
                 "nothing comes back",
@@ -44,7 +44,7 @@ class CompiledAtMost(Expectation):
     count: int
 
     def _check(self, program: Program) -> Finding:
-        facts = program.call
+        facts = program.facts.call
         if facts is None:
             advice = "dump the workload again"
             raise UnknownError(Violation("facts of the calls", "none", advice=advice))
@@ -85,5 +85,5 @@ def _violations(program: Program) -> Iterator[Violation]:
             size_bytes=row.size_bytes,
             subject=row.argument,
         )
-    if program.call is not None and program.call.refused:
-        yield Violation("a second call that can be traced", program.call.refused)
+    if program.facts.call is not None and program.facts.call.refused:
+        yield Violation("a second call that can be traced", program.facts.call.refused)

@@ -1,15 +1,14 @@
 """Expectations of what a step must cost: bytes, reads, launches, least time, and what bounds it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from xlapipe.devices.targets.network import network_stated
 from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 from xlapipe.time.cost import KernelCost, StepCost, step_cost
-from xlapipe.time.predict.study import Study, device_of
+from xlapipe.time.prediction_settings import PredictionSettings
+from xlapipe.time.study import Study, study_of
 
 _BOUNDS = ("memory", "compute", "link")
 
@@ -193,7 +192,7 @@ class StepTimeAtMost(Expectation):
         _cost(study.cost)
         prediction = study.prediction
         if prediction is None:
-            name = self.target or program.target or ""
+            name = self.target or program.facts.target or ""
             advice = "name one with target=…"
             raise UnknownError(Violation("a GPU whose speeds are known", name, advice=advice))
         text = f"step of {prediction.text} predicted on {prediction.device}"
@@ -261,13 +260,13 @@ def _study_on(program: Program, target: str | None) -> Study:
     Raises:
       UnknownError: the target is not known.
     """
-    device = device_of(program.target, program.target_config, target)
-    if device is None:
-        name = target or program.target
+    study = study_of(program, PredictionSettings(target=target))
+    if study.device is None:
+        name = target or program.facts.target
         missing = Violation(
             "a target of the catalogue, whose bandwidth and peaks are known",
             f"target {name!r}" if name is not None else "a dump that does not name its target",
             advice="name one with target=…; `xlapipe targets` lists them",
         )
         raise UnknownError(missing)
-    return Study(program.plan, device, network=network_stated(Path.cwd()))
+    return study

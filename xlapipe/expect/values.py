@@ -152,7 +152,7 @@ def _values_of(program: Program, dims: tuple[int, ...]) -> Iterator[Placed]:
     wanted, elements = _comparable(dims), prod(dims)
     products = {
         dot.op_name
-        for dot in program.requested_dots or ()
+        for dot in program.facts.requested_dots or ()
         if _comparable(shape_of(dot.shape).dims) == wanted
     }
     maker_of = makers(program.plan)

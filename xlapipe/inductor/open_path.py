@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from xlapipe.dump.dump import is_dump, open_dump
-from xlapipe.dump.opened import Opened
 from xlapipe.dump.readers import read_path
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError
-from xlapipe.plans.program import Program
 
 
 def is_inductor_dump(path: Path) -> bool:
@@ -18,7 +17,7 @@ def is_inductor_dump(path: Path) -> bool:
     return is_inductor(path)
 
 
-def open_path(path: Path) -> Opened:
+def open_path(path: Path) -> XlaFiles:
     """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
 
     Raises:
@@ -26,10 +25,10 @@ def open_path(path: Path) -> Opened:
       PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
     """
     if is_dump(path):
-        return Opened.of_dump(open_dump(path))
+        return open_dump(path)
     if is_inductor_dump(path):
         raise DumpError(
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
             "show`, `report` or `check`, which read both; `diff` takes one of each"
         )
-    return Opened(path, Program(read_path(path)))
+    return XlaFiles(read_path(path), path=path)

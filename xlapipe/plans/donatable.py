@@ -34,7 +34,7 @@ def donatable(program: Program) -> tuple[Donatable, ...]:
     # The index of an only output is `()`, of one of several `(n,)`.
     owned = aliased & {()} if len(program.outputs) == 1 else aliased
     # The caller needs the weights after it has their gradients.
-    gradients = {*program.call.gradients} if program.call is not None else set()
+    gradients = {*program.facts.call.gradients} if program.facts.call is not None else set()
     free = Counter(
         _type(output)
         for output in program.outputs

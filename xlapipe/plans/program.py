@@ -6,16 +6,17 @@ the other; the mapping is recorded when the program is lowered.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from xlapipe.files.typed_data import Natural
+from xlapipe.files.typed_data import Count, Natural
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
 
 # A part of a path in a pytree, with the dot of an attribute.
@@ -170,42 +171,138 @@ class NamedValue:
         return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]{loop}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepFacts:
+    """What is known of a step when it is lowered.
+
+    Attributes:
+      requested_collectives: those of the traced program; None for an old dump of several devices
+        that lacks them.
+      named_values: values of the traced program; empty also for an old dump that lacks them.
+      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
+      mesh: axis names to sizes; None for one device.
+      stated_costs, stated_trips, kernel_codes: as of `Plan`.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
+      asked_early: questions about devices that code asked before the step was traced, and that the
+        compiling machine answered, with place and answer.
+      call: what jax's caches depend on in a call; None for a dump from before it was recorded.
+    """
+
+    workload: str
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+    expectations: tuple[Mapping[str, Any] | None, ...]
+    requested_collectives: tuple[RequestedCollective, ...] | None = ()
+    named_values: tuple[NamedValue, ...] = ()
+    mesh: Mapping[str, Count] | None = None
+    stated_costs: tuple[StatedCost, ...] = ()
+    stated_trips: int | None = None
+    kernel_codes: tuple[KernelCode, ...] = ()
+    dropped_updates: tuple[str, ...] = ()
+    asked_early: tuple[str, ...] = ()
+    call: CallFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFacts(StepFacts):
+    """What is known of a compile beyond XLA's own files.
+
+    Attributes:
+      options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
+      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
+        refused the plan.
+      target: name of the GPU or TPU; None if unknown.
+      gemm_policy: `auto`, `cublas` or `triton`.
+      requested_dots: None if unknown.
+      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
+      fusion_without_result: the first fusion that the autotune results do not cover.
+      predicted_lock: if the autotune results were predicted, the number of instructions with a
+        result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
+      refused_tuning: whether XLA refused autotune results that were predicted; the plan has none.
+      refused: XLA's message if it planned the program and then refused it for lack of memory.
+      sorts_undecided, rematerialised_bytes: as of `Plan`.
+      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
+        before they were recorded.
+    """
+
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    memory_analysis: Mapping[str, Natural]
+    target: str | None = None
+    gemm_policy: str = "auto"
+    requested_dots: tuple[RequestedDot, ...] | None = None
+    topology: str | None = None
+    fusion_without_result: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
+    refused_tuning: bool = False
+    refused: str | None = None
+    sorts_undecided: bool = False
+    rematerialised_bytes: tuple[Natural, Natural] | None = None
+    xla_patches: tuple[str, ...] = ()
+
+    def in_plan(self, plan: Plan) -> Plan:
+        """The plan with what of it is known beyond XLA's files."""
+        return replace(
+            plan,
+            sorts_undecided=self.sorts_undecided,
+            stated_costs=self.stated_costs,
+            stated_trips=self.stated_trips,
+            topology=self.topology,
+            kernel_codes=self.kernel_codes,
+            rematerialised_bytes=self.rematerialised_bytes,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        leaves = {
+            name: [leaf.to_json() for leaf in getattr(self, name)]
+            for name in ("arguments", "outputs")
+        }
+        return {**asdict(self), **leaves}
+
+
+UNKNOWN = CompileFacts(
+    workload="",
+    arguments=(),
+    outputs=(),
+    expectations=(),
+    requested_collectives=None,
+    versions={},
+    options={},
+    memory_analysis={},
+)
+"""The facts of files that xlapipe did not write."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A plan together with the author's names for arguments and outputs.
 
     Attributes:
-      gemm_policy: `auto`, `cublas` or `triton`.
-      requested_dots, requested_collectives: None if the dump does not record them.
-      named_values: values of the traced program; empty for a dump from before they were recorded.
+      facts: of the step and its compile.
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
-      target: name of the GPU that it was compiled for; None if unknown.
-      target_config: its configuration, as XLA's text; None if unknown.
-      mesh: axis names to sizes; None for one device.
-      options: XLA's options; empty if they are unknown.
-      call: what jax's caches depend on; None for a dump that does not record it.
+      target_config: the device's configuration, as XLA's text; None if unknown.
       compile_times: what the compile took; None if it is not known.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
         earlier one; None if nothing was measured.
     """
 
     plan: Plan
-    gemm_policy: str = "auto"
-    arguments: tuple[ArgumentLeaf, ...] = ()
-    outputs: tuple[OutputLeaf, ...] = ()
-    requested_dots: tuple[RequestedDot, ...] | None = None
-    requested_collectives: tuple[RequestedCollective, ...] | None = None
-    named_values: tuple[NamedValue, ...] = ()
+    facts: CompileFacts = UNKNOWN
     same_buffer: Mapping[str, str] = field(default_factory=dict)
-    target: str | None = None
     target_config: str | None = None
-    mesh: Mapping[str, int] | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    call: CallFacts | None = None
     compile_times: CompileTimes | None = None
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None
+
+    @property
+    def arguments(self) -> tuple[ArgumentLeaf, ...]:
+        return self.facts.arguments
+
+    @property
+    def outputs(self) -> tuple[OutputLeaf, ...]:
+        return self.facts.outputs
 
     def __repr__(self) -> str:
         leaves = f"{len(self.arguments):,} arguments, {len(self.outputs):,} outputs"
@@ -223,7 +320,7 @@ class Program:
         return tuple(leaf for leaf in self.leaves if matches(pattern, leaf.path))
 
     def values_named(self, name: str) -> tuple[NamedValue, ...]:
-        return tuple(value for value in self.named_values if value.name == name)
+        return tuple(value for value in self.facts.named_values if value.name == name)
 
     def allocation_of(self, leaf: ArgumentLeaf | OutputLeaf) -> BufferAllocation | None:
         """The allocation of a leaf; None if it has no separate one, or if that is unknown."""

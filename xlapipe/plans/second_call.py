@@ -61,12 +61,12 @@ class Recompile:
 @once_per_object
 def recompiles(program: Program) -> tuple[Recompile, ...] | None:
     """What compiles the step again at its second call; None if the dump does not record it."""
-    return None if program.call is None else tuple(_rows(program, program.call))
+    return None if program.facts.call is None else tuple(_rows(program, program.facts.call))
 
 
 def second_call(program: Program) -> str:
     """What the second call does, in words; empty if it compiles nothing, or if that is unknown."""
-    rows, facts = recompiles(program) or (), program.call
+    rows, facts = recompiles(program) or (), program.facts.call
     if facts is None or not (rows or facts.refused):
         return ""
     condition = _condition(program, rows, facts)
@@ -186,7 +186,7 @@ def _place_change(
         return
     fixed = leaf.path in facts.fixed
     if leaf.spec is not None and output.spec is not None and (fixed or not unplaced):
-        was_spec, spec = (spec_axes(item, program.mesh) for item in (leaf.spec, output.spec))
+        was_spec, spec = (spec_axes(item, program.facts.mesh) for item in (leaf.spec, output.spec))
         if was_spec != spec and (is_read or fixed):
             yield (
                 Why.SHARDING,

@@ -9,7 +9,7 @@ it ran out of memory.
 
 To add a section to `xlapipe report`:
 
-1. `plan_page.py`: a function from an `Opened` or its plan to a `Section`, called in `plan_page`.
+1. `plan_page.py`: a function of an `XlaSubject` or its plan, for a `Section` of `plan_page`.
 2. `html_page.py`: its title for the navigation, in `SECTIONS`. A section that is more than lines
    and tables has a template in `html/sections/`.
 3. `json_data.py`: a key for it in `dump_data`; `records.py` states how JSON renders records.

@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from xlapipe.dump.opened import Opened
 from xlapipe.plans import BufferAllocation
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.report.text_table import grouped
+from xlapipe.report.xla_subject import XlaSubject
 
 ALIASED = "aliased"
 NOT_ALIASED = "donated, not aliased"
@@ -24,7 +24,7 @@ class _LeafAnswer(NamedTuple):
     size_bytes: int
 
 
-def alias_groups(dump: Opened) -> list[dict[str, Any]]:
+def alias_groups(dump: XlaSubject) -> list[dict[str, Any]]:
     """Arguments that differ only by a number in their paths, with one answer.
 
     `argument` and `output` have `*` for the numbers, if there are several; `outputs` are in the
@@ -55,7 +55,7 @@ def _alias_group(leaves: list[_LeafAnswer]) -> dict[str, Any]:
     }
 
 
-def own_outputs(dump: Opened) -> list[dict[str, Any]]:
+def own_outputs(dump: XlaSubject) -> list[dict[str, Any]]:
     """Outputs that do not reuse an argument, largest first; empty if names are unknown."""
     if dump.dump is None:
         return []
@@ -69,7 +69,7 @@ def own_outputs(dump: Opened) -> list[dict[str, Any]]:
     return sorted(own, key=lambda output: (-output["size_bytes"], output["output"]))
 
 
-def _leaf_answers(dump: Opened) -> list[_LeafAnswer]:
+def _leaf_answers(dump: XlaSubject) -> list[_LeafAnswer]:
     outputs: dict[int, list[str]] = {}
     for alias in dump.plan.aliases:
         label = dump.program.output_path(alias.output_index)
@@ -90,7 +90,7 @@ def _leaf_answers(dump: Opened) -> list[_LeafAnswer]:
     return answers
 
 
-def _without_manifest(dump: Opened, outputs: dict[int, list[str]]) -> list[_LeafAnswer]:
+def _without_manifest(dump: XlaSubject, outputs: dict[int, list[str]]) -> list[_LeafAnswer]:
     """The answers if donated arguments are known only from XLA's list of buffer donors."""
     donors = {number for number, _ in dump.plan.buffer_donors or ()}
 

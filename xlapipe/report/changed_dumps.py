@@ -7,10 +7,10 @@ from typing import Any
 from xlapipe.diff import Sentence, compare_opened
 from xlapipe.dump.dump import PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dump.manifest import MANIFEST
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
 from xlapipe.report.pages import code, html_text, plain, table
+from xlapipe.report.xla_subject import XlaSubject
 
 # Finds the comment of an earlier run, to replace it.
 MARKER = "<!-- xlapipe plans -->"
@@ -40,14 +40,12 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
         sides = [folder / name if name in names[folder] else None for folder in (old, new)]
         texts = [_plan_text(side) if side is not None else None for side in sides]
         if texts[0] != texts[1]:
-            opened = [
-                Opened.of_dump(open_dump(side)) if side is not None else None for side in sides
-            ]
+            opened = [XlaSubject(open_dump(side)) if side is not None else None for side in sides]
             changed.append(changed_figures(name, *opened))
     return changed
 
 
-def changed_figures(name: str, old: Opened | None, new: Opened | None) -> dict[str, Any]:
+def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -> dict[str, Any]:
     """The figures of a dump in both folders, and the sentences that state its changes.
 
     Args:
@@ -56,7 +54,7 @@ def changed_figures(name: str, old: Opened | None, new: Opened | None) -> dict[s
     """
     sentences: list[Sentence] = []
     if old is not None and new is not None:
-        stated = compare_opened(old, new, names=("before", "after")).sentences()
+        stated = compare_opened(old.program, new.program, names=("before", "after")).sentences()
         sentences = [*stated.programs, *stated.account, *stated.changes]
     return {
         "name": name,
@@ -126,7 +124,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _figures(opened: Opened | None) -> dict[str, Any] | None:
+def _figures(opened: XlaSubject | None) -> dict[str, Any] | None:
     if opened is None:
         return None
     totals = opened.plan.totals

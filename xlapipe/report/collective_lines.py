@@ -7,23 +7,23 @@ from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.topology import Topology
-from xlapipe.dump.opened import Opened
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import RequestedCollective
 from xlapipe.report import cells
 from xlapipe.report.cells import Cell, Name
 from xlapipe.report.pages import Section
 from xlapipe.report.text_table import Table, grouped
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_ROWS = 40
 
 
-def requested_collectives(opened: Opened) -> tuple[RequestedCollective, ...] | None:
+def requested_collectives(opened: XlaSubject) -> tuple[RequestedCollective, ...] | None:
     """The collectives of the traced program; None if unknown."""
     return opened.dump.manifest.requested_collectives if opened.dump is not None else None
 
 
-def collective_figures(opened: Opened) -> list[dict[str, Any]] | None:
+def collective_figures(opened: XlaSubject) -> list[dict[str, Any]] | None:
     """The JSON of each collective; None if they are unknown.
 
     Bytes are per device and execution, `step_…` per step.
@@ -45,7 +45,7 @@ def collective_figures(opened: Opened) -> list[dict[str, Any]] | None:
     ]
 
 
-def _gpus_per_host(opened: Opened) -> int | None:
+def _gpus_per_host(opened: XlaSubject) -> int | None:
     """GPUs per host of the topology; None if unknown."""
     manifest = opened.dump.manifest if opened.dump is not None else None
     if manifest is None or manifest.topology is None:
@@ -62,7 +62,7 @@ def _crosses_hosts(collective: Collective, gpus_per_host: int | None) -> bool | 
     return None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
 
 
-def collective_section(opened: Opened) -> Section:
+def collective_section(opened: XlaSubject) -> Section:
     """Sums by kind and a table with one row for equal collectives; no line without collectives."""
     wanted = _counts(item.kind for item in requested_collectives(opened) or ())
     collectives = opened.plan.collectives
@@ -93,7 +93,7 @@ def collective_section(opened: Opened) -> Section:
     return Section("Collectives", tuple(lines), (table,), "collectives")
 
 
-def collective_lines(opened: Opened) -> Iterator[str]:
+def collective_lines(opened: XlaSubject) -> Iterator[str]:
     """The section for a terminal."""
     section = collective_section(opened)
     for number, line in enumerate(section.lines):

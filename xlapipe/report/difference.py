@@ -7,8 +7,8 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.diff import Difference, Sentence, compare_opened
-from xlapipe.dump.opened import Opened
 from xlapipe.report.units import change_class, rounded
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_SENTENCES = 15
 _MAX_ACCOUNT_LINES = 12
@@ -144,7 +144,7 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
     }
 
 
-def compare_dumps(before: Opened, after: Opened) -> dict[str, Any]:
+def compare_dumps(before: XlaSubject, after: XlaSubject) -> dict[str, Any]:
     """What a report on two dumps begins with: totals in bytes, and the sentences of `diff`.
 
     `notes` are what to know before reading the sentences, e.g. that the programs differ.
@@ -152,7 +152,8 @@ def compare_dumps(before: Opened, after: Opened) -> dict[str, Any]:
     Raises:
       DumpError: a text in a dump is damaged.
     """
-    difference = compare_opened(before, after)
+    studies = before.study, after.study
+    difference = compare_opened(before.program, after.program, studies=studies)
     old, new = asdict(difference.a_totals), asdict(difference.b_totals)
     notes = difference.context_lines()
     if difference.same:

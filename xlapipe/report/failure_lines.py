@@ -6,7 +6,6 @@ In words for a terminal, and as JSON.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from xlapipe.dump.opened import Opened
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.advice import Remedy, remedy_figures
@@ -18,6 +17,7 @@ from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_BUFFERS = 8
 _MAX_CHUNKS = 5
@@ -75,7 +75,7 @@ _GRANULE_BYTES = 256
 _MAX_GROUPS = 12
 
 
-def planned_failure(failure: MemoryFailure, dump: Opened) -> dict[str, Any]:
+def planned_failure(failure: MemoryFailure, dump: XlaSubject) -> dict[str, Any]:
     """The JSON of what a plan shows about a failure.
 
     `allocation` is the one whose size is the requested one, of `candidates` of this size; None
@@ -90,7 +90,7 @@ def planned_failure(failure: MemoryFailure, dump: Opened) -> dict[str, Any]:
     groups = peak.arena(candidates[0]).groups_at_fullest if candidates else peak.groups
     return {
         "module": module,
-        "autotuning": dump.autotuning,
+        "autotuning": dump.program.autotuning,
         "same_module": module == named_module if known else None,
         "argument_bytes": plan.totals.parameter_bytes,
         "output_bytes": plan.totals.live_out_bytes - plan.totals.aliased_bytes,

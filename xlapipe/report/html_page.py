@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from xlapipe.dump.opened import Opened, StageText
+from xlapipe.dump.xla_files import StageText
 from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.report import units
@@ -32,6 +32,7 @@ from xlapipe.report.roofline import roofline
 from xlapipe.report.target_text import short_label
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.timeline import timeline_data
+from xlapipe.report.xla_subject import XlaSubject
 
 # After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
 # name.
@@ -73,7 +74,7 @@ SCRIPTS = (
 )
 
 
-def render_page(dumps: Sequence[Opened], comparison: Mapping[str, Any] | None = None) -> str:
+def render_page(dumps: Sequence[XlaSubject], comparison: Mapping[str, Any] | None = None) -> str:
     """The whole page.
 
     Args:
@@ -132,7 +133,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _template_data(dump: Opened) -> dict[str, Any]:
+def _template_data(dump: XlaSubject) -> dict[str, Any]:
     figures, overview = figures_of(dump), Overview(dump)
     memory, copies = overview.memory, known_copies(dump.plan)
     not_aliased = (row["size_bytes"] for row in alias_groups(dump) if row["answer"] == NOT_ALIASED)
@@ -145,7 +146,7 @@ def _template_data(dump: Opened) -> dict[str, Any]:
         "warnings": unused_findings(dump.program),
         "parts": _parts(overview),
         "total_bytes": overview.total_bytes,
-        "label": short_label(dump.autotuning),
+        "label": short_label(dump.program.autotuning),
         **_headline_time(dump),
         "roofline": roofline(step_time(dump)),
         "timeline": timeline_data(dump),
@@ -154,7 +155,7 @@ def _template_data(dump: Opened) -> dict[str, Any]:
         "error_bytes": overview.error_bytes,
         "map_data": map_data(dump),
         "flame": flame_boxes(dump),
-        "stages": [_packed(stage) for stage in dump.stage_texts],
+        "stages": [_packed(stage) for stage in dump.program.stage_texts],
     }
 
 
@@ -170,7 +171,7 @@ def _parts(overview: Overview) -> list[dict[str, Any]]:
     return [*parts, idle] if overview.idle_bytes else parts
 
 
-def _headline_time(dump: Opened) -> dict[str, str]:
+def _headline_time(dump: XlaSubject) -> dict[str, str]:
     """The predicted time and its interval; empty without a prediction."""
     prediction = dump.prediction
     if prediction is None or prediction.step_seconds is None:

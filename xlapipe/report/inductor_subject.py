@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from xlapipe.diff.compilers import compare_compilers
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.wording import counted
 from xlapipe.report.inductor_figures import inductor_figures
 from xlapipe.report.subjects import CheckedSubject, ShowOptions
+from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
     from xlapipe.report.pages import Page
@@ -130,10 +130,10 @@ def report_of_dumps(dumps: tuple[InductorDump, ...]) -> InductorReport:
     return InductorReport(dumps[0].path, data, tuple(map(inductor_page, dumps)))
 
 
-def report_of_two(inductor: InductorDump, xla: Opened) -> InductorReport:
+def report_of_two(inductor: InductorDump, xla: XlaSubject) -> InductorReport:
     """A dump of torch Inductor beside one of XLA."""
     from xlapipe.report.compilers_tables import comparison_figures, comparison_page
 
-    comparison = compare_compilers(inductor, xla)
+    comparison = compare_compilers(inductor, xla.program)
     data = {"comparison": comparison_figures(comparison)}
     return InductorReport(inductor.path, data, (comparison_page(comparison),))

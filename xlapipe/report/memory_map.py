@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.dump.opened import Opened
 from xlapipe.plans.call_chains import CallChains, Frame
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of, pattern_of
@@ -21,13 +20,14 @@ from xlapipe.report.overview.purposes import Uses
 from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.report.units import rounded, share
 from xlapipe.report.wrapped_text import shortened
+from xlapipe.report.xla_subject import XlaSubject
 
 # jax's transformations around the name of a scope: `transpose(jvp(layers_3))`.
 _TRANSFORMED = re.compile(r"^(?:\w+\()+([\w.-]*)\)+$")
 ROLES = tuple(str(role) for role in Role)
 
 
-def map_data(dump: Opened) -> dict[str, Any]:
+def map_data(dump: XlaSubject) -> dict[str, Any]:
     """The values of a plan in columns, and the bytes in use (`occupied`) at each position.
 
     `start` and `end` are -1 for a value without a live range. `seconds` are of the kernel that
@@ -157,7 +157,7 @@ class FlameBox:
     value: str
 
 
-def flame_boxes(dump: Opened) -> tuple[FlameBox, ...]:
+def flame_boxes(dump: XlaSubject) -> tuple[FlameBox, ...]:
     """The boxes, from the top level down, each level in the order of its parents."""
     peak = peak_of(dump.program)
     whole = sum(counted.counted_bytes for counted in peak.contents)
@@ -167,7 +167,7 @@ def flame_boxes(dump: Opened) -> tuple[FlameBox, ...]:
     return tuple(_boxes(placed, 0, 0.0, whole))
 
 
-def _keys(dump: Opened, counted: CountedValue) -> tuple[str, str, str]:
+def _keys(dump: XlaSubject, counted: CountedValue) -> tuple[str, str, str]:
     """The names of a value's boxes: its module, its line and itself."""
     plan, labels = dump.plan, labels_of(dump.program)
     label = labels.value(counted.allocation, counted.value, counted.role)

@@ -8,7 +8,6 @@ from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.dump import Dump
-from xlapipe.dump.opened import Opened
 from xlapipe.plans import Plan
 from xlapipe.plans.compile_times import largest_cause, source_of_kernel
 from xlapipe.plans.copies import Copy, find_copies, find_moves
@@ -26,10 +25,11 @@ from xlapipe.report.memory_spaces import move_figures, space_rows
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.records import named
 from xlapipe.report.time_figures import step_time
+from xlapipe.report.xla_subject import XlaSubject
 
 
 @once_per_object
-def figures_of(opened: Opened) -> dict[str, Any]:
+def figures_of(opened: XlaSubject) -> dict[str, Any]:
     """The figures of a dump of xlapipe, or of files that XLA wrote."""
     return {
         **_of_plan(opened.plan),
@@ -89,10 +89,10 @@ def _of_dump(dump: Dump) -> dict[str, Any]:
     return {
         **named(manifest, *own, "gemm_policy", "versions", "options", "arguments", "outputs"),
         "tuned": manifest.tuned_or_none,
-        "recompiles": recompiles(dump.program),
+        "recompiles": recompiles(dump),
         "compile_time": _compile_time(dump),
-        "donations": list(map(donation_figures, donations(dump.program))),
-        "padding": find_padding(dump.program),
+        "donations": list(map(donation_figures, donations(dump))),
+        "padding": find_padding(dump),
     }
 
 
@@ -118,7 +118,7 @@ def _compile_time(dump: Dump) -> dict[str, Any] | None:
     }
 
 
-def dump_data(dump: Opened) -> dict[str, Any]:
+def dump_data(dump: XlaSubject) -> dict[str, Any]:
     """The sections of one dump; `figures` is the JSON of `xlapipe show`."""
     peak, copies = peak_of(dump.program), known_copies(dump.plan)
     names = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")

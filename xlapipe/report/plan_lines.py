@@ -6,7 +6,6 @@ from dataclasses import asdict
 from rich.text import Text
 
 from xlapipe.dump.manifest import PATCHED, Manifest
-from xlapipe.dump.opened import Opened
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.donation import donations
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -20,12 +19,13 @@ from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.target_text import device_text, short_label
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_lines
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
 
 
-def plan_lines(opened: Opened, options: ShowOptions) -> Iterator[Text]:
+def plan_lines(opened: XlaSubject, options: ShowOptions) -> Iterator[Text]:
     """The parts of a plan that `options` names."""
     program, plan, everything = opened.program, opened.plan, options.everything
     yield Text(opened.name, style="bold")
@@ -136,7 +136,7 @@ def _alias_lines(program: Program, *, listed_below: bool) -> Iterator[Text]:
         yield Text(f"  parameter {number} {paths.get(number, '')} -> {output}")
 
 
-def _gemm_lines(opened: Opened) -> Iterator[Text]:
+def _gemm_lines(opened: XlaSubject) -> Iterator[Text]:
     """Products of equal backends, shapes and lines in one row."""
     yield Text(f"gemms: {len(opened.plan.gemms) or 'none'}", style="bold")
     for names, backend, shapes, _, source in gemm_table(opened.plan).rows:

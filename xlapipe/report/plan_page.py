@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.dump.opened import Opened
 from xlapipe.plans import Plan
 from xlapipe.plans.copies import find_moves
 from xlapipe.plans.gemms import Gemm
@@ -23,11 +22,12 @@ from xlapipe.report.text_table import Table, grouped, shapes_of_product
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_section
 from xlapipe.report.units import exact
+from xlapipe.report.xla_subject import XlaSubject
 
 _TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 
 
-def plan_page(opened: Opened) -> Page:
+def plan_page(opened: XlaSubject) -> Page:
     """The page of a dump; it depends on the plan alone."""
     plan, fusions = opened.plan, _fusions(opened)
     on_tpu = platform_named(plan.platform).has_chip_memory
@@ -46,22 +46,24 @@ def plan_page(opened: Opened) -> Page:
     )
     optional = {"collectives": False, "host": False, "memories": on_tpu}
     shown = (part for part in sections if part.lines or optional.get(part.key, True))
-    return Page(opened.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
+    return Page(opened.program.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
 
 
 def _without_empty(section: Section) -> Section:
     return replace(section, tables=tuple(table for table in section.tables if table.rows))
 
 
-def _made_with(opened: Opened) -> str:
+def _made_with(opened: XlaSubject) -> str:
     if opened.dump is None:
         return ""
     manifest = opened.dump.manifest
     versions = ", ".join(f"{key} {value}" for key, value in sorted(manifest.versions.items()))
-    return f"GEMM policy {manifest.gemm_policy}; {short_label(opened.autotuning)}; {versions}"
+    return (
+        f"GEMM policy {manifest.gemm_policy}; {short_label(opened.program.autotuning)}; {versions}"
+    )
 
 
-def _totals(opened: Opened) -> Section:
+def _totals(opened: XlaSubject) -> Section:
     totals = asdict(opened.plan.totals).items()
     table = Table.of(
         "", totals, {"total": lambda item: item[0], "bytes": lambda item: cells.size(item[1])}
@@ -69,7 +71,7 @@ def _totals(opened: Opened) -> Section:
     return Section("", opened.notes, (table,), "totals")
 
 
-def _peak(opened: Opened) -> Section:
+def _peak(opened: XlaSubject) -> Section:
     peak, whole = peak_of(opened.program), opened.plan.totals.total_allocation_bytes
     if peak.position is None:
         title = "Contents of the memory"
@@ -126,7 +128,7 @@ def _listed(title: str, key: str, table: Table, line: str, empty: str) -> Sectio
     return Section(title, lines if table.rows else (empty,), (table,), key)
 
 
-def _arenas(opened: Opened) -> Section:
+def _arenas(opened: XlaSubject) -> Section:
     table = Table.of(
         "",
         peak_of(opened.program).arenas,
@@ -147,7 +149,7 @@ def _arenas(opened: Opened) -> Section:
     return _listed("Arenas and gaps", "arenas", table, line, empty)
 
 
-def _aliasing(opened: Opened) -> Section:
+def _aliasing(opened: XlaSubject) -> Section:
     arguments = Table.of(
         "",
         alias_groups(opened),
@@ -176,7 +178,7 @@ def _alias_texts(row: Mapping[str, Any]) -> Iterator[str]:
         yield argument + (f" → {row['outputs'][number]}" if row["outputs"] else "")
 
 
-def _copies(opened: Opened) -> Section:
+def _copies(opened: XlaSubject) -> Section:
     copies = known_copies(opened.plan)
     table = Table.of(
         "",
@@ -216,13 +218,15 @@ def _several(group: Sequence[Gemm]) -> Name:
     return Name(group[0].instruction, tuple(members))
 
 
-def _of_instructions(opened: Opened, title: str, key: str, number: int, table: Table) -> Section:
+def _of_instructions(
+    opened: XlaSubject, title: str, key: str, number: int, table: Table
+) -> Section:
     """A section on a number of instructions."""
     empty = "Unknown: this dump contains no HLO." if opened.plan.module is None else "None."
     return _listed(f"{title}: {number}" if number else title, key, table, "", empty)
 
 
-def _memories(opened: Opened) -> Section:
+def _memories(opened: XlaSubject) -> Section:
     """The spaces of a TPU's memory, and what is moved between them."""
     spaces = Table.of(
         "Bytes by memory",
@@ -262,7 +266,7 @@ def _memories(opened: Opened) -> Section:
     return Section("Memories", lines, (spaces, moves, padding), "memories")
 
 
-def _fusions(opened: Opened) -> Table:
+def _fusions(opened: XlaSubject) -> Table:
     return Table.of(
         "",
         fusion_rows(opened.plan),
@@ -278,7 +282,9 @@ def _fusions(opened: Opened) -> Table:
     )
 
 
-def report_markdown(dumps: Sequence[Opened], comparison: Mapping[str, Any] | None = None) -> str:
+def report_markdown(
+    dumps: Sequence[XlaSubject], comparison: Mapping[str, Any] | None = None
+) -> str:
     """The report as Markdown."""
     difference = [difference_page(comparison)] if comparison is not None else []
     return pages_markdown([*difference, *map(plan_page, dumps)])

@@ -1,7 +1,7 @@
 """What commands need of a dump of any compiler, and the one place that opens one of either."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,7 @@ def open_subject(
         return InductorSubject(name, read_inductor(path))
     from xlapipe.report.xla_subject import XlaSubject, with_times
 
-    return XlaSubject(replace(with_times(open_path(path), times), given_name=name))
+    return with_times(XlaSubject(open_path(path), given_name=name), times)
 
 
 def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
@@ -152,9 +152,9 @@ def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
     of_inductor = [path for path in paths if is_inductor_dump(path)]
     of_xla = [path for path in paths if path not in of_inductor]
     if not of_inductor:
-        from xlapipe.report.xla_subject import XlaReport
+        from xlapipe.report.xla_subject import XlaReport, XlaSubject
 
-        return XlaReport(tuple(map(open_path, of_xla)))
+        return XlaReport(tuple(XlaSubject(open_path(path)) for path in of_xla))
     from xlapipe.inductor.reader import read_inductor
     from xlapipe.report.inductor_subject import report_of_dumps, report_of_two
 
@@ -165,4 +165,7 @@ def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
             f"{of_inductor[0]}: expected dumps of one compiler, or one of torch Inductor "
             f"and one of XLA, found {len(of_inductor)} and {len(of_xla)}; fix: give one of each"
         )
-    return report_of_two(read_inductor(of_inductor[0]), open_path(of_xla[0]))
+    from xlapipe.report.xla_subject import XlaSubject
+
+    xla = XlaSubject(open_path(of_xla[0]))
+    return report_of_two(read_inductor(of_inductor[0]), xla)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlapipe.devices.targets.device import Device
-from xlapipe.dump.opened import Opened
 from xlapipe.dump.time_record import TimeRecord
 from xlapipe.plans.once import once_per_object
 from xlapipe.report.records import fields_of, named, row_of
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict import Prediction, basis_of
 
 
@@ -114,7 +114,7 @@ def longest_first(row: TimeRow) -> float:
 
 
 @once_per_object
-def step_time(opened: Opened) -> StepTime | None:
+def step_time(opened: XlaSubject) -> StepTime | None:
     """The time of a step; None if the dump has no complete HLO module."""
     cost = opened.step_cost
     if cost is None:

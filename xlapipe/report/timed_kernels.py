@@ -5,11 +5,11 @@ from pathlib import Path
 from statistics import median
 
 from xlapipe.devices.targets.catalogue import is_same_device
-from xlapipe.dump.dump import Dump
+from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.dump.time_record import TIME_RECORD
 from xlapipe.dump.tuning_times import TUNING_TIMES, read_tuning_times
 from xlapipe.errors import DumpError
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.schedule import schedule_of, sites_of
 
@@ -54,9 +54,9 @@ def _is_of(dump: Dump, device: str) -> bool:
 
 def _tuned(folder: Path, device: str) -> Iterator[tuple[str, float]]:
     """Seconds of the kernels that still have the name and shape with which they were tuned."""
-    opened = open_path(folder)
-    module, dump = opened.plan.module, opened.dump
-    if module is None or dump is None or not _is_of(dump, device):
+    dump = open_dump(folder)
+    module = dump.plan.module
+    if module is None or not _is_of(dump, device):
         return
     seconds_of = {(item.name, item.shape): item.seconds for item in read_tuning_times(folder)}
     for site in sites_of(schedule_of(module)):
@@ -66,12 +66,10 @@ def _tuned(folder: Path, device: str) -> Iterator[tuple[str, float]]:
 
 
 def _of(folder: Path, device: str) -> Iterator[tuple[str, float]]:
-    opened = open_path(folder)
-    record, cost, module = opened.time_record, opened.step_cost, opened.plan.module
-    dump = opened.dump
-    if record is None or cost is None or module is None or dump is None:
-        return
-    if not _is_of(dump, device):
+    dump = open_dump(folder)
+    subject = XlaSubject(dump)
+    record, cost, module = subject.time_record, subject.step_cost, dump.plan.module
+    if record is None or cost is None or module is None or not _is_of(dump, device):
         return
     if cost.traffic_at_most_bytes is None:
         return  # a loop's trips are unknown, and so the launches that the seconds are of

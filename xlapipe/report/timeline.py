@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE
 
 STREAMS = (COMPUTE, ASYNCHRONOUS, "idle", "source lines")
@@ -40,7 +40,7 @@ class TimelineRow:
         return self.start_seconds + self.seconds
 
 
-def timeline_rows(opened: Opened) -> tuple[TimelineRow, ...]:
+def timeline_rows(opened: XlaSubject) -> tuple[TimelineRow, ...]:
     """The kernels and further trips in the order of launches; empty without a prediction."""
     prediction, cost = opened.prediction, opened.step_cost
     if prediction is None or cost is None:
@@ -66,7 +66,7 @@ def timeline_rows(opened: Opened) -> tuple[TimelineRow, ...]:
     return tuple(rows)
 
 
-def timeline_data(opened: Opened) -> dict[str, Any] | None:
+def timeline_data(opened: XlaSubject) -> dict[str, Any] | None:
     """The rows in columns, for the report's script; times in microseconds. None without any."""
     rows = timeline_rows(opened)
     if not rows:
@@ -113,7 +113,7 @@ def lines_of_source(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
         first, last = first or row, row
 
 
-def trace_of(opened: Opened) -> bytes:
+def trace_of(opened: XlaSubject) -> bytes:
     """The content of a trace file: one slice per kernel, in microseconds.
 
     Raises:
@@ -130,10 +130,14 @@ def trace_of(opened: Opened) -> bytes:
     return text.encode()
 
 
-def _names(opened: Opened) -> Iterator[Mapping[str, Any]]:
+def _names(opened: XlaSubject) -> Iterator[Mapping[str, Any]]:
     whole = opened.prediction is not None and opened.prediction.step_seconds is not None
     about: Sequence[tuple[str, int, str]] = (
-        ("process_name", 0, f"{opened.title} ({'predicted' if whole else 'a part, at least'})"),
+        (
+            "process_name",
+            0,
+            f"{opened.program.title} ({'predicted' if whole else 'a part, at least'})",
+        ),
         *(("thread_name", number, name) for number, name in enumerate(STREAMS)),
     )
     for name, thread, text in about:

@@ -3,20 +3,30 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.dump.opened import Opened
+from xlapipe.devices.targets.device import Device
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import TargetError
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
+from xlapipe.plans.plan import Plan
 from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import counted
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
+from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
+from xlapipe.time.study import Study, study_of
+
+if TYPE_CHECKING:
+    from xlapipe.dump.time_record import TimeRecord
+    from xlapipe.time.cost import StepCost
+    from xlapipe.time.predict import Prediction
 
 # Smaller copies take less time than the launch of a kernel.
 _LEAST_COPY_BYTES = 1024
@@ -24,43 +34,107 @@ _LEAST_COPY_BYTES = 1024
 
 @dataclass(frozen=True)
 class XlaSubject:
-    """A dump of XLA, or files that XLA wrote."""
+    """A dump of XLA, or files that XLA wrote, with the figures of its times.
 
-    opened: Opened
+    Attributes:
+      given_name: for people, where the path is not.
+    """
+
+    program: XlaFiles
+    settings: PredictionSettings = DEFAULT_SETTINGS
+    given_name: str = ""
+
+    @property
+    def dump(self) -> Dump | None:
+        """None for files that xlapipe did not write."""
+        return self.program if isinstance(self.program, Dump) else None
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return self.given_name or str(self.program.path)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.plan
+
+    @cached_property
+    def study(self) -> Study:
+        """Cost and predicted time of the plan."""
+        return study_of(self.program, self.settings, self.program.lowered_module)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What XLA computes again, what was not read, and what is particular to the program."""
+        again, total = self.study.recomputation, self.plan.totals.total_allocation_bytes
+        return (*([again.text(total)] if again is not None else []), *self.program.notes)
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU that the plan is for; None if the target is unknown, or is not a GPU."""
+        return self.study.device
+
+    @property
+    def step_cost(self) -> "StepCost | None":
+        """What a step must cost; None if the dump has no complete HLO module."""
+        return self.study.cost
+
+    @property
+    def prediction(self) -> "Prediction | None":
+        """The predicted time of a step; None without a complete HLO module, or for no known GPU."""
+        return self.study.prediction
+
+    @cached_property
+    def time_record(self) -> "TimeRecord | None":
+        """Measured times; None if absent, or of another plan.
+
+        Raises:
+          DumpError: the record is damaged, or of another device than the dump.
+        """
+        from xlapipe.dump.time_record import read_time_record
+
+        if self.dump is None or self.step_cost is None:
+            return None
+        record = read_time_record(self.dump.path)
+        if record is None:
+            return None
+        record.refuse_unless_of(self.dump.manifest.target_description, where=self.dump.path)
+        kernels = {kernel.name for kernel in self.step_cost.kernels}
+        return record if record.seconds_of.keys() <= kernels else None
 
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
         from xlapipe.report.plan_figures import figures_of
 
-        return dict(figures_of(self.opened))
+        return dict(figures_of(self))
 
     def lines(self, options: ShowOptions) -> Iterator[Text]:
         """What `xlapipe show` prints on a terminal."""
         if options.kernel is not None:
             from xlapipe.report.why_lines import why_lines
 
-            yield from map(Text, why_lines(self.opened.prediction, options.kernel))
+            yield from map(Text, why_lines(self.prediction, options.kernel))
             return
         if options.names:
             from xlapipe.report.overview.named_lines import named_lines
 
-            yield from named_lines(self.opened, options.names, width=options.width)
+            yield from named_lines(self, options.names, width=options.width)
             return
         if not options.sections:
             from xlapipe.report.overview.overview import Overview
             from xlapipe.report.overview.overview_lines import overview_lines
 
-            yield from overview_lines(Overview(self.opened), self.opened.name, width=options.width)
+            yield from overview_lines(Overview(self), self.name, width=options.width)
             return
         from xlapipe.report.plan_lines import plan_lines
 
-        yield from plan_lines(self.opened, options)
+        yield from plan_lines(self, options)
 
     def trace(self) -> bytes:
         """The predicted timeline as a Chrome trace; raises as `trace_of`."""
         from xlapipe.report.timeline import trace_of
 
-        return trace_of(self.opened)
+        return trace_of(self)
 
     def checked(self) -> CheckedSubject:
         """The findings of the dump's expectations."""
@@ -70,27 +144,27 @@ class XlaSubject:
         from xlapipe.report.findings import refused_finding
         from xlapipe.report.memory_spaces import host_lines
 
-        opened, dump = self.opened, self.opened.dump
+        dump = self.dump
         if dump is None:
             note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
-            return self._checked((), [note, *_largest_copy(opened), *opened.notes])
+            return self._checked((), [note, *_largest_copy(self), *self.notes])
         notes = []
         if unrecorded := sum(item is None for item in dump.manifest.expectations):
             notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
         if not dump.expectations:
             notes.append("the dump contains no expectations; the plan's invariants hold")
-            notes += _largest_copy(opened)
+            notes += _largest_copy(self)
         on_unused = dump.manifest.notes_on_unused
-        notes += [note for note in opened.notes if note not in on_unused]
-        notes += host_lines(opened.plan)
+        notes += [note for note in self.notes if note not in on_unused]
+        notes += host_lines(self.plan)
         is_stated = any(isinstance(item, CompiledOnce) for item in dump.expectations)
         findings = (
-            *unused_findings(opened.program),
-            *(() if is_stated else second_call_findings(opened.program)),
-            *check_all(dump.expectations, opened.program),
+            *unused_findings(self.program),
+            *(() if is_stated else second_call_findings(self.program)),
+            *check_all(dump.expectations, self.program),
         )
         if dump.manifest.refused is not None:
-            findings = (refused_finding(dump.manifest.refused, opened.plan), *findings)
+            findings = (refused_finding(dump.manifest.refused, self.plan), *findings)
         return self._checked(findings, notes)
 
     def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
@@ -101,34 +175,33 @@ class XlaSubject:
         )
         from xlapipe.report.donation_lines import donation_figures
 
-        opened = self.opened
-        donated = donations(opened.program) if opened.dump is not None else ()
+        donated = donations(self.program) if self.dump is not None else ()
         return CheckedSubject(
-            opened.name,
-            opened.autotuning,
+            self.name,
+            self.program.autotuning,
             findings,
             notes,
             donated,
-            tuple(collective_lines(opened)),
+            tuple(collective_lines(self)),
             {
                 "donations": list(map(donation_figures, donated)),
-                "collectives": collective_figures(opened),
-                "requested_collectives": requested_collectives(opened),
-                "recompiles": recompiles(opened.program),
+                "collectives": collective_figures(self),
+                "requested_collectives": requested_collectives(self),
+                "recompiles": recompiles(self.program),
             },
         )
 
 
-def _largest_copy(opened: Opened) -> Iterator[str]:
+def _largest_copy(subject: XlaSubject) -> Iterator[str]:
     """The largest copy, for a check without an expectation that limits copies."""
-    copies = find_copies(opened.plan)
+    copies = find_copies(subject.plan)
     if not copies or copies[0].copied_bytes < _LEAST_COPY_BYTES:
         return
     copy = copies[0]
     at = f" at {copy.source}" if copy.source is not None else ""
     yield (
         f"{counted(len(copies), 'copy', 'copies')}, the largest {rounded(copy.copied_bytes)}"
-        f"{copied_leaves(opened.program, copy)} by {copy.instruction}{at} (the expectation "
+        f"{copied_leaves(subject.program, copy)} by {copy.instruction}{at} (the expectation "
         "NoCopyAbove fails on large ones)"
     )
 
@@ -137,7 +210,7 @@ def _largest_copy(opened: Opened) -> Iterator[str]:
 class XlaReport:
     """A report on dumps of XLA; two are compared."""
 
-    dumps: tuple[Opened, ...]
+    dumps: tuple[XlaSubject, ...]
 
     @cached_property
     def _comparison(self) -> Mapping[str, Any] | None:
@@ -165,25 +238,26 @@ class XlaReport:
         return render_page(self.dumps, self._comparison)
 
 
-def with_times(opened: Opened, times: TimeOptions) -> Opened:
+def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
     """The dump with what its times are predicted from.
 
     Raises:
       XlapipeError: a target that is not known or whose times cannot be computed, or a damaged
         calibration.
     """
-    if times.target is not None:
-        opened = replace(opened, target=_gpu_named(times.target))
+    target = _gpu_named(times.target) if times.target is not None else None
+    settings = PredictionSettings(target=target, unknown_trips=times.trips, host=times.host)
     if times.calibration is not None:
         from xlapipe.time.predict.calibration import read_calibration
 
-        opened = replace(opened, calibration=read_calibration(times.calibration))
+        settings = replace(settings, calibration=read_calibration(times.calibration))
     if times.timed is not None:
         from xlapipe.report.timed_kernels import timed_kernels
 
-        name = opened.device.name if opened.device is not None else ""
-        opened = replace(opened, timed=timed_kernels(times.timed, name))
-    return replace(opened, unknown_trips=times.trips, host=times.host)
+        device = study_of(subject.program, settings).device
+        timed = timed_kernels(times.timed, device.name if device is not None else "")
+        settings = replace(settings, timed=timed)
+    return replace(subject, settings=settings)
 
 
 def _gpu_named(name: str) -> str:

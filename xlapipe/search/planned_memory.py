@@ -16,7 +16,6 @@ from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target_config import target_attached
-from xlapipe.dump.compile_facts import CompileFacts
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.file_contents import read_bytes
@@ -26,14 +25,16 @@ from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.plans.program import CompileFacts
 from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.time.predict import Prediction
-from xlapipe.time.predict.study import Study
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.time.predicted_locks.predict import shares_text
+from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
+from xlapipe.time.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,7 @@ def planned_memory(
     study = Study(
         compiled.plan,
         device_of_config(compiled.config_text),
-        network=job.network,
+        PredictionSettings(network=job.network),
         lowered=lambda: compiled.lowered,
     )
     cost, prediction = study.cost, study.prediction_with_mfu

@@ -11,22 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from xlapipe.dump.opened import Opened
-from xlapipe.inductor.open_path import open_path
+from xlapipe.report.subjects import open_subject
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict.calibration import shipped_calibration
+from xlapipe.time.prediction_settings import PredictionSettings
 
 DUMPS = Path(__file__).resolve().parents[3] / "hlo_dumps"
 
 
-def recorded(target: str) -> Iterator[tuple[str, Opened]]:
+def recorded(target: str) -> Iterator[tuple[str, XlaSubject]]:
     """The goldens of a GPU with a time record, and their workloads' names."""
     for path in sorted(DUMPS.glob(f"*/{target}-auto-tuned-*/time_record.json")):
-        opened = open_path(path.parent)
+        opened = open_subject(path.parent)
         if opened.time_record is not None:
             yield path.parent.parent.name, opened
 
 
-def errors(predicted: Opened, measured: Opened) -> tuple[float, float]:
+def errors(predicted: XlaSubject, measured: XlaSubject) -> tuple[float, float]:
     """Relative errors of the sum over the kernels and of the span."""
     record, prediction = measured.time_record, predicted.prediction
     assert record is not None
@@ -38,7 +39,7 @@ def errors(predicted: Opened, measured: Opened) -> tuple[float, float]:
     )
 
 
-def row(title: str, pairs: list[tuple[str, Opened, Opened]]) -> str:
+def row(title: str, pairs: list[tuple[str, XlaSubject, XlaSubject]]) -> str:
     """A row of the table, and the error of each program on lines of its own."""
     found = {name: errors(predicted, measured) for name, predicted, measured in pairs}
     for name, (kernels, span) in found.items():
@@ -54,11 +55,11 @@ def main(*arguments: str) -> None:
     print("| programs | kernels, mean error | span, mean error |")
     print("|---|--:|--:|")
     print(row("goldens on an H100, with its calibration", [(n, o, o) for n, o in h100]))
-    scaled = [(n, replace(o, calibration=own), o) for n, o in h100]
+    scaled = [(n, replace(o, settings=PredictionSettings(calibration=own)), o) for n, o in h100]
     print(row("the same, scaled from the H200 by datasheet", scaled))
     if arguments:
         folders = {path.parent.name: path for path in Path(arguments[0]).glob("*/*")}
-        untuned = [(n, open_path(folders[n]), o) for n, o in h100 if n in folders]
+        untuned = [(n, open_subject(folders[n]), o) for n, o in h100 if n in folders]
         print(row("of them untuned, compared with the tuned runs", untuned))
 
 

@@ -10,7 +10,6 @@ from xlapipe.compile.pipeline import dump_folder
 from xlapipe.diff import compare_opened
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
 from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
 
@@ -97,8 +96,8 @@ def golden_changes(golden: Dump, dump: Dump) -> Iterator[str]:
     Raises:
       DumpError: a text in a dump is damaged.
     """
-    donated = {donation.path: donation for donation in donations(dump.program)}
-    for before in donations(golden.program):
+    donated = {donation.path: donation for donation in donations(dump)}
+    for before in donations(golden):
         now = donated.get(before.path)
         if now is None:
             yield f"{before.path} is no longer donated"
@@ -106,7 +105,7 @@ def golden_changes(golden: Dump, dump: Dump) -> Iterator[str]:
             yield (
                 f"{before.path} was {before.outcome}, is {now.outcome}: {now.reason or now.output}"
             )
-    difference = compare_opened(Opened.of_dump(golden), Opened.of_dump(dump))
+    difference = compare_opened(golden, dump)
     yield from difference.context_lines()
     for sentence in difference.sentences():
         cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""

@@ -10,8 +10,8 @@ from xlapipe.api.answer import Answer
 from xlapipe.api.planner import Planned, Planner
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
-from xlapipe.dump.opened import Opened
 from xlapipe.expect import Expectation
+from xlapipe.report.xla_subject import XlaSubject
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 # `file-test` and `file-test[id]` from which that name can be told.
@@ -28,14 +28,13 @@ class PlanUnderTest(StepPlan):
 
     def __init__(self, planned: Planned, test: "PlansOfTest") -> None:
         self.dump = planned.written.dump
-        opened = Opened(self.dump.path, planned.program, self.dump)
-        super().__init__(opened, planned.expectations)
+        super().__init__(XlaSubject(planned.program), planned.expectations)
         self._planned = planned
         self._test = test
 
     def __repr__(self) -> str:
         manifest = self.dump.manifest
-        about = ", ".join(filter(None, (manifest.target, self.opened.tuning_word)))
+        about = ", ".join(filter(None, (manifest.target, self.dump.tuning_word)))
         return f"<plan of {manifest.workload} for {about}>"
 
     def _answer(self, *expectations: Expectation) -> Answer:

@@ -8,10 +8,10 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import changed_reference
 from xlapipe.compile.pipeline import compile_dump
 from xlapipe.dump.dump import Dump
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.run_to_run import OPTIONS, run_to_run
 from xlapipe.plans.wording import counted
+from xlapipe.time.study import study_of
 
 OWN_CALLS = "own"
 _SHAPE = re.compile(r"\d+(?:x\d+)*(?::\w+)?|:\w+")
@@ -156,7 +156,7 @@ def determinism_cost(job: Job, dump: Dump) -> DeterminismCost:
         other = compile_dump(replace(job, options=options), None, allow_refused=True).dump
     except XlapipeError as error:
         return DeterminismCost(count, refused=str(error))
-    predictions = [Opened.of_dump(one).prediction for one in (dump, other)]
+    predictions = [study_of(one).prediction for one in (dump, other)]
     before, after = (item.step_seconds if item is not None else None for item in predictions)
     totals = [one.plan.totals.total_allocation_bytes for one in (dump, other)]
     return DeterminismCost(count, _count(other), (before, after), (totals[0], totals[1]))

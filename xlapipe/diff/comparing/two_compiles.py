@@ -11,7 +11,7 @@ from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.diff.comparing.jax_environments import parsed_version, python_with_jax
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import XlapipeError
 
 
@@ -62,7 +62,7 @@ def job_of_any_jax(workload: str, common: CompileSettings) -> Job:
 
 def compile_each(
     jobs: Mapping[str, Job], out: Path | None, scratch: Path, *, on_done: Callable[[str], None]
-) -> dict[str, Opened]:
+) -> dict[str, XlaFiles]:
     """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs.
 
     Raises:
@@ -77,12 +77,12 @@ def compile_each(
             ) from None
     labels = {id(job): label for label, job in jobs.items()}
     folders = {id(job): out or scratch / str(number) for number, job in enumerate(jobs.values())}
-    opened: dict[str, Opened] = {}
+    opened: dict[str, XlaFiles] = {}
 
     def done(job: Job, made: WrittenDump | XlapipeError) -> None:
         if isinstance(made, XlapipeError):
             raise made
-        opened[labels[id(job)]] = Opened.of_dump(made.dump)
+        opened[labels[id(job)]] = made.dump
         on_done(labels[id(job)])
 
     run_jobs(

@@ -8,7 +8,7 @@ from xlapipe.diff.compilers.compiler_side import CompilerSide, ProductKind
 from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import MatchedLeaves, match_leaves
 from xlapipe.diff.compilers.xla_side import xla_side
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.inductor.reader import InductorDump
 
 
@@ -53,7 +53,7 @@ class CompilerComparison:
         return self.arguments.same and same_outputs
 
 
-def compare_compilers(inductor: InductorDump, xla: Opened) -> CompilerComparison:
+def compare_compilers(inductor: InductorDump, xla: XlaFiles) -> CompilerComparison:
     """Compares the graph of Inductor's that is most like XLA's program, or all of them together."""
     other = xla_side(xla)
     compared = [_compare(side, other) for side in inductor_sides(inductor)]

@@ -12,7 +12,8 @@ from xlapipe.diff.compilers.compiler_side import (
     read_product,
 )
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
-from xlapipe.dump.opened import Opened
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
 from xlapipe.plans.copies import find_copies, undefined_copies
 from xlapipe.plans.donation import donations
@@ -22,7 +23,7 @@ from xlapipe.plans.plan import Plan
 _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
 
 
-def xla_side(opened: Opened) -> CompilerSide:
+def xla_side(opened: XlaFiles) -> CompilerSide:
     """The side of one dump."""
     plan, totals = opened.plan, opened.plan.totals
     own = replace(
@@ -37,7 +38,7 @@ def xla_side(opened: Opened) -> CompilerSide:
     reserved = totals.total_allocation_bytes - totals.parameter_bytes - totals.thread_local_bytes
     arguments, outputs = tuple(_arguments(opened)), tuple(_outputs(opened))
     return CompilerSide(
-        name=opened.title if opened.dump is None else f"{opened.title} ({opened.autotuning})",
+        name=f"{opened.title} ({opened.autotuning})" if isinstance(opened, Dump) else opened.title,
         basis="XLA's buffer assignment",
         arguments=arguments,
         outputs=outputs,
@@ -63,11 +64,11 @@ def _launched(plan: Plan) -> dict[str, int] | None:
     return {kind: count for kind, count in plan.thunk_counts.items() if kind not in _CONTAINERS}
 
 
-def _arguments(opened: Opened) -> Iterator[TensorLeaf]:
+def _arguments(opened: XlaFiles) -> Iterator[TensorLeaf]:
     """Parameters on one device, with the author's names if the dump has them."""
     plan = opened.plan
     aliased = {alias.parameter_number for alias in plan.aliases}
-    leaves = opened.program.arguments
+    leaves = opened.arguments
     dtype: str | None
     shape: tuple[int | str, ...] | None
     for leaf in leaves:
@@ -93,13 +94,13 @@ def _shape_in(allocation: BufferAllocation) -> tuple[str, tuple[int | str, ...]]
     return None
 
 
-def _outputs(opened: Opened) -> Iterator[TensorLeaf]:
+def _outputs(opened: XlaFiles) -> Iterator[TensorLeaf]:
     plan = opened.plan
     arrays = plan.result_shape.arrays if plan.result_shape is not None else ()
     aliased = {alias.output_index for alias in plan.aliases}
-    names = {leaf.index: leaf.path for leaf in opened.program.outputs}
+    names = {leaf.index: leaf.path for leaf in opened.outputs}
     if not arrays:
-        for leaf in opened.program.outputs:
+        for leaf in opened.outputs:
             yield TensorLeaf(leaf.path, leaf.dtype, leaf.shape, leaf.size_bytes)
     for index, array in enumerate(arrays):
         dtype_and_shape = read_array(array.text)
@@ -116,14 +117,14 @@ def _held(occupancy: Occupancy) -> Iterator[HeldBytes]:
             yield HeldBytes(label, value.counted_bytes)
 
 
-def _waste(opened: Opened) -> Iterator[Waste]:
+def _waste(opened: XlaFiles) -> Iterator[Waste]:
     copies = find_copies(opened.plan)
     if copies:
         yield Waste("copies", len(copies), sum(copy.copied_bytes for copy in copies))
     undefined = undefined_copies(opened.plan) or ()
     if undefined:
         yield Waste("copies of undefined data", len(undefined), None)
-    rows = donations(opened.program)
+    rows = donations(opened)
     failed = [row for row in rows if not row.holds]
     if failed:
         yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))

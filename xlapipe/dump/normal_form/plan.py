@@ -272,7 +272,7 @@ def _devices(manifest: Manifest) -> list[str]:
 
 
 def _plan_text(dump: Dump) -> str:
-    manifest, program = dump.manifest, dump.program
+    manifest = dump.manifest
     lines = [
         f"xlapipe plan {FORM_VERSION}",
         f"workload: {manifest.workload}",
@@ -286,7 +286,7 @@ def _plan_text(dump: Dump) -> str:
         options = sorted(manifest.extra_options.items())
         lines.append(f"extra options: {', '.join(f'{key}={value}' for key, value in options)}")
     for section, body_of in _BODIES.items():
-        body = list(body_of(program))
+        body = list(body_of(dump))
         if body:
             lines += ["", f"[{section}]", *body]
     return "\n".join(lines) + "\n"

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 
 from rich.text import Text
 
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.call_chains import Frame
@@ -24,6 +23,7 @@ from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
 from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.report.wrapped_text import shortened, wrapped
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_VALUES = 12
 _MAX_USERS = 6
@@ -32,7 +32,7 @@ _LABEL = 9
 Placed = tuple[BufferAllocation, LogicalBuffer]
 
 
-def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator[Text]:
+def named_lines(opened: XlaSubject, names: Sequence[str], *, width: int) -> Iterator[Text]:
     """The lines for each name.
 
     Args:
@@ -53,10 +53,10 @@ def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator
 class _Named:
     """What the names of one command share."""
 
-    def __init__(self, opened: Opened, width: int) -> None:
+    def __init__(self, opened: XlaSubject, width: int) -> None:
         self._opened = opened
         self._overview = Overview(opened)
-        self._texts = SourceTexts(opened.path)
+        self._texts = SourceTexts(opened.program.path)
         self._width = width
 
     @property

@@ -10,7 +10,6 @@ from typing import Any
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_attached
-from xlapipe.dump.opened import Opened
 from xlapipe.errors import TargetError
 from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.labels import Labels, labels_of, pattern_of
@@ -20,6 +19,7 @@ from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.plans.usable_memory import UsableMemory, usable_memory
 from xlapipe.report.overview.purposes import Purpose, Use, Uses
 from xlapipe.report.overview.wording import ShortNames, short_names
+from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 
 _KEY = re.compile(r"[^\[.]+|\[[^\]]*\]|\.[^\[.]*|.")
@@ -63,7 +63,7 @@ class LineRow:
 class Overview:
     """What the overview shows of a dump."""
 
-    opened: Opened
+    opened: XlaSubject
 
     def json_fields(self) -> dict[str, Any]:
         """The overview in the JSON of `xlapipe show`."""
@@ -250,14 +250,14 @@ def common_path(paths: Sequence[str]) -> str:
     return "".join(first[:length])
 
 
-def target_of(opened: Opened) -> Target | None:
+def target_of(opened: XlaSubject) -> Target | None:
     """The target that a dump was made for; None if it is unknown."""
-    if opened.target is not None:
-        return target_named(opened.target)
+    if opened.settings.target is not None:
+        return target_named(opened.settings.target)
     if opened.dump is None:
         return None
     try:
         return target_named(opened.dump.manifest.target)
     except TargetError:
-        text = opened.target_config_text
+        text = opened.program.target_config
         return target_attached(text) if text is not None else None

@@ -51,9 +51,9 @@ def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Tex
 def _head(overview: Overview, width: int) -> Iterator[Text]:
     opened, memory = overview.opened, overview.memory
     total = overview.total_bytes
-    text = f"{opened.title}: {rounded(total)} of device memory"
+    text = f"{opened.program.title}: {rounded(total)} of device memory"
     if opened.plan.collectives or (opened.dump is not None and opened.dump.manifest.topology):
-        text = f"{opened.title}: {rounded(total)} of memory per device"
+        text = f"{opened.program.title}: {rounded(total)} of memory per device"
     if memory is not None:
         room = memory.usable_bytes - total
         spare = f"{with_error(room, overview.error_bytes)} to spare"
@@ -68,7 +68,7 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
     dump = opened.dump
     if dump is not None and dump.manifest.tuned_or_none is not None:
-        yield Text(f"  GEMM policy {dump.manifest.gemm_policy}, {short_label(opened.autotuning)}")
+        yield Text(f"  GEMM policy {dump.manifest.gemm_policy}, {short_label(dump.autotuning)}")
     refused = dump.manifest.refused if dump is not None else None
     if refused is not None:
         for text in list(wrapped(f"  REFUSED by XLA: {refused}", width, indent=2))[:3]:
@@ -111,7 +111,7 @@ def _purposes(overview: Overview) -> Iterator[Text]:
 def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
     """The largest rows, in at most `left` lines."""
     rows = overview.rows
-    texts = SourceTexts(overview.opened.path)
+    texts = SourceTexts(overview.opened.program.path)
     unit = unit_for(overview.total_bytes)
     blocks: list[list[Text]] = []
     used = 2  # the heading and the line about the rest

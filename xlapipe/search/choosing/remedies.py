@@ -67,7 +67,7 @@ def try_changes(
 
     with scratch_folder("advise-") as folder:
         note = folder / "graph.json"
-        changes = [None, *changes_of(dump.program, job, device_count=device_count)]
+        changes = [None, *changes_of(dump, job, device_count=device_count)]
         unchanged, *rows = compiled(changes, {"record": str(note)})
         graph = forward_graph_at(note) if note.exists() else None
     if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded

@@ -171,12 +171,7 @@ def saved(
         job = job_of(base, settings, {"record": str(note)})
         with compile_workload(job) as compiled:  # live ranges are in XLA's texts
             record = compiled.record
-            program = Program(
-                read_path(compiled.dump_folder),
-                arguments=record.arguments,
-                outputs=record.outputs,
-                named_values=record.named_values,
-            )
+            program = Program(read_path(compiled.dump_folder), record)
         graph = forward_graph_at(note)
     if not graph.arguments_bytes and not any(value.needed for value in graph.values):
         raise XlapipeError(
@@ -295,7 +290,7 @@ def _freed(change: StepChange, compiles: Compiles) -> Freed | None:
 
 
 def _not_offloaded(program: Program) -> dict[str, str]:
-    offloaded = (value.name for value in program.named_values if value.kept is KeptIn.HOST)
+    offloaded = (value.name for value in program.facts.named_values if value.kept is KeptIn.HOST)
     violations = {name: Offloaded(name).check(program).violations for name in offloaded}
     return {
         name: f"{'; '.join(violation.found for violation in own)}; fix: {own[0].advice}"

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xlapipe.devices.targets.network import Network
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
@@ -39,6 +38,7 @@ from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
+from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 
 # Kernels of the command buffer with which `graph_interval_seconds` was measured.
 _TIMED_GRAPH = 11
@@ -155,21 +155,12 @@ def predict(
     plan: Plan,
     cost: StepCost,
     calibration: Calibration,
-    *,
-    unknown_trips: int | None = None,
-    timed: Mapping[str, float] | None = None,
-    network: Network | None = None,
+    settings: PredictionSettings = DEFAULT_SETTINGS,
 ) -> Prediction:
-    """Predict the time of a step that runs after an identical one.
-
-    Args:
-      cost: of the plan, with the speeds of the calibration's GPU.
-      unknown_trips: trips of each loop whose number the plan does not state; by default those
-        that the workload states.
-      timed: seconds of a launch of kernels that ran before, by `fingerprint`.
-      network: between the GPUs; by default the usual one of the GPU, if there is one.
-    """
-    return _Predictor(plan, cost, calibration, unknown_trips, timed or {}, network).run()
+    """The predicted time of a step, by a calibration that need not be the settings'."""
+    if settings.host != 1:
+        calibration = calibration.with_host(settings.host)
+    return _Predictor(plan, cost, calibration, settings).run()
 
 
 @dataclass
@@ -232,21 +223,19 @@ class _Predictor:
         plan: Plan,
         cost: StepCost,
         calibration: Calibration,
-        unknown_trips: int | None,
-        timed: Mapping[str, float],
-        network: Network | None,
+        settings: PredictionSettings,
     ) -> None:
         assert plan.module is not None
         self._plan = plan
         self._module = plan.module
         self._cost = cost
         self._calibration = calibration
-        self._unknown_trips = unknown_trips or plan.stated_trips
-        self._timed = timed
+        self._unknown_trips = settings.unknown_trips or plan.stated_trips
+        self._timed = settings.timed or {}
         self._gpu = gpu_of(cost.device)
         self._untuned = is_untuned(plan.module, self._gpu)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
-        self._exchanges = exchanges_of(plan, cost.device, network, calibration)
+        self._exchanges = exchanges_of(plan, cost.device, settings.network, calibration)
         self._products = measured_products(plan, cost)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}

@@ -1,0 +1,49 @@
+"""The calibration for a GPU: its own, or another's scaled by the two datasheets."""
+
+from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
+from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
+
+# GPUs without their own calibration are scaled from this one.
+_REFERENCE = "h200"
+
+
+def calibration_for(device: Device, given: Calibration | None = None) -> Calibration | None:
+    """The calibration for a GPU.
+
+    Args:
+      given: a calibration of the user, instead of the one in this package.
+
+    Returns:
+      None for a GPU without peaks, which nothing can be scaled to.
+
+    Raises:
+      CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
+    """
+    if given is not None:
+        return given if is_same_device(given.device, device.name) else _scaled(given, device)
+    shipped = shipped_calibration(device.row) if device.row is not None else None
+    if shipped is not None:
+        return shipped
+    reference = shipped_calibration(_REFERENCE)
+    return _scaled(reference, device) if reference is not None and device.peak_flops else None
+
+
+def _scaled(calibration: Calibration, after: Device) -> Calibration:
+    row = row_of_device(calibration.device)
+    before = device_of_target(row.name) if row is not None else None
+    if before is None:
+        raise CalibrationError(
+            f"the calibration is of {calibration.device!r}, which the catalogue does not have: "
+            f"expected one of {after.name!r}, or of a GPU of `xlapipe targets`, from whose "
+            "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe calibrate "
+            "--target attached --out FILE`, or leave out --calibration"
+        )
+    vector = after.vector_flops / before.vector_flops if after.vector_flops else 1.0
+    return calibration.scaled(
+        after.name,
+        bandwidth=after.bandwidth / before.bandwidth,
+        peak_flops=(after.peak_of("bf16") or 0.0) / (before.peak_of("bf16") or 1.0) or 1.0,
+        vector=vector,
+        l2_bytes=after.l2_bytes / before.l2_bytes,
+    )

@@ -1,0 +1,35 @@
+"""What a user states about the times to predict."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xlapipe.devices.targets.network import Network
+
+if TYPE_CHECKING:
+    from xlapipe.time.predict.calibration import Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionSettings:
+    """What times are predicted with, beside the plan.
+
+    Attributes:
+      target: a GPU of the catalogue; None for the one that the plan was compiled for.
+      calibration: of the user; None for that of the GPU in `xlapipe.time.predict`.
+      unknown_trips: trips of each loop whose number the plan does not state; None for 1.
+      timed: seconds of a launch of kernels that ran before, by fingerprint; see
+        `xlapipe.report.timed_kernels`.
+      network: between the devices; None for the usual one of the GPU.
+      host: host time as a multiple of that of the host that the calibration was timed on.
+    """
+
+    target: str | None = None
+    calibration: "Calibration | None" = None
+    unknown_trips: int | None = None
+    timed: Mapping[str, float] | None = None
+    network: Network | None = None
+    host: float = 1.0
+
+
+DEFAULT_SETTINGS = PredictionSettings()
