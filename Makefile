@@ -26,7 +26,6 @@ tuned := resnet50-forward $(families)
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=
 # On a machine with a GPU: a Python with NVIDIA's libraries, jax, and torch to compare with.
-GPU_PYTHON ?= python3
 
 # Settings for other programs must change neither XLA's decisions nor which modules are imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
@@ -42,7 +41,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-amd test-cluster test-notebook calibration mutants bench bench-gpu infer lint docs jax lock clean
+.PHONY: help setup dump dump-all test test-slow test-all test-tpu test-amd test-cluster test-notebook calibration bench infer lint docs jax lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -91,18 +90,12 @@ calibration: setup ## derive a calibration from each record of timed probes, int
 	        --out build/calibration/$$(basename $$record .record.tar.xz).jsonl; \
 	done
 
-mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/time/cost)
-	@$(bin)/python -m tests.mutants.run $(ARGS)
-
 bench: ## compare speed with a bare compile
 	@$(setup) bench
 	@$(bin)/python -m pytest tests/bench/bench_*.py -s $(BENCH_ARGS)
 
 infer: setup ## generate text with Qwen3: ARGS='--checkpoint DIR --prompt TEXT', or nothing
 	@$(bin)/python -m models.qwen3.generate $(ARGS)
-
-bench-gpu: ## compare speed on an attached GPU with torch's (GPU_PYTHON has jax and torch)
-	@$(GPU_PYTHON) tests/bench/gpu/compare.py $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .

@@ -14,10 +14,6 @@
     step.py           a training step: forward, backward, SGD with momentum
     workloads.py      the workloads that `xlapipe dump` compiles
     expectations.py   expectations about the plans (no jax)
-    train.py, cli/    the command `python -m models.compressed_resnet.train`
-    trainer.py        a network in training: state, steps, accuracy
-    checkpoints.py    checkpoints of a run, by orbax
-    data/             images to train on (no jax)
 
 Arrays of images and activations are NHWC, kernels are OHWI (outputs, height, width, inputs), which
 is the layout that cuDNN's convolutions on tensor cores read. Axis letters: N images, H and W rows

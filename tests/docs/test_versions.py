@@ -1,6 +1,6 @@
 """The table of versions in the documentation is that of requirements/."""
 
-from tests.conftest import GOLDEN_JAXLIB, ROOT
+from tests.conftest import GOLDEN_JAXLIB
 from tests.versions import PAGE, pinned, table, written
 from xlapipe.compile.doctor import OLDEST_JAX
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS
@@ -17,13 +17,3 @@ def test_the_goldens_jax_and_all_known_jaxlibs_are_pinned() -> None:
     versions = pinned()
     assert versions[0] == OLDEST_JAX
     assert {GOLDEN_JAXLIB, *TRITON_COMMITS} <= set(versions)
-
-
-def test_public_projects_are_all_pinned() -> None:
-    """`make lock` dropped MaxText and its dependencies, which only public-projects.txt named."""
-    folder = ROOT / "requirements"
-    pinned_lines = (folder / "public-projects.txt").read_text(encoding="utf-8").splitlines()
-    names = {line.partition("==")[0] for line in pinned_lines}
-    for file in ("public-projects.in", "public-projects-alone.in"):
-        lines = (folder / file).read_text(encoding="utf-8").splitlines()
-        assert {line.partition("==")[0] for line in lines if line[:1] != "#"} <= names, file

@@ -3,154 +3,111 @@
 The projects are installed into a folder of their own below build/, which later runs use again.
 """
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.public.compiled_steps import (
-    KINDS,
-    ROOT,
-    CompiledSteps,
-    PackagesMissingError,
-    compile_steps,
-    install_packages,
-    steps,
-)
-from tests.public.record import PAGE, page
+from tests.conftest import ROOT
+from tests.public.jax_alone import KINDS
+from tests.public.steps import STEPS
 from tests.zoo.batch import compile_batch
+from xlapipe.devices.targets.catalogue import target_named
+from xlapipe.dump.dump import Dump
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.registry import WorkloadReference
 
-# diffrax checks its own errors through callbacks.
-CALLBACKS = {"diffrax_checked": 2}
-
-PROJECTS = (
-    *("blackjax", "brax", "diffrax", "e3nn", "equinox", "flowjax", "haiku", "jax", "jaxopt"),
-    *(
-        "jraph",
-        "keras",
-        "linen",
-        "lineax",
-        "maxtext",
-        "mctx",
-        "nnx",
-        "numpyro",
-        "optax",
-        "optimistix",
-        "penzai",
-    ),
-    *("qwix", "tunix"),
-)
+FOLDER = Path(__file__).parent
+REQUIREMENTS = ROOT / "requirements" / "public-projects.txt"
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
 
-# Steps of `refused_steps.py`: parts of the message, and the step above that follows its fix.
-REFUSED = {
-    "keras_train_function": (
-        "takes an iterator of batches",
-        "fix: give jax.jit(model.train_step, donate_argnums=0)",
-        "keras_train_step",
-    ),
-    "nnx_train_without_jit": ("model.bias.value", "fix: give nnx.jit(fn)", "nnx_linear"),
-    "penzai_stateful_trainer": ("returns nothing", "fix: pass the state as an argument", None),
-    "brax_training_epoch": ("is under jax.pmap", "fix: the equivalent is fn=jax.shard_map(", None),
-    "equinox_pmapped": ("is under jax.pmap", "fix: the equivalent is fn=jax.shard_map(", None),
-    "orbax_metadata": ("argument state['w']", "fix: jax.tree.map(lambda leaf", None),
-}
-
-
 @pytest.fixture(scope="module")
-def compiled(
-    jaxlib_version: str, golden_jaxlib: str, tmp_path_factory: pytest.TempPathFactory
-) -> CompiledSteps:
+def packages(jaxlib_version: str, golden_jaxlib: str) -> Path:
+    """The folder with the projects; installed if it does not exist."""
     if jaxlib_version != golden_jaxlib:
         pytest.skip(f"the projects are pinned to versions for jax {golden_jaxlib}")
-    try:
-        return compile_steps(tmp_path_factory.mktemp("public"))
-    except PackagesMissingError as error:
-        pytest.skip(f"the package index does not give the projects: {error}")
-
-
-def test_each_project_has_steps() -> None:
-    assert len(steps()) >= 70
-    for project in PROJECTS:
-        assert any(step.startswith(f"{project}_") for step in steps()), project
-
-
-@pytest.mark.parametrize("step", steps())
-def test_plan_agrees_with_jax_alone(step: str, compiled: CompiledSteps) -> None:
-    dump, totals = compiled.dump(step), compiled.totals(step)
-    assert totals == compiled.alone[step]
-    analysis = dump.manifest.memory_analysis
-    assert totals == {kind: analysis[f"{kind}_bytes"] for kind in KINDS}
-    assert dump.plan.notes == ()  # every section was read
-    assert len(dump.plan.host_callbacks) == CALLBACKS.get(step, 0)
-    for leaf in dump.manifest.arguments:
-        if leaf.parameter_number is not None:
-            allocation = dump.plan.parameter_allocation(leaf.parameter_number)
-            assert allocation is not None, leaf.path
-            assert leaf.size_bytes == allocation.size_bytes, leaf.path
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    folder = ROOT / "build" / "public-projects" / f"{version}-{digest}"
+    installed = folder / "site-packages"  # by which xlapipe knows that this is not the user's code
+    if installed.is_dir():
+        return installed
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        target = Path(scratch) / "site-packages"
+        options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--no-input"]
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target)]
+        done = subprocess.run(
+            [*command, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip(f"the package index does not give the projects: {done.stderr[-300:]}")
+        target.rename(installed)
+    return installed
 
 
 @pytest.fixture(scope="module")
-def refused(compiled: CompiledSteps, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What the child gave for each step that is refused."""
-    del compiled  # it installs the projects, or skips
-    folder = tmp_path_factory.mktemp("refused")
-    references = [
-        WorkloadReference(step, "refused_steps:of", {"step": step}, Path(__file__).parent)
-        for step in REFUSED
-    ]
-    compile_batch(references, folder, packages=install_packages(), more_paths=[ROOT])
-    return {
-        step: json.loads((folder / step / "result.json").read_text(encoding="utf-8"))
-        for step in REFUSED
-    }
+def dumps(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Dump]:
+    references = [WorkloadReference(name, "steps:of", {"step": name}, FOLDER) for name in STEPS]
+    folder = tmp_path_factory.mktemp("public")
+    batch = compile_batch(references, folder, packages=packages, more_paths=[ROOT])
+    return {name: batch.captured(name) for name in STEPS}
 
 
-@pytest.mark.parametrize("step", REFUSED)
-def test_steps_that_are_rightly_refused(step: str, refused: Mapping[str, Any]) -> None:
-    place, fix, fixed = REFUSED[step]
-    assert fixed is None or fixed in steps()
-    error = refused[step]["error"]
-    assert error["type"] == "", error  # an error of xlapipe, not of jax or of the project
-    assert place in error["message"]
-    assert fix in error["message"]
+@pytest.fixture(scope="module")
+def alone(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Totals of jax alone, from a process without xlapipe's compile."""
+    folder = tmp_path_factory.mktemp("alone")
+    config, result = folder / "config.txtpb", folder / "totals.json"
+    config.write_text(target_named("h200").config_text, encoding="utf-8")
+    names = [name for name in os.environ if name != "XLA_FLAGS" and not name.startswith("JAX_")]
+    path = f"{packages}{os.pathsep}{ROOT}"
+    done = subprocess.run(
+        [sys.executable, "-P", str(FOLDER / "jax_alone.py"), str(config), str(result)],
+        env={**{n: os.environ[n] for n in names}, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    totals: Mapping[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return totals
 
 
-def test_donated_leaves_are_updated_in_place(compiled: CompiledSteps) -> None:
-    """Steps that donate all of a model and of its optimizer's state keep nothing twice."""
-    for step in ("optax_adamw", "equinox_mlp", "haiku_train", "numpyro_svi", "tunix_train"):
-        plan = compiled.dump(step).plan
-        assert plan.aliases, step
-        assert plan.spaces[MemorySpace.HBM].aliased_bytes == compiled.alone[step]["alias"]
+@pytest.mark.parametrize("step", STEPS)
+def test_plan_agrees_with_jax_alone(
+    step: str, dumps: Mapping[str, Dump], alone: Mapping[str, Any]
+) -> None:
+    dump = dumps[step]
+    space = dump.plan.spaces[MemorySpace.HBM]
+    sizes = (space.parameter_bytes, space.live_out_bytes, space.aliased_bytes, space.temp_bytes)
+    totals = dict(zip(KINDS, sizes, strict=True))
+    assert totals == alone[step]
+    assert totals == {kind: dump.manifest.memory_analysis[f"{kind}_bytes"] for kind in KINDS}
+    assert dump.plan.notes == ()  # every section was read
 
 
-def test_names_are_the_users(compiled: CompiledSteps) -> None:
-    paths = {leaf.path for leaf in compiled.dump("equinox_mlp").manifest.arguments}
-    assert "model.layers[0].weight" in paths
-    paths = {leaf.path for leaf in compiled.dump("tunix_train").manifest.arguments}
-    assert any("layers.0.mlp.gate_proj.kernel" in path for path in paths), sorted(paths)[:8]
-
-
-@pytest.mark.parametrize("step", ["equinox_mlp", "nnx_linear", "haiku_train"])
-def test_source_lines_are_the_users(step: str, compiled: CompiledSteps) -> None:
-    module = compiled.dump(step).plan.module
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [("equinox_mlp", "model.layers[0].weight"), ("nnx_linear", "model.kernel")],
+)
+def test_names_and_source_lines_are_the_users(
+    step: str, path: str, dumps: Mapping[str, Dump]
+) -> None:
+    assert path in {leaf.path for leaf in dumps[step].manifest.arguments}
+    module = dumps[step].plan.module
     assert module is not None
-    files = {
-        instruction.source.file
-        for computation in module.computations.values()
-        for instruction in computation.instructions
-        if instruction.source is not None
-    }
+    files = {it.source.file for _, it in module.instructions() if it.source is not None}
     assert files
-    assert all(file.startswith("steps/") for file in files), files
-
-
-def test_the_page_holds_these_totals(compiled: CompiledSteps) -> None:
-    """If it does not: `python -m tests.public.record`."""
-    assert PAGE.read_text(encoding="utf-8") == page(compiled)
+    assert all(file.endswith("steps.py") for file in files), files

@@ -87,15 +87,6 @@ class Batch:
         dump, _ = capture(self.jobs[name], compiled, where=name)
         return dump
 
-    def primitives(self, name: str) -> frozenset[str]:
-        """Names of the primitives that jax lowered for a program."""
-        return frozenset(self._measured(name)["primitives"])
-
-    @property
-    def rules(self) -> frozenset[str]:
-        """Names of the primitives that jax has a lowering rule for on CUDA."""
-        return frozenset(json.loads((self.folder / "rules.json").read_text(encoding="utf-8")))
-
     def cpu_seconds(self, name: str) -> float:
         """CPU time of lowering and compiling a program."""
         return float(self._measured(name)["cpu_seconds"])

@@ -1,4 +1,4 @@
-"""What a user can say to jax of a step, and how xlapipe keeps it, as docs/coverage.md lists it.
+"""What a user can say to jax of a step, and how xlapipe keeps it, as docs/coverage.md says.
 
 A case of `CARRIED` is a step that jax compiles to another plan, or may, because of what it says.
 Each is compiled by jax alone and by xlapipe, and the totals must be equal. This module imports
@@ -629,40 +629,6 @@ REFUSED: Mapping[str, str] = {
     "abstract arrays of another library": "metadata_of_a_checkpoint",
     "a leaf that is not an array": "static_string",
 }
-
-# What reaches no compile and is listed in the dump, or has no effect on a program.
-LEFT_OUT: Mapping[str, str] = {
-    "`XLA_FLAGS`, `LIBTPU_INIT_ARGS`": "listed by `show` and `check`; flags about dumps, the CPU "
-    "and the number of its devices are not",
-    "`JAX_*` variables": "listed by `show` and `check` where the compiling child traces the step; "
-    "`JAX_NUM_CPU_DEVICES` is kept",
-    "`jax.default_backend()`, `jax.devices()` while the module is imported": "listed by `show` and "
-    "`check`, with the line; inside of the step the answer is the target's",
-    "arguments that the program does not use": "a warning of `check`, listed by `show`",
-    "values stored in Python objects by a step under `jax.jit`": "listed by `show` and `check`",
-    "outputs that depend on no argument": "a warning of `check`, listed by `show`",
-    "`jax_compilation_cache_dir`": "the cache is off while a plan is made",
-    "more than 2,000 parameters on a TPU": "jax passes them as one tuple, the plan is of separate "
-    "parameters",
-    "`jax_enable_pgle`": "no effect: jax collects the profile in runs of the step",
-}
-
-
-def table() -> list[str]:
-    """The lists and the table in docs/coverage.md."""
-    rows = [
-        (said, f"carried: equal on an H200 ({', '.join(f'`{name}`' for name in programs)})")
-        for said, programs in ON_A_DEVICE.items()
-    ]
-    return [
-        f"**Carried**, with the totals of jax alone: {'; '.join(case.said for case in CARRIED)}.",
-        "",
-        f"**Refused**, with a fix: {'; '.join(REFUSED)}.",
-        "",
-        "| what a user says | what xlapipe does |",
-        "|---|---|",
-        *(f"| {said} | {held} |" for said, held in (*rows, *LEFT_OUT.items())),
-    ]
 
 
 @contextmanager

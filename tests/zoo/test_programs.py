@@ -7,7 +7,6 @@ from math import prod
 import pytest
 
 from tests.zoo.batch import PROGRAMS, Batch, compile_batch, dumps_of, programs
-from tests.zoo.coverage import ROOT, coverage_page
 from xlapipe.dump.dump import Dump
 from xlapipe.expect import check_all, expectation_from_json
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -146,16 +145,6 @@ def test_sharded_programs_are_compiled_for_four_devices(
 
 def test_step_sees_the_target_where_it_asks(dump_of: Callable[[str], Dump]) -> None:
     assert len(dump_of("asks_where_it_runs").manifest.outputs) == 2
-
-
-def test_coverage_page_is_up_to_date(batch: Batch, jaxlib_version: str, golden_jaxlib: str) -> None:
-    if jaxlib_version != golden_jaxlib:
-        pytest.skip(f"docs/coverage.md lists the rules of jax {golden_jaxlib}")
-    compiled = {name for program in REFERENCES for name in batch.primitives(program)}
-    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
-    assert page == coverage_page(batch.rules, compiled, len(REFERENCES), jaxlib_version), (
-        "fix: regenerate it with `python -m tests.zoo.coverage`"
-    )
 
 
 def test_cpu_time_of_the_batch(batch: Batch) -> None:
