@@ -114,9 +114,3 @@ def test_changes_of_xla_that_are_left_out_are_read_by_name() -> None:
     assert compile_settings(given, None).without_xla_patches == {XlaPatch.CUB_TABLE}
     with pytest.raises(SystemExit):
         parser.parse_args(["--without-xla-patch", "cub"])
-
-
-def test_launch_has_no_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["launch", "--json", "--processes", "1", "--", "true"])
-    assert "--json" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Help, versions, completion and answers to misspelled words of the command line."""
 
+import re
 import subprocess
 import sys
 
@@ -32,6 +33,7 @@ def test_each_help_has_two_examples_and_fits_a_terminal(
     commands = [line for line in examples if not line.startswith("      ")]
     assert len(commands) == 2 and all(line[2:4] in ("xl", "py", "ev") for line in commands)
     assert all(len(line) <= 80 for line in text.splitlines()), text
+    assert len(re.findall(r"^  --", text, re.MULTILINE)) <= 15
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The comment on a pull request, the action that writes it, and the pre-commit hook."""
 
+import hashlib
+import html
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
+from xlapipe.report.changed_dumps import _HEADINGS, MOST_CHARACTERS, changed_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = f"step/h200-cublas-jax{GOLDEN_JAXLIB}"
@@ -31,7 +34,7 @@ def folders(tmp_path: Path, goldens: Path) -> tuple[Path, Path]:
 def test_the_comment_lists_totals_donation_and_traffic(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["comment", *map(str, folders), "--link", "https://x.org/report"]) == 0
+    assert main(["diff", "--markdown", *map(str, folders), "--link", "https://x.org/report"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("<!-- xlapipe plans -->\n**XLA plans:** 2 changed.")
     row = next(line for line in text.splitlines() if line.startswith(f"| `{STEP}`"))
@@ -39,7 +42,7 @@ def test_the_comment_lists_totals_donation_and_traffic(
     assert "932,848,228 → " in row
     assert "(new)" in text
     assert "[Full report](https://x.org/report)" in text
-    assert main(["comment", *map(str, folders), "--json"]) == 0
+    assert main(["diff", "--markdown", *map(str, folders), "--json"]) == 0
     new, step = json.loads(capsys.readouterr().out)
     assert new["before"] is None
     assert new["after"]["wire_bytes"] > 0
@@ -50,16 +53,50 @@ def test_the_comment_lists_totals_donation_and_traffic(
 def test_equal_folders_have_no_change(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["comment", str(folders[1]), str(folders[1])]) == 0
+    assert main(["diff", "--markdown", str(folders[1]), str(folders[1])]) == 0
     assert "no plan changed" in capsys.readouterr().out
-    assert main(["comment", str(folders[0]), str(folders[0] / "empty")]) == 2
+    assert main(["diff", "--markdown", str(folders[0]), str(folders[0] / "empty")]) == 2
+
+
+def test_equal_plans_of_other_hlo_are_a_change(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fusions that changed, in a plan whose memory did not."""
+    edited = tmp_path / "edited"
+    shutil.copytree(folders[1], edited)
+    hlo, manifest = edited / STEP / "hlo.txt", edited / STEP / "manifest.json"
+    before = hashlib.sha256(hlo.read_bytes()).hexdigest()
+    hlo.write_text(hlo.read_text().replace(" add(", " subtract(", 1))
+    after = hashlib.sha256(hlo.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(before, after))
+    assert main(["diff", "--markdown", str(folders[1]), str(edited)]) == 0
+    text = capsys.readouterr().out
+    assert "**XLA plans:** 1 changed." in text and "predicted time" in text
+    assert main(["diff", "--markdown", str(folders[1]), str(edited), "--json"]) == 0
+    (dump,) = json.loads(capsys.readouterr().out)
+    assert dump["before"]["total_bytes"] == dump["after"]["total_bytes"]
+    assert dump["after"]["step_seconds"] > 0
+
+
+def test_text_of_dumps_is_not_live_and_the_rest_is_cut() -> None:
+    hostile = "@octocat https://x.org [a](b) `<img src=x>`"
+    figures = {**dict.fromkeys(_HEADINGS, 1), "step_seconds": 1e-3}
+    dump = {"name": hostile, "before": figures, "after": figures, "changes": [hostile] * 3}
+    text = changed_markdown([dump])
+    assert text.count(f"- `` {hostile} ``") == 3
+    assert f"<summary><code>{html.escape(hostile)}</code></summary>" in text
+    long = changed_markdown([dump] * 400, link="https://x.org/all")
+    assert len(long) <= MOST_CHARACTERS
+    assert "Cut at 60,000 characters; the full report has all." in long
+    assert long.count("<details>") == long.count("</details>") > 0
+    assert long.endswith("[Full report](https://x.org/all)\n")
 
 
 def scripts() -> dict[str, str]:
     """The shell script of each step of the action, by its name."""
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: make setup")
     action: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
-    return {step["name"]: step["run"] for step in action["runs"]["steps"]}
+    return {step["name"]: step["run"] for step in action["runs"]["steps"] if "run" in step}
 
 
 def run(command: list[str], cwd: Path, **environment: str) -> str:
@@ -99,22 +136,39 @@ def test_the_action_compares_with_the_base_commit(
         LINK="",
         RUNNER_TEMP=str(tmp_path),
         GITHUB_STEP_SUMMARY=str(files["summary"]),
+        GITHUB_SERVER_URL="https://github.com",
+        GITHUB_REPOSITORY="a/b",
+        GITHUB_RUN_ID="9",
         GITHUB_OUTPUT=str(files["output"]),
     )
     assert "2 changed" in files["summary"].read_text()
-    markdown = Path(files["output"].read_text().strip().removeprefix("markdown="))
+    assert "[Full report](https://github.com/a/b/actions/runs/9)" in files["summary"].read_text()
+    assert len(json.loads((tmp_path / "xlapipe-plans.json").read_text())) == 2
+    markdown = Path(files["output"].read_text().splitlines()[0].removeprefix("markdown="))
     assert markdown.read_text() == files["summary"].read_text()
 
-    # The comment of an earlier run is replaced, found by its first line.
+    # The action's own comment of an earlier run is replaced, found by its author and first line.
     calls = tmp_path / "calls"
+    marker = "<!-- xlapipe plans -->\\n"
+    comments = [
+        {"id": 76, "user": {"login": "mallory"}, "body": marker},
+        {"id": 77, "user": {"login": "github-actions[bot]"}, "body": marker},
+    ]
+    (tmp_path / "comments.json").write_text(json.dumps(comments))
     gh = tmp_path / "bin" / "gh"
     gh.parent.mkdir()
-    gh.write_text(f'#!/bin/bash\necho "$@" >> {calls}\ncase "$*" in *--jq*) echo 77;; esac\n')
+    gh.write_text(
+        f'#!/bin/bash\necho "$@" >> {calls}\n'
+        f'case "$*" in *--jq*) jq -r "${{@: -1}}" {tmp_path}/comments.json;; esac\n'
+    )
     gh.chmod(0o755)
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
     run(
         [*bash, f"PATH={gh.parent}:$PATH\n" + scripts()["Comment"]],
         repository,
         GH_TOKEN="t",
+        AUTHOR="github-actions[bot]",
         NUMBER="5",
         MARKDOWN=str(markdown),
         GITHUB_REPOSITORY="a/b",

@@ -104,7 +104,7 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
 def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:
     with pytest.raises(TargetError, match=f"unknown target '{name}'.*{offered}") as raised:
         target_named(name)
-    assert "xlapipe target capture --out FILE" in str(raised.value)
+    assert "xlapipe device capture --out FILE" in str(raised.value)
     assert "TPU" not in str(raised.value) or "v5" in name
 
 

@@ -126,7 +126,7 @@ _DUMP_RUNS = {
         "report": "report DIR --out OUT",
         "report of two": "report SOUND DIR --out OUT",
         "report --text": "report --text DIR",
-        "comment": "comment DIR SOUND",
+        "diff --markdown": "diff --markdown DIR SOUND",
         "explain --plan": f"explain --plan DIR {DATA}/failures/temp_too_large.log",
     }.items()
 }

@@ -201,7 +201,7 @@ def test_a_leaf_with_a_number_that_none_has(
 
 
 def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path) -> None:
-    """`comment` said that no plan changed when plan.txt alone was kept."""
+    """`diff --markdown` said that no plan changed when plan.txt alone was kept."""
     new = tmp_path / "new"
     shutil.copytree(dump, new / "dump")
     old = tmp_path / "old"

@@ -97,7 +97,10 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     twin = GOLDENS / f"torch-mlp/h200-triton-jax{GOLDEN_JAXLIB}"
     yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
     yield "diff-inductor", printed("diff", INDUCTOR_DUMPS[1], twin)
-    yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
+    yield (
+        "diff-markdown",
+        printed("diff", "--markdown", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated"),
+    )
     for number, log in enumerate(WRITTEN_LOGS):
         path = folder / f"{number}.log"
         path.write_text(log.text)
@@ -116,7 +119,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
     yield "saved", _saved()
     yield from (("run", _run(memory=memory)) for memory in (True, False))
-    yield "target-capture", _captured()
+    yield "device-capture", _captured()
     for inductor in INDUCTOR_DUMPS:
         yield "show-inductor", printed("show", inductor)
         yield "check-inductor", printed("check", inductor)

@@ -69,7 +69,7 @@ def test_a_build_is_a_dump_with_an_executable(built: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="an NVIDIA GPU is attached")
 @pytest.mark.parametrize(
-    "command", [["run", "{built}"], ["target", "capture"], ["target", "capture", "--out", "t.txt"]]
+    "command", [["run", "{built}"], ["device", "capture"], ["device", "capture", "--out", "t.txt"]]
 )
 def test_without_a_gpu(
     command: list[str],

@@ -1,4 +1,4 @@
-"""`xlapipe calibrate`: its probes, without a GPU, and the calibration that follows from them."""
+"""`xlapipe device calibrate`: its probes, without a GPU, and the calibration that follows."""
 
 import io
 import json
@@ -238,7 +238,7 @@ def test_a_calibration_is_derived_from_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "gpu.jsonl"
-    assert main(["calibrate", "--from", str(RECORD), "--out", str(out), "--json"]) == 0
+    assert main(["device", "calibrate", "--from", str(RECORD), "--out", str(out), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     made = read_calibration(out)
     assert figures["kernels"] == len(made.kernels) == 2861
@@ -291,7 +291,7 @@ def test_a_record_has_each_equal_kernel_once(tmp_path: Path) -> None:
 def test_what_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "record.tar.xz"
     path.write_bytes(content)
-    with pytest.raises(RecordError, match=r"record.*fix: give what `xlapipe calibrate"):
+    with pytest.raises(RecordError, match=r"record.*fix: give what `xlapipe device calibrate"):
         read_record(path)
 
 
@@ -299,7 +299,7 @@ def test_a_record_of_an_unknown_device_is_refused(tmp_path: Path) -> None:
     about = RecordAbout("Some GPU", "1", "2026-11-28", {"jax": "0"}, "calibrate")
     path = tmp_path / "record.tar.xz"
     path.write_bytes(record_with(tmp_path, about, {}))
-    with pytest.raises(RecordError, match="'Some GPU'; fix: run `xlapipe calibrate"):
+    with pytest.raises(RecordError, match="'Some GPU'; fix: `xlapipe device calibrate"):
         derived_calibration(path)
 
 

@@ -330,7 +330,7 @@ def test_a_lock_names_no_path(users_folder: Path, tmp_path: Path, field: str, na
     lock = tmp_path / "given.json"
     lock.write_bytes(replace(read_lock(LOCK), **{field: name}).to_bytes())
     before = set(tmp_path.rglob("*"))
-    assert main(["lock", "add", str(lock)]) == 0
+    assert main(["device", "locks", str(lock)]) == 0
     (copy,) = users_folder.iterdir()
     assert set(tmp_path.rglob("*")) - before - {copy} == {tmp_path / "xlapipe", users_folder}
 
@@ -342,7 +342,7 @@ def test_a_lock_with_text_that_no_file_holds(
 ) -> None:
     lock = tmp_path / "given.json"
     lock.write_text(json.dumps({**json.loads(LOCK.read_text()), field: text}, indent=1))
-    assert main(["lock", "add", str(lock)]) == 2
+    assert main(["device", "locks", str(lock)]) == 2
     error = capsys.readouterr().err
     assert f"{field}: expected text without control characters, found " in error
     assert f"{lock}: line " in error
@@ -365,7 +365,7 @@ def test_results_of_a_lock_are_read_in_linear_time() -> None:
 def test_a_file_that_is_no_lock_stops_no_compile(
     users_folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lock", "add", str(LOCK)]) == 0
+    assert main(["device", "locks", str(LOCK)]) == 0
     sound = known_results("h200", "auto")
     bad = users_folder / "0bad.json"
     if kind == "folder":
@@ -379,7 +379,7 @@ def test_a_file_that_is_no_lock_stops_no_compile(
         bad.write_bytes(lock.to_bytes() if kind == "no results" else b"{")
     _ = capsys.readouterr()
     assert known_results("h200", "auto") == sound
-    assert main(["lock", "known"]) == 0
+    assert main(["device", "locks"]) == 0
     output = capsys.readouterr()
     assert "of scan_gradient" in output.out
     (line,) = output.err.splitlines()
@@ -391,8 +391,9 @@ def test_a_users_lock_is_used_for_its_device(
     users_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, _ = known_results("h200", "auto")
-    assert main(["lock", "add", str(LOCK), "--json"]) == 0
-    (added,) = json.loads(capsys.readouterr().out)["locks"]
+    assert main(["device", "locks", str(LOCK), "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["known"]
+    (added,) = (row["from"] for row in known if row["from"] != "package")
     assert Path(added).parent == users_folder
     assert [lock for _, lock in added_locks()] == [read_lock(LOCK)]
     after, device = known_results("h200", "auto")
@@ -403,7 +404,7 @@ def test_a_users_lock_is_used_for_its_device(
     assert keys == added
     assert not any("scan_gradient" in row.programs for row in before.results)
     assert device.config_text == read_lock(LOCK).target_config
-    assert main(["lock", "known"]) == 0
+    assert main(["device", "locks"]) == 0
     assert "of scan_gradient" in capsys.readouterr().out
 
 
@@ -412,7 +413,7 @@ def test_a_file_that_is_not_a_lock_is_not_added(
 ) -> None:
     path = tmp_path / "lock.json"
     path.write_text("{}")
-    assert main(["lock", "add", str(path)]) == 2
+    assert main(["device", "locks", str(path)]) == 2
     assert "expected schema_version" in capsys.readouterr().err
     assert not users_folder.exists()
 

@@ -150,7 +150,7 @@ def job_of(
     if target == ATTACHED and not isinstance(workload, WorkloadReference):
         raise XlapipeError(
             "target 'attached': a plan must name its GPU, so that it is the same on every "
-            "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
+            "machine; fix: write the attached GPU's configuration with `xlapipe device capture "
             "--out FILE`, and give that file as target"
         )
     policies = [policy.value for policy in GemmPolicy]

@@ -26,39 +26,38 @@ from xlapipe.project_file import stated_by_command
 
 # In the order of `xlapipe --help`.
 _COMMANDS = (
+    "check",
+    "dump",
+    "show",
+    "report",
+    "diff",
+    "fit",
+    "choose",
+    "explain",
+    "build",
+    "run",
+    "device capture",
+    "device calibrate",
+    "device locks",
     "list",
     "targets",
     "doctor",
-    "dump",
-    "build",
-    "fit",
-    "choose",
-    "saved",
-    "run",
-    "target capture",
-    "calibrate",
-    "lock add",
-    "lock known",
-    "show",
-    "explain",
     "advise",
-    "report",
-    "check",
-    "diff",
-    "comment",
+    "saved",
 )
 # Commands that were removed or renamed, and what to use instead; for one release.
 _REMOVED = {
-    "launch": "start `xlapipe run DIR --distributed`, or your program, by srun or mpirun",
     "bisect": "`xlapipe diff --workload W --versions A,B` compares two versions of jax",
+    "calibrate": "use `xlapipe device calibrate`",
+    "comment": "use `xlapipe diff --markdown BEFORE AFTER`",
     "completion": "no command completes words in the shell",
+    "launch": "start `xlapipe run DIR --distributed`, or your program, by srun or mpirun",
+    "lock": "use `xlapipe device locks [FILE…]`",
+    "target": "use `xlapipe device capture`",
 }
-_GROUPS = {
-    "target": "Capture the configuration of a GPU.",
-    "lock": "Keep autotune locks from which others are predicted.",
-}
+_GROUPS = {"device": "Record what is known of the attached GPU, and of others' tuners."}
 # Commands that do not need numpy's threads, which take half of the time of numpy's import.
-_WITHOUT_THREADS = frozenset({"show", "explain", "advise", "report", "diff", "comment"})
+_WITHOUT_THREADS = frozenset({"show", "explain", "report", "diff"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

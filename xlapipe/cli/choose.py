@@ -11,7 +11,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, search_settings
+from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, hidden, search_settings
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import default_target
 from xlapipe.errors import EndedBySignalError, XlapipeError
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from xlapipe.search.choosing.choose import Choice
     from xlapipe.search.rows import Row
 
+_RARE = ("--target-config FILE", "--no-cache", "--scheduler ADDRESS")
 OPTIONS: Options = {
     **WORKLOAD,
     **VARY,
     "--remat": "search policies of jax.checkpoint: which saved values to keep, by name, or by "
     "primitive and shape",
     "--offload": "try to keep saved values in the host's memory",
-    "--options": "try XLA options that decide about memory and time",
     "--maximise NAME": "an argument that is the number of items of a step, e.g. batch: rows are "
     "ranked by predicted time per item",
     "--budget MINUTES": "start no compile after so many minutes",
-    "--compiles N": "the largest number of compiles",
     "--price NAME=PRICE,…": "what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then "
     "have the cost of a million steps, or items of --maximise",
     "--html FILE": "also write a page with the curve of memory against time",
     **FITTING,
+    **hidden({"--options": "", "--compiles N": ""}),
+    **hidden({usage: FITTING[usage] for usage in _RARE}),
 }
 
 

@@ -3,7 +3,7 @@ XLA are shown side by side.
 
   xlapipe diff BEFORE AFTER
       what changed, and what it costs
-  xlapipe diff --workload step:workload --versions 0.10.2,0.11.2
+  xlapipe diff --markdown before/hlo_dumps after/hlo_dumps
 """
 
 import argparse
@@ -20,7 +20,7 @@ from xlapipe.cli.options import (
     Options,
     compile_settings,
 )
-from xlapipe.cli.output import print_json, print_lines
+from xlapipe.cli.output import print_json, print_lines, print_markdown
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ OPTIONS: Options = {
         "help": f"two of: {PATH_HELP}; or a workload, which is compiled first",
     },
     "--all": "list every change",
+    "--markdown": "of two folders of dumps: the changes of each dump, for a pull request",
+    "--link URL": "with --markdown: address of the full report",
     "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
     "--versions X,Y": {"type": parse_versions, "help": "with two versions of jax"},
     "--options K=V,…": "without and with these XLA options",
@@ -116,6 +118,8 @@ OPTIONS: Options = {
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.markdown:
+        return _print_markdown(options)
     compilers = _compare_compilers(options)
     if compilers is not None:
         return _print_compilers(compilers, json_output=options.json)
@@ -129,6 +133,27 @@ def run(options: argparse.Namespace) -> int:
 
         print_lines(difference_lines(difference, everything=options.all))
     return 0 if difference.same else 1
+
+
+def _print_markdown(options: argparse.Namespace) -> int:
+    from xlapipe.report.changed_dumps import changed_dumps, changed_markdown
+
+    folders = list(map(Path, options.subjects))
+    if len(folders) != 2 or options.workload is not None:
+        raise XlapipeError("diff --markdown takes two folders of dumps; fix: name BEFORE and AFTER")
+    for folder in folders:
+        if not folder.is_dir():
+            raise XlapipeError(
+                f"{folder}: expected a folder of dumps, found "
+                f"{'a file' if folder.exists() else 'none'}; fix: give the folder above the dumps, "
+                "or an empty one if there was none before"
+            )
+    changed = changed_dumps(*folders)
+    if options.json:
+        print_json(changed)
+    else:
+        print_markdown(changed_markdown(changed, link=options.link))
+    return 0
 
 
 def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":

@@ -17,6 +17,7 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Options,
     compile_settings,
+    hidden,
 )
 from xlapipe.cli.output import named_error, print_error, print_json, print_text
 from xlapipe.errors import XlapipeError
@@ -31,10 +32,8 @@ OPTIONS: Options = {
     "workloads WORKLOAD": {"nargs": "*", "help": WORKLOAD_HELP},
     "--all": "every registered workload",
     **COMPILE,
-    "--estimate": "let XLA write its own time estimates of fusions into the dump, which does not "
-    "change the plan; for `show --time`",
     "--out DIR": {"default": Path("hlo_dumps"), "help": "default: %(default)s"},
-    "--locked": "compile with the autotune locks of goldens in --out",
+    **hidden({"--estimate": "", "--locked": ""}),
     **SCHEDULER,
     "--jobs N": f"parallel compiles; default: number of cores, at most {_MAX_PARALLEL}",
 }

@@ -9,7 +9,15 @@ xlapipe fit step:workload --vary batch=8,16 --target h100_sxm,h200
 import argparse
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, search_settings, target_name
+from xlapipe.cli.options import (
+    FITTING,
+    VARY,
+    WORKLOAD,
+    Options,
+    hidden,
+    search_settings,
+    target_name,
+)
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
@@ -24,7 +32,7 @@ OPTIONS: Options = {
     **WORKLOAD,
     **VARY,
     **FITTING,
-    "--timings": "with the seconds that each compile took",
+    **hidden({"--timings": ""}),
     "--out DIR": "write whole dumps there; default: write none",
 }
 

@@ -96,6 +96,12 @@ def add_options(parser: argparse.ArgumentParser, options: Options) -> None:
         parser.add_argument(name, **keywords)
 
 
+def hidden(options: Options) -> Options:
+    """Options that `--help` does not list: docs/cli.md does."""
+    stated = {usage: {} if isinstance(text, str) else dict(text) for usage, text in options.items()}
+    return {usage: {**keywords, "help": argparse.SUPPRESS} for usage, keywords in stated.items()}
+
+
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, module: Any) -> None:
     """Adds a command: the first paragraph of its module is its help, the rest are examples.
 
@@ -248,26 +254,26 @@ TARGET: Options = {
     "--tuning auto|none|tune|FILE": {
         "type": tuning_of,
         "help": "which autotune results to compile with. auto, the default: those that the "
-        "device's tuner would choose, where some are known of the target (`xlapipe lock known`). "
+        "device's tuner would choose, where some are known of the target (`xlapipe device locks`). "
         "none: XLA's defaults; `untuned = true` below [tool.xlapipe] in pyproject.toml states it "
         "for a project. tune, with --target attached: measure them, and keep them in the dump. "
         "FILE: autotune_lock.json of a device; with --target-config also XLA's file of results",
     },
     "--topology HOSTSxGPUS|CHIPS": "hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. "
     "4x4, 2x2x4 or, for two slices, 4x4-2slices; default: from the workload's mesh",
-    "--without-xla-patch": {
-        "action": "append",
-        "default": [],
-        "choices": [patch.value for patch in XlaPatch],
-        "help": "a change that xlapipe makes to XLA in memory and that is not made; repeatable",
-    },
     "--no-cache": "compile again what was compiled before and is unchanged; XLAPIPE_NO_CACHE=1 in "
     "the environment does so in every command",
-    "--timeout S": {
-        "default": DEFAULT_TIMEOUT_SECONDS,
-        "help": "seconds per compile; default: %(default)g",
-    },
-    "--child-memory SIZE": {"type": _size, "help": argparse.SUPPRESS},
+    **hidden(
+        {
+            "--timeout S": {"default": DEFAULT_TIMEOUT_SECONDS},
+            "--child-memory SIZE": {"type": _size},
+            "--without-xla-patch": {
+                "action": "append",
+                "default": [],
+                "choices": [patch.value for patch in XlaPatch],
+            },
+        }
+    ),
 }
 COMPILE: Options = {
     **TARGET,

@@ -59,9 +59,9 @@ def _is_folded(line: str) -> bool:
     return sys.stdout.isatty() and not line.startswith(NEXT)
 
 
-def print_markdown(line: str) -> None:
-    """Prints one line of Markdown, which is copied from a terminal and so never folded."""
-    print(visible_line(line))
+def print_markdown(text: str) -> None:
+    """Prints Markdown, which is copied from a terminal and so never folded."""
+    print(visible_lines(text), end="")
 
 
 def screen_width() -> int:

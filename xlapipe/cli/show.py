@@ -9,7 +9,7 @@ xlapipe show DIR gpt.py:63 fusion.12
 import argparse
 import os
 
-from xlapipe.cli.options import NETWORK, PATH_HELP, Options, target_names
+from xlapipe.cli.options import NETWORK, PATH_HELP, Options, hidden, target_names
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
 from xlapipe.errors import XlapipeError
 
@@ -30,16 +30,15 @@ OPTIONS: Options = {
     "--module NAME": "of a folder with many modules: the one whose file's name contains NAME, the "
     "largest of several; of torch Inductor's graphs, those",
     "--why KERNEL": "what the predicted time of a kernel is made of",
-    "--timed FOLDER": "predict kernels that were timed before by their times: dumps with time "
-    "records",
-    "--calibration FILE": "predict times by a file of `xlapipe calibrate`; default: that of the "
-    "GPU in xlapipe",
-    "--trips N": "predict times with N trips of each loop whose number is unknown; default: 1",
-    "--host FACTOR": {
-        "default": 1.0,
-        "help": "predict times with a host that takes FACTOR times as long for launches and calls "
-        "as the one that the calibration was timed on",
-    },
+    "--calibration FILE": "predict times by a file of `xlapipe device calibrate`; default: that "
+    "of the GPU in xlapipe",
+    **hidden(
+        {
+            "--timed FOLDER": "",
+            "--trips N": "",
+            "--host FACTOR": {"default": 1.0},
+        }
+    ),
     "--trace FILE": "write the predicted timeline as a Chrome trace, for Perfetto",
     "--target NAME": {
         "type": target_names,

@@ -25,7 +25,7 @@ _SKIPPED: dict[Path, str] = {}
 
 
 def locks_folder() -> Path:
-    """Where `xlapipe lock add` keeps the user's locks."""
+    """Where `xlapipe device locks` keeps the user's locks."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "xlapipe" / "locks"
 

@@ -5,27 +5,34 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.diff import Sentence, compare_opened
-from xlapipe.dump.dump import PLAN, open_dump, read_checked_file, read_manifest
+from xlapipe.dump.dump import HLO, PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dump.manifest import MANIFEST
+from xlapipe.dump.normal_form.plan import read_normal_form
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.donation import donations
-from xlapipe.report.pages import code, html_text, plain, table
+from xlapipe.report.pages import code, html_text, table
+from xlapipe.report.units import seconds_text
 from xlapipe.report.xla_subject import XlaSubject
 
 # Finds the comment of an earlier run, to replace it.
 MARKER = "<!-- xlapipe plans -->"
+# Below GitHub's 65,536 characters of a comment.
+MOST_CHARACTERS = 60_000
 _MAX_SENTENCES = 12
 _HEADINGS = {
     "argument_bytes": "arguments, B",
     "temp_bytes": "temp, B",
     "total_bytes": "total, B",
+    "step_seconds": "predicted time",
     "donated_in_place": "donated in place",
     "wire_bytes": "wire, B",
 }
+# What kernels cost, beside plan and HLO.
+_COSTS = ("stated_costs", "stated_trips", "kernel_codes")
 
 
 def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
-    """The JSON of `xlapipe comment`: dumps whose normal form differs, or that one folder has.
+    """The JSON of `xlapipe diff --markdown`: dumps whose plan, HLO or kernels differ.
 
     `before` and `after` are None in the folder that lacks a dump.
 
@@ -38,8 +45,7 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
     changed = []
     for name in sorted(names[old] | names[new]):
         sides = [folder / name if name in names[folder] else None for folder in (old, new)]
-        texts = [_plan_text(side) if side is not None else None for side in sides]
-        if texts[0] != texts[1]:
+        if not _is_same(*sides):
             opened = [XlaSubject(open_dump(side)) if side is not None else None for side in sides]
             changed.append(changed_figures(name, *opened))
     return changed
@@ -64,50 +70,67 @@ def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -
     }
 
 
-def _plan_text(folder: Path) -> bytes:
-    """plan.txt after comparing it with its digest: an old one may be beside files of another plan.
+def _is_same(old: Path | None, new: Path | None) -> bool:
+    """Whether plan, HLO and the cost of kernels are the same on both sides.
 
     Raises:
-      DumpError: a file is missing or damaged.
+      DumpError: a file is missing, damaged or another one than the manifest states.
     """
-    manifest = read_manifest(folder, check_files=True)
-    return read_checked_file(folder, manifest, PLAN)
+    if old is None or new is None:
+        return False
+    manifests = [read_manifest(side, check_files=True) for side in (old, new)]
+    if any(getattr(manifests[0], name) != getattr(manifests[1], name) for name in _COSTS):
+        return False
+    texts = [
+        [read_checked_file(side, manifest, name) for name in (PLAN, HLO)]
+        for side, manifest in zip((old, new), manifests, strict=True)
+    ]
+    if texts[0] == texts[1]:
+        return True
+    forms = [read_normal_form(side).canonical for side in (old, new)]
+    return (forms[0].plan, forms[0].hlo) == (forms[1].plan, forms[1].hlo)
 
 
 def _dump_names(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder)) for path in folder.rglob(MANIFEST)}
 
 
-def changed_markdown(
-    changed: Sequence[Mapping[str, Any]], *, link: str | None = None
-) -> Iterator[str]:
-    """The comment: a table of totals, donation and traffic, and the changes of each dump.
+def changed_markdown(changed: Sequence[Mapping[str, Any]], *, link: str | None = None) -> str:
+    """The comment: a table of totals, time, donation and traffic, and the changes of each dump.
+
+    Text of dumps is in code, where no mention, address or Markdown is live.
 
     Args:
-      link: address of the full report.
+      link: address of the full text.
     """
-    yield MARKER
     if not changed:
-        yield "**XLA plans:** no plan changed."
-        return
-    yield f"**XLA plans:** {len(changed)} changed."
-    yield ""
+        return f"{MARKER}\n**XLA plans:** no plan changed.\n"
     rows = ((code(dump["name"]), *(_cell(dump, key) for key in _HEADINGS)) for dump in changed)
-    yield from table(("plan", *_HEADINGS.values()), rows, right=range(1, 6))
-    for dump in changed:
-        sentences = dump["changes"]
-        if sentences:
-            yield ""
-            yield f"<details><summary>{html_text(dump['name'])}</summary>"
-            yield ""
-            yield from (f"- {plain(sentence)}" for sentence in sentences[:_MAX_SENTENCES])
-            if len(sentences) > _MAX_SENTENCES:
-                yield f"- … and {len(sentences) - _MAX_SENTENCES} more"
-            yield ""
-            yield "</details>"
-    if link is not None:
-        yield ""
-        yield f"[Full report]({link})"
+    blocks = [f"{MARKER}\n**XLA plans:** {len(changed)} changed.\n"]
+    blocks += table(("plan", *_HEADINGS.values()), rows, right=range(1, len(_HEADINGS)))
+    blocks += ["\n".join(_details(dump)) for dump in changed if dump["changes"]]
+    report = f"[Full report]({link})\n" if link is not None else ""
+    where = "the full report has all" if link is not None else "`--json` prints all"
+    cut = f"\nCut at {MOST_CHARACTERS:,} characters; {where}.\n"
+    room = MOST_CHARACTERS - len(report) - len(cut)
+    text = ""
+    for block in blocks:
+        if len(text) + len(block) + 1 > room:
+            return f"{text}{cut}{report}"
+        text += f"{block}\n"
+    return f"{text}{report}"
+
+
+def _details(dump: Mapping[str, Any]) -> Iterator[str]:
+    sentences = dump["changes"]
+    yield f"<details><summary><code>{html_text(dump['name'])}</code></summary>"
+    yield ""
+    yield from (f"- {code(sentence, in_table=False)}" for sentence in sentences[:_MAX_SENTENCES])
+    if len(sentences) > _MAX_SENTENCES:
+        yield f"- … and {len(sentences) - _MAX_SENTENCES} more"
+    yield ""
+    yield "</details>"
+    yield ""
 
 
 def _cell(dump: Mapping[str, Any], key: str) -> str:
@@ -121,6 +144,8 @@ def _cell(dump: Mapping[str, Any], key: str) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return "unknown"
+    if isinstance(value, float):
+        return seconds_text(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -131,10 +156,12 @@ def _figures(opened: XlaSubject | None) -> dict[str, Any] | None:
     rows = donations(opened.program)
     collectives = opened.plan.collectives
     wire = [c.of_step(c.wire_bytes) for c in collectives] if collectives is not None else [None]
+    prediction = opened.prediction
     return {
         "argument_bytes": totals.parameter_bytes,
         "temp_bytes": totals.temp_bytes,
         "total_bytes": totals.total_allocation_bytes,
+        "step_seconds": prediction.step_seconds if prediction is not None else None,
         "donated_in_place": f"{sum(row.holds for row in rows)} of {len(rows)}",
         "wire_bytes": None if None in wire else sum(size for size in wire if size is not None),
     }

@@ -119,13 +119,15 @@ _MARKUP = re.compile(
 Row = tuple[str, ...]
 
 
-def code(text: object) -> str:
+def code(text: object, *, in_table: bool = True) -> str:
     """A code span that shows `text` unchanged, also in a table.
 
     >>> print(code("a`b|c"))
     `` a`b\\|c ``
     """
-    content = visible_line(str(text)).replace("|", "\\|")
+    content = visible_line(str(text))
+    if in_table:
+        content = content.replace("|", "\\|")
     fence = "`"
     while fence in content:
         fence += "`"

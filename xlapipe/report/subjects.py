@@ -106,7 +106,7 @@ class TimeOptions:
     Attributes:
       target: a GPU of the catalogue; None for the dump's.
       timed: a folder of dumps with time records, whose kernels are known; None for none.
-      calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
+      calibration: a file of `xlapipe device calibrate`; None for that of the GPU in xlapipe.
       trips: trips of each loop whose number of trips is unknown; None for 1.
       host: host time as a multiple of that of the host that the calibration was timed on.
     """

@@ -57,7 +57,7 @@ class CapturedTarget:
         return (
             f"# GpuTargetConfigProto of an attached {self.device}\n"
             f"# driver {self.driver or 'unknown'}; {versions}; {self.date}\n"
-            f"# xlapipe target capture\n{self.config}"
+            f"# xlapipe device capture\n{self.config}"
         )
 
 

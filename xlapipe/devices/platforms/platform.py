@@ -154,7 +154,7 @@ class Platform:
     overlap_option: str | None = None
     refusing_compiler: tuple[str, str] = (
         "this jaxlib",
-        "fix: write the config with this jaxlib, by `xlapipe target capture`",
+        "fix: write the config with this jaxlib, by `xlapipe device capture`",
     )
 
     @property

@@ -223,7 +223,7 @@ def resolved_name(name: str) -> Meant:
         hint = f"use the nearest known, {' or '.join(similar)}"
     raise TargetError(
         f"unknown target {name!r}: expected a name that `xlapipe targets` lists; fix: {hint}, or "
-        "add that GPU: write its configuration on a machine that has it (`xlapipe target capture "
+        "add that GPU: write its configuration on a machine that has it (`xlapipe device capture "
         "--out FILE`), and pass it with --target-config FILE"
     )
 

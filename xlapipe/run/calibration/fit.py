@@ -118,7 +118,7 @@ def device_of_record(path: Path, about: RecordAbout) -> Device:
     if device is None:
         raise RecordError(
             f"record {path}: expected the configuration of a GPU with its bandwidth, found none of "
-            f"{about.device!r:.60}; fix: run `xlapipe calibrate --target attached` on that GPU"
+            f"{about.device!r:.60}; fix: `xlapipe device calibrate` on that GPU"
         )
     return device
 

@@ -55,7 +55,7 @@ class RecordError(XlapipeError):
     """A record is damaged, or is not one."""
 
 
-_REFUSAL = Refusal(RecordError, "give what `xlapipe calibrate --target attached` wrote")
+_REFUSAL = Refusal(RecordError, "give what `xlapipe device calibrate --target attached` wrote")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _VERSION_KEY = "xlapipe_calibration"
-_FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
+_FIX = "fix: calibrate again with `xlapipe device calibrate --target attached --out FILE`"
 # GPUs per collective in calibrations that do not state their number.
 _GPUS = 2
 _MAX_BYTES = 16 * 1024 * 1024

@@ -36,7 +36,7 @@ def _scaled(calibration: Calibration, after: Device) -> Calibration:
         raise CalibrationError(
             f"the calibration is of {calibration.device!r}, which the catalogue does not have: "
             f"expected one of {after.name!r}, or of a GPU of `xlapipe targets`, from whose "
-            "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe calibrate "
+            "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe device calibrate "
             "--target attached --out FILE`, or leave out --calibration"
         )
     vector = after.vector_flops / before.vector_flops if after.vector_flops else 1.0

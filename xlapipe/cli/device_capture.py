@@ -1,6 +1,6 @@
 """Write the attached GPU's target config, with the device and driver it comes from.
 
-xlapipe target capture --out gpu.txtpb
+xlapipe device capture --out gpu.txtpb
     the attached GPU's configuration
 xlapipe dump step:workload --target-config gpu.txtpb
     a compile for it elsewhere

@@ -1,9 +1,9 @@
-"""List what is known: tables of this package, and locks that were added.
+"""List for which GPUs tuning can be predicted; with files, add locks of devices to that first.
 
-xlapipe lock known
-    for which GPUs and versions a lock can be predicted
-xlapipe lock known --json
-    with the names of the programs
+xlapipe device locks
+    tables of this package, and locks that were added
+xlapipe device locks hlo_dumps/*/*/autotune_lock.json
+    copies the locks of your goldens to this user's folder
 """
 
 import argparse
@@ -12,13 +12,19 @@ from collections import Counter
 from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
 
-OPTIONS: Options = {}
+OPTIONS: Options = {
+    "files FILE": {"nargs": "*", "help": "autotune_lock.json of devices, to be added"},
+}
 
 
 def run(options: argparse.Namespace) -> int:
-    from xlapipe.compile.known_locks import added_locks
+    from xlapipe.compile.known_locks import add_lock, added_locks
     from xlapipe.time.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 
+    for file in options.files:
+        copy = add_lock(file)
+        if not options.json:
+            print_text(f"{file}: added as {copy}")
     rows = []
     for path in sorted(TABLES.glob("*.jsonl")):
         known = KnownResults.read(path)

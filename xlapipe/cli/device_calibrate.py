@@ -1,6 +1,6 @@
 """Time probes of kernels on the attached GPU, for predicted times; takes up to ten minutes.
 
-xlapipe calibrate --target attached --out gpu.json
+xlapipe device calibrate --target attached --out gpu.json
     in up to ten minutes
 xlapipe show DIR --time --calibration gpu.json
     predict with it
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     if (options.target is None) == (options.record is None):
         raise XlapipeError(
-            "calibrate takes --target attached or --from RECORD; fix: give one of them"
+            "device calibrate takes --target attached or --from RECORD; fix: give one of them"
         )
     left_out: list[str] = []
     record: Path | None = options.record
