@@ -152,6 +152,22 @@ def find_workload(name: str) -> WorkloadReference:
     )
 
 
+def is_of_project(name: str) -> bool:
+    """Whether the current folder has the module of a name, or its project registers the name.
+
+    A name in a file of another person may be that of any function, such as one of Python's own.
+    """
+    base = name.partition("(")[0]
+    try:
+        if not _TARGET.fullmatch(base):
+            return base in _project_workloads(Path.cwd())
+        find_workload(name)
+    except WorkloadError:
+        return False
+    path = Path.cwd().joinpath(*base.partition(":")[0].split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
 def _project_workloads(start: Path) -> dict[str, WorkloadReference]:
     """The workloads of the nearest table, at `start` or above it; empty if there is no table."""
     file, table = stated(start, "workloads") or (start, {})

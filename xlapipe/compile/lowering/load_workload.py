@@ -1,10 +1,13 @@
 """Imports a workload from the module that defines it."""
 
+import functools
 import importlib
 import inspect
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import ParameterError, WorkloadError
@@ -32,6 +35,7 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
     """
     value = named_value(reference)
     if callable(value) and not isinstance(value, Workload):
+        _refuse_installed(reference, _module_of(value))
         arguments = dict(reference.arguments or {})
         if devices is not None and "devices" in inspect.signature(value).parameters:
             arguments.setdefault("devices", devices)
@@ -60,6 +64,7 @@ def named_value(reference: WorkloadReference) -> Any:
     module_name, _, attribute = reference.target.partition(":")
     if reference.folder is not None:
         sys.path.insert(0, str(reference.folder))
+    _refuse_installed(reference, module_name.partition(".")[0])
     value: Any = importlib.import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(value, part):
@@ -75,6 +80,41 @@ def named_value(reference: WorkloadReference) -> Any:
             )
         value = getattr(value, part)
     return value
+
+
+def _module_of(function: Any) -> str:
+    """The outermost package of a function, of what it wraps, or of an object that can be called."""
+    while isinstance(function, functools.partial) or hasattr(function, "__func__"):
+        function = getattr(function, "func", None) or function.__func__
+    function = inspect.unwrap(function)
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return str(module).partition(".")[0]
+
+
+def _refuse_installed(reference: WorkloadReference, package: str) -> None:
+    """Refuses what is of Python itself or of an installed package, unless it is registered.
+
+    The name of a workload may come from a file of another person, and be that of any function.
+
+    Raises:
+      WorkloadError: the package is neither the project's nor that of a registered name.
+    """
+    is_registered = ":" not in reference.name.partition("(")[0]
+    if reference.folder is None or is_registered:
+        return
+    # The folder of the workload is first on the path, but not before what is imported already.
+    is_python = package in sys.stdlib_module_names
+    spec = None if is_python else PathFinder.find_spec(package)
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    parts = {part for place in places if place for part in Path(place).parts}
+    if is_python or parts & {"site-packages", "dist-packages"}:
+        kind = "a module of Python itself" if is_python else "an installed package"
+        own = any((reference.folder / name).exists() for name in (package, f"{package}.py"))
+        fix = "name a workload of the project, or register it below [tool.xlapipe.workloads]"
+        raise WorkloadError(
+            f"{reference}: {package} is {kind}, whose functions are not called; fix: "
+            f"{f'give {package}.py another name' if own else fix}"
+        )
 
 
 def _check_parameters(
