@@ -11,6 +11,7 @@ import pytest
 from tests.shared.dumps import DATA, as_own_layout, one
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.file_contents import read_bytes
+from xlapipe.dump.readers.files import in_directory
 from xlapipe.errors import DumpError
 
 STEP = DATA / "jaxlib-0.12.0.1" / "step"
@@ -192,3 +193,17 @@ def test_a_total_of_another_compile_is_rejected(dump: Path) -> None:
     total = read_path(STEP).total_bytes_used
     values.write_text(text.replace(f"Total bytes used: {total}", "Total bytes used: 5"))
     reject(dump, f"XLA's total of 5 bytes, found .* with {total} bytes")
+
+
+def test_links_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    """`report` packed the file that such a link leads to into its page."""
+    (tmp_path / "mine.txt").write_text("mine")
+    for name in ("module_0001.jit_f.before_optimizations.txt", "module_0001.thunk_sequence.txt"):
+        dump = tmp_path / name
+        dump.mkdir()
+        (dump / "m.gpu_after_optimizations-buffer-assignment.txt").write_text("BufferAssignment:")
+        (dump / "other.txt").symlink_to(tmp_path / "mine.txt")
+        assert in_directory(dump).assignment is not None
+        (dump / name).symlink_to(tmp_path / "mine.txt")
+        with pytest.raises(DumpError, match="found a link out of its folder; fix: copy the file"):
+            in_directory(dump)

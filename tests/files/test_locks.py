@@ -18,8 +18,8 @@ import os, sys, time
 from xlapipe.files.locks import hold
 hold(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT))
 if os.fork() == 0:
+    print("forked", flush=True)
     time.sleep(600)
-print("forked", flush=True)
 sys.stdin.read()
 """
 

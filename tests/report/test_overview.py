@@ -212,6 +212,16 @@ def test_texts_are_read_only_below_the_folders_of_the_user(tmp_path: Path, monke
         assert texts.of(SourceLine(file, 1)) == ""
     (folder / "link.py").symlink_to(tmp_path / "secret.py")
     assert texts.of(SourceLine("link.py", 1)) == ""
+    (folder / "secret.txt").write_text("secret\n")
+    assert texts.of(SourceLine("secret.txt", 1)) == ""
+    elsewhere = tmp_path / "elsewhere/dump"
+    elsewhere.mkdir(parents=True)
+    texts = SourceTexts(elsewhere)
+    assert texts.of(SourceLine("elsewhere/../secret.py", 1)) == ""
+    assert texts.of(SourceLine("secret.py", 1)) == "", "beside the dump's folder, in no project"
+    (tmp_path / "elsewhere/pyproject.toml").touch()
+    (tmp_path / "elsewhere/own.py").write_text("own\n")
+    assert SourceTexts(elsewhere).of(SourceLine("own.py", 1)) == "own"
 
 
 def test_the_common_path_ends_at_a_key() -> None:

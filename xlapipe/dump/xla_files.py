@@ -104,6 +104,7 @@ class XlaFiles(Program):
         files = files_at(self.path)
         folder = self.path if self.path.is_dir() else self.path.parent
         before = [path for path in folder.glob("*before_optimizations.txt*") if path.is_file()]
+        before = [path for path in before if not path.is_symlink()]
         return {
             # Its name does not state the module, so it is this module's only if it is the only one.
             "before_optimizations.txt": before[0] if len(before) == 1 else None,

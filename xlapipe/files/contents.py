@@ -10,6 +10,7 @@ import math
 import os
 import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -98,6 +99,32 @@ def read_plain(
     if len(data) > limit_bytes:
         _fail_too_large(path, limit_bytes, refusal)
     return data
+
+
+def files_in(folder: Path, is_read: Callable[[str], bool], refusal: Refusal) -> list[Path]:
+    """The regular files of a folder, in the order of their names.
+
+    A link out of the folder is left out: its file would be shown as if it were of the folder, and
+    be in reports of it.
+
+    Args:
+      is_read: whether a file of this name is read, so that such a link is refused.
+
+    Raises:
+      XlapipeError: the folder cannot be read, or has such a link.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        own = folder.resolve()
+        outside = {path for path in files if path.is_symlink() and path.resolve().parent != own}
+    except OSError as error:
+        refusal.fail(f"{folder}: expected a readable directory, found: {error}")
+    for path in sorted(outside):
+        if is_read(path.name):
+            refusal.fail(
+                f"{path}: expected a file, found a link out of its folder", "copy the file"
+            )
+    return [path for path in files if path not in outside]
 
 
 def read_head(path: Path, count: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import read_head
+from xlapipe.files.contents import Refusal, files_in, read_head
 from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.logs import LogSection, log_sections
@@ -236,12 +236,8 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _names(folder: Path) -> Mapping[str, Path]:
     """Files by name without `.gz`; a file that is not packed comes first."""
-    try:
-        files = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    except OSError as error:
-        raise DumpError(f"{folder}: expected a readable folder, found: {error}") from None
     names: dict[str, Path] = {}
-    for file in files:
+    for file in files_in(folder, lambda name: _plain(name) in _GRAPH_FILES, Refusal()):
         names.setdefault(_plain(file.name), file)
     return names
 

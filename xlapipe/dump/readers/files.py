@@ -14,6 +14,7 @@ from xlapipe.devices.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, 
 from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.dump.readers.source_text import GIVE_DUMP
 from xlapipe.errors import DumpError
+from xlapipe.files.contents import Refusal, files_in
 
 # In a Dump, the names of buffer files are suffixes without a stem and its hyphen.
 _OPTIMIZED = {
@@ -27,6 +28,7 @@ _OPTIMIZED = {
 # Other jaxlibs put more between the name and `.txt`.
 _THUNKS = re.compile(r"(?P<stem>.*?)[.-]?thunk_sequence(?P<after>_after_thunk_passes)?[^/]*\.txt")
 _TARGET_CONFIG = re.compile(r"(?P<stem>.*?)\.?(gpu_)?target_config\.(txtpb|pbtxt)")
+_BEFORE = re.compile(r".*before_optimizations\.(txt|hlo\.pb)")
 # Modules that an error message lists.
 _LISTED_MODULES = 20
 _MODULE_ID = re.compile(r"module_\d+")
@@ -168,16 +170,16 @@ def _module_beside(path: Path, stem: str) -> DumpFiles:
 
 def _names(directory: Path) -> dict[str, Path]:
     """Files by name without `.gz` or `.xz`; an uncompressed file is preferred."""
-    try:
-        paths = sorted(path for path in directory.iterdir() if path.is_file())
-    except OSError as error:
-        raise DumpError(
-            f"{directory}: expected a readable directory, found: {error}; fix: {GIVE_DUMP}"
-        ) from None
     names: dict[str, Path] = {}
-    for path in paths:
+    for path in files_in(directory, _is_of_a_dump, Refusal(DumpError, GIVE_DUMP)):
         names.setdefault(plain_name(path.name), path)
     return names
+
+
+def _is_of_a_dump(name: str) -> bool:
+    name = plain_name(name)
+    patterns = (_THUNKS, _TARGET_CONFIG, _BEFORE)
+    return _part_of(name) is not None or any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:

@@ -1,5 +1,6 @@
 """The text of source lines, where their files are there."""
 
+import os
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -11,9 +12,9 @@ _MAX_FILE_BYTES = 4 << 20
 
 
 class SourceTexts:
-    """Reads lines of the files that a dump names, below the current folder or around the dump.
+    """Reads lines of the files that a dump names, below the current folder or the dump's project.
 
-    A dump is untrusted, so only relative paths are looked up, and only downwards.
+    A dump is untrusted, so only Python files are looked up, by relative paths, and only downwards.
 
     Args:
       dump: the dump's path. A file that was written later than it is in `newer`.
@@ -35,7 +36,9 @@ class SourceTexts:
 
     @cached_property
     def _folders(self) -> tuple[Path, ...]:
-        return (Path.cwd(), *self._dump.absolute().parents)
+        here, dump = Path.cwd(), self._dump.absolute()
+        projects = (_project_of(here), _project_of(dump))
+        return (here, *(folder for folder in projects if folder is not None))
 
     @cached_property
     def _written(self) -> float | None:
@@ -45,11 +48,11 @@ class SourceTexts:
 
     def _read(self, file: str) -> tuple[str, ...]:
         relative = PurePosixPath(file)
-        if relative.is_absolute() or ".." in relative.parts or file.startswith("<"):
+        if relative.is_absolute() or ".." in relative.parts or relative.suffix != ".py":
             return ()
         for folder in self._folders:
             path = folder / relative
-            if not path.is_file():
+            if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
                 continue
             try:
                 data = read_plain(path, limit_bytes=_MAX_FILE_BYTES, follow_links=False)
@@ -59,3 +62,15 @@ class SourceTexts:
                 self.newer.add(file)
             return tuple(data.decode(errors="replace").splitlines())
         return ()
+
+
+def _project_of(path: Path) -> Path | None:
+    """The nearest folder above a path that is a project's; None without one."""
+    return next(
+        (folder for folder in (path, *path.parents) if any(map(os.path.lexists, _marks(folder)))),
+        None,
+    )
+
+
+def _marks(folder: Path) -> tuple[Path, ...]:
+    return tuple(folder / name for name in ("pyproject.toml", ".git", "setup.py", "setup.cfg"))
