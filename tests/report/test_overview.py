@@ -104,7 +104,8 @@ def test_a_lower_bound_is_no_time_of_a_step() -> None:
 
 def test_the_network_is_stated_with_the_time() -> None:
     path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
-    lines = [line.plain for line in overview_lines(Overview(open_subject(path)), "DIR", width=200)]
+    opened = open_subject(path, TimeOptions(target="h100_sxm"))
+    lines = [line.plain for line in overview_lines(Overview(opened), "DIR", width=200)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert time.endswith("network hgx-400g (assumed)")
 

@@ -26,9 +26,9 @@ from xlapipe.compile.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError, EndedBySignalError
+from xlapipe.time.predicted_locks.basis import Basis
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
 from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES
-from xlapipe.time.predicted_locks.predict import Basis
 
 JAXLIB = version("jaxlib")
 pytestmark = [

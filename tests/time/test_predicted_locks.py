@@ -28,6 +28,7 @@ from xlapipe.dump.autotune_lock import read_lock
 from xlapipe.errors import TargetError, WorkloadError
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
+from xlapipe.time.predicted_locks.basis import Basis
 from xlapipe.time.predicted_locks.block_limits import block_limits, fitted
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
@@ -39,7 +40,7 @@ from xlapipe.time.predicted_locks.known_results import (
     results_of_lock,
 )
 from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
-from xlapipe.time.predicted_locks.predict import Basis, nearest, predict_lock
+from xlapipe.time.predicted_locks.predict import nearest, predict_lock
 
 REFERENCE = WorkloadReference("step", "step:workload")
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"

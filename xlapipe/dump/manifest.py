@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
-from xlapipe.dump.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
@@ -15,7 +14,7 @@ from xlapipe.plans import SourceLine
 from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.program import CompileFacts, RequestedCollective, RequestedDot
 from xlapipe.plans.wording import counted, listed
-from xlapipe.time.predicted_locks.predict import shares_text
+from xlapipe.time.predicted_locks.basis import shares_text
 
 if TYPE_CHECKING:
     from xlapipe.dump.readers.source_lines import SourceLines
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+TUNING_TIMES = "tuning_times.json"
 # Files with measurements, which differ from one compile of a plan to the next.
 NOT_COMPARED = frozenset({TUNING_TIMES, COMPILE_TIMES})
 # Fields that are left out where they have their default, since older dumps lack them.

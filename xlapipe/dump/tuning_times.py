@@ -15,11 +15,11 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from xlapipe.devices.platforms.textproto import Message, TextProtoError, parse
+from xlapipe.dump.manifest import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal
 from xlapipe.files.typed_data import Line, Natural, read_typed
 
-TUNING_TIMES = "tuning_times.json"
 _SCHEMA_VERSION = 1
 _FIX = "remove the file, or tune again: `xlapipe dump WORKLOAD --target attached --tuning tune`"
 _MAX_BYTES = 64 * 1024 * 1024

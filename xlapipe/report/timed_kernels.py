@@ -6,8 +6,9 @@ from statistics import median
 
 from xlapipe.devices.targets.catalogue import is_same_device
 from xlapipe.dump.dump import Dump, open_dump
+from xlapipe.dump.manifest import TUNING_TIMES
 from xlapipe.dump.time_record import TIME_RECORD
-from xlapipe.dump.tuning_times import TUNING_TIMES, read_tuning_times
+from xlapipe.dump.tuning_times import read_tuning_times
 from xlapipe.errors import DumpError
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.cost.fingerprint import fingerprint

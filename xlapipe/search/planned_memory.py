@@ -30,8 +30,8 @@ from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.time.predict import Prediction
+from xlapipe.time.predicted_locks.basis import shares_text
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
-from xlapipe.time.predicted_locks.predict import shares_text
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
 from xlapipe.time.study import Study

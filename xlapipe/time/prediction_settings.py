@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xlapipe.devices.targets.network import Network
-
 if TYPE_CHECKING:
+    from xlapipe.devices.targets.network import Network
     from xlapipe.time.predict.calibration import Calibration
 
 
@@ -28,7 +27,7 @@ class PredictionSettings:
     calibration: "Calibration | None" = None
     unknown_trips: int | None = None
     timed: Mapping[str, float] | None = None
-    network: Network | None = None
+    network: "Network | None" = None
     host: float = 1.0
 
 

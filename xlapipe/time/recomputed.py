@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlapipe.plans import Plan
 from xlapipe.plans.wording import counted
-from xlapipe.time.cost import StepCost
+
+if TYPE_CHECKING:
+    from xlapipe.time.cost import StepCost
 
 # HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
@@ -89,7 +92,7 @@ def recomputation(
     return Recomputation(len(names), before, after, added / rest if rest else None)
 
 
-def recomputed_kernels(plan: Plan, cost: StepCost | None) -> tuple[RecomputedKernel, ...]:
+def recomputed_kernels(plan: Plan, cost: "StepCost | None") -> tuple[RecomputedKernel, ...]:
     """The kernels that compute what another one computed, the longest floor first."""
     kernels = _kernels(plan, cost) if cost is not None else ()
     return tuple(sorted(kernels, key=lambda kernel: -(kernel.floor_seconds or 0.0)))
@@ -108,7 +111,7 @@ def _computed_before(kernels: Iterable[str]) -> Iterator[str]:
         computed.add(original)
 
 
-def _kernels(plan: Plan, cost: StepCost) -> Iterator[RecomputedKernel]:
+def _kernels(plan: Plan, cost: "StepCost") -> Iterator[RecomputedKernel]:
     names = set(_computed_before(kernel.name for kernel in cost.kernels))
     for kernel in cost.kernels:
         if kernel.name in names:

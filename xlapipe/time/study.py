@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.devices.targets.device import Device, Tpu, device_of_config, device_of_target
-from xlapipe.devices.targets.network import network_stated
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
@@ -93,8 +92,11 @@ def study_of(
 ) -> Study:
     """The program on the device and the network that are stated, or that it was compiled for."""
     device = device_of(program.facts.target, program.target_config, settings.target)
-    network = settings.network or network_stated(Path.cwd())
-    return Study(program.plan, device, replace(settings, network=network), lowered)
+    if settings.network is None and program.plan.collectives:
+        from xlapipe.devices.targets.network import network_stated
+
+        settings = replace(settings, network=network_stated(Path.cwd()))
+    return Study(program.plan, device, settings, lowered)
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:

@@ -19,7 +19,7 @@ from xlapipe.compile.wire_format import field
 from xlapipe.compile.xla_patches.loaded_library import plugin_library
 from xlapipe.compile.xla_patches.pjrt_table import (
     CompileArguments,
-    CompiledProgram,
+    PjrtProgram,
     compile_slot,
 )
 from xlapipe.dump.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
@@ -80,7 +80,7 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
 
     def compile_module(address: int) -> int | None:
         arguments = CompileArguments.from_address(address)
-        program = CompiledProgram.from_address(arguments.program)
+        program = PjrtProgram.from_address(arguments.program)
         given = bytes(program)
         program.code, program.code_size = ctypes.addressof(code), len(module)
         program.format, program.format_size = ctypes.addressof(form), len(_HLO)

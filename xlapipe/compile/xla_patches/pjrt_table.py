@@ -38,7 +38,7 @@ class CompileArguments(ctypes.Structure):
     ]
 
 
-class CompiledProgram(ctypes.Structure):
+class PjrtProgram(ctypes.Structure):
     """PJRT_Program."""
 
     _fields_: ClassVar[Any] = [

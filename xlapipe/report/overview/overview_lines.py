@@ -4,6 +4,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -25,7 +26,10 @@ from xlapipe.report.overview.wording import purpose_text, shapes_text
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for, with_error
 from xlapipe.report.wrapped_text import shortened, wrapped
-from xlapipe.time.predict import Prediction
+from xlapipe.time.prediction_settings import DEFAULT_SETTINGS
+
+if TYPE_CHECKING:
+    from xlapipe.time.predict import Prediction
 
 MAX_LINES = 40
 _MAX_ROWS = 10
@@ -258,7 +262,10 @@ def _collectives(overview: Overview) -> Iterator[str]:
 
 
 def _time(overview: Overview) -> Iterator[str]:
-    cost, prediction = overview.opened.step_cost, overview.opened.prediction
+    opened = overview.opened
+    # Predicting takes longer than all else here, and needs 40 modules that nothing else does.
+    is_asked = opened.settings != DEFAULT_SETTINGS
+    cost, prediction = opened.step_cost, opened.prediction if is_asked else None
     floor = cost.floor_seconds if cost is not None else None
     least = ""
     if cost is not None and floor is not None:
@@ -274,7 +281,7 @@ def _time(overview: Overview) -> Iterator[str]:
     elif prediction is not None:
         yield f"Time: {_predicted_text(prediction)}, {least}{network}"
     elif least:
-        yield f"Time: {least}"
+        yield f"Time: {least}" + ("" if is_asked else "; --time predicts it")
 
 
 def _compile_time(overview: Overview) -> Iterator[str]:
@@ -283,7 +290,7 @@ def _compile_time(overview: Overview) -> Iterator[str]:
         yield f"Compiled in {times.text(overview.plan)}"
 
 
-def _predicted_text(prediction: Prediction) -> str:
+def _predicted_text(prediction: "Prediction") -> str:
     times = (prediction.step_seconds, prediction.low_seconds, prediction.high_seconds)
     seconds, low, high = (seconds_text(time or 0.0) for time in times)
     unit = f" {high.rpartition(' ')[2]}"

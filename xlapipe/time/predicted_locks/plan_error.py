@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from xlapipe.plans import Plan
 from xlapipe.plans.gemms import GemmBackend
-from xlapipe.time.predicted_locks.predict import Basis
+from xlapipe.time.predicted_locks.basis import Basis
 
 WORKSPACE_BYTES = 33_554_432
 """Workspace that cuBLASLt's products share on a GPU of compute capability 9.0."""

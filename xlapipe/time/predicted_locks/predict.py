@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from types import MappingProxyType
 
+from xlapipe.time.predicted_locks.basis import Basis
 from xlapipe.time.predicted_locks.block_limits import (
     block_limits,
     excludes_triton,
@@ -27,27 +27,12 @@ _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
 
-class Basis(StrEnum):
-    """The evidence for a result."""
-
-    KNOWN = "known"  # the same instruction is in a known lock
-    OTHER_JAXLIB = "of another jaxlib"  # as known or nearest, and of another jaxlib's tuner
-    NEAREST = "nearest"  # that of the nearest product in a known lock, and most others near it
-    UNSURE = "unsure"  # of a product or a library call: those near it disagree, or none is near
-    DEFAULT = "default"  # XLA's own choice without autotune results
-
-
 def decides_tuning(options: Iterable[str]) -> bool:
     """Whether one of these XLA options decides what the tuner chooses from, or whether it runs.
 
     Results that were recorded without the option are then no evidence.
     """
     return any(_OF_THE_TUNER.search(name) is not None for name in options)
-
-
-def shares_text(basis: Mapping[str, int]) -> str:
-    """Number of tuned instructions by the basis of their results, in words."""
-    return ", ".join(f"{basis[name]} {name}" for name in Basis if basis.get(name))
 
 
 @dataclass(frozen=True)
