@@ -167,6 +167,10 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         setattr(*amd_gpu_count, lambda stop_at=None: 1)
 
     program, place = _lowered(request, stages)
+    options = platform_named(request.platform).convolution_options
+    is_untuned = request.target_config is not None and request.lock_sha256 is None
+    if is_untuned and b"convolution" in program.stablehlo:
+        program = replace(program, options={**options, **program.options})
     stages.enter("cache")
     cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
     key = request.cache_key or ""  # the parent has looked for it
@@ -250,11 +254,11 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[
       the device.
     """
     platform = platform_named(request.platform)
-    if request.target_config is None or platform.plugin is None:
+    if request.target_config is None or not platform.may_sort_by_library:
         return False, False
     if not cub_table.may_sort(program.stablehlo):
         return False, False
-    if XlaPatch.CUB_TABLE in request.without_xla_patches:
+    if platform.plugin is None or XlaPatch.CUB_TABLE in request.without_xla_patches:
         return False, True
     figures = platform.device_figures(request.target_config)
     capability = figures.compute_capability or ""

@@ -330,8 +330,9 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         kept["PYTHONNOUSERSITE"] = "1"
     platform = job.platform
     kept.update(platform.child_environment)
-    if platform.plugins_with_stand_ins and XlaPatch.STAND_INS not in job.without_xla_patches:
-        kept[PLUGINS_VARIABLE] = ",".join(platform.plugins_with_stand_ins)
+    plugins = platform.plugins_with_stand_ins if job.target is not None else ()
+    if plugins and XlaPatch.STAND_INS not in job.without_xla_patches:
+        kept[PLUGINS_VARIABLE] = ",".join(plugins)
     if platform.has_autotuning:  # a GPU
         kept.update(LOGGED)
     # The CPU too: lowering computes there what a step computes while it is traced.

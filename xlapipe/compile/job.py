@@ -8,7 +8,8 @@ from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.xla_patches import XlaPatch
-from xlapipe.devices.platforms import NVIDIA, Platform, platform_named
+from xlapipe.devices.environment.machine import Machine
+from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.network import Network
 from xlapipe.devices.targets.target import Target
@@ -70,8 +71,10 @@ class Job:
 
     @property
     def platform(self) -> Platform:
-        """The vendor's platform; an attached device is an NVIDIA GPU."""
-        return NVIDIA if self.target is None else platform_named(self.target.platform)
+        """The vendor's platform."""
+        if self.target is None:
+            return platform_named(Machine.local().attached_platform())
+        return platform_named(self.target.platform)
 
     @property
     def memory_limit_bytes(self) -> int | None:

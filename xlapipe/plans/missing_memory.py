@@ -17,6 +17,7 @@ class MissingKind(StrEnum):
 
     CUDNN_CALL = "cuDNN call"
     SORT = "sort"
+    CONVOLUTION = "convolution"
 
 
 @dataclass(frozen=True)
@@ -69,5 +70,8 @@ _TEXTS = {
     ),
     MissingKind.SORT: (
         "that XLA may give to CUB on the device: the plan lacks CUB's scratch in temp"
+    ),
+    MissingKind.CONVOLUTION: (
+        "by XLA's own kernel, not the device's choice: there MIOpen computes it, with a workspace"
     ),
 }

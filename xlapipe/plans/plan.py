@@ -164,7 +164,13 @@ class Plan:
             MissingMemory(MissingKind.SORT, sort.name, scratch_estimate_bytes(sort), sort.source)
             for sort in (sorts_for_cub(self.module) if self.sorts_undecided else ())
         )
-        return (*calls, *sorts)
+        by_xla = platform_named(self.platform).convolution_options
+        convolutions = (
+            MissingMemory(MissingKind.CONVOLUTION, item.name, None, item.source)
+            for _, item in (self.module.instructions() if self.module and by_xla else ())
+            if item.opcode == "convolution"
+        )
+        return (*calls, *sorts, *convolutions)
 
     @cached_property
     def aliases(self) -> tuple[InputOutputAlias, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.wording import counted
 from xlapipe.report import cells
 from xlapipe.report.cells import Cell, Name
@@ -127,7 +128,10 @@ def _prediction(time: StepTime) -> Iterator[str]:
     """The predicted time, what it is for, and what it assumes."""
     about = time.prediction
     if about is None:
-        yield "predicted: none, because the dump does not name a GPU whose speeds are known"
+        reason = "the dump does not name a GPU whose speeds are known"
+        if time.speeds is not None and not platform_named(time.speeds.platform).predicts_times:
+            reason = f"nothing was measured on {time.speeds.name}, nor on a GPU of its vendor"
+        yield f"predicted: none, because {reason}"
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
     text = f"predicted step {microseconds(time.predicted_step_seconds)} on {about.device}"

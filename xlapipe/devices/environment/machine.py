@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from ctypes.util import find_library
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -64,6 +65,7 @@ class Machine:
       environ: environment variables.
       toolkits: folders in which XLA looks for a CUDA toolkit by default.
       devices: the folder of device files.
+      amd_nodes: the folder in which AMD's driver lists GPUs and CPUs.
       run: runs a command and returns its output, or None if the command fails.
       find_library: finds a library of the system by its file name, or None.
     """
@@ -74,6 +76,7 @@ class Machine:
     environ: Mapping[str, str]
     toolkits: Sequence[Path] = _TOOLKITS
     devices: Path = Path("/dev")
+    amd_nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")
     run: Callable[[Sequence[str]], str | None] = _run
     find_library: Callable[[str], str | None] = _find_library
 
@@ -150,6 +153,19 @@ class Machine:
         if (self.devices / "nvidia0").exists():
             return AttachedGpu("an NVIDIA GPU")
         return None
+
+    def attached_platform(self) -> str:
+        """jax's name of the platform of attached GPUs: AMD's if only those are attached.
+
+        AMD's driver lists GPUs with an id, beside CPUs with 0.
+        """
+        if (self.devices / "nvidia0").exists():
+            return "cuda"
+        with suppress(OSError):
+            for node in self.amd_nodes.glob("*/gpu_id"):
+                if node.read_text().strip() not in ("", "0"):
+                    return "rocm"
+        return "cuda"
 
     def _configured_roots(self) -> list[Path]:
         """The folder that jaxlib passes to XLA: CUDA_ROOT, or the wheels' if it has a ptxas."""

@@ -135,6 +135,7 @@ NVIDIA = Platform(
     calls_finished_on_device=("__cudnn$fmha",),
     # A convolution of cuDNN without autotune results.
     untuned_call=re.compile(r'"algorithm":\{"algo_id":"-1"'),
+    may_sort_by_library=True,
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     tuning_logs_flag="xla_gpu_dump_autotune_logs_to",

@@ -66,6 +66,9 @@ class Platform:
         gets from a library on the device, and leaves out where no device is attached.
       untuned_call: a pattern in the backend config of a call whose algorithm, and so its workspace,
         comes from autotune results alone; None if the platform has no such calls.
+      convolution_options: XLA options without which a convolution has no default where autotune
+        results are missing: XLA computes it by its own kernel, not by the device's library.
+      may_sort_by_library: whether XLA may give large sorts to a library, where it has the device.
       load_autotune_flag, dump_autotune_flag, tuning_logs_flag: XLA flags that read and write
         autotune results, and write what the tuner measured; None without autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
@@ -126,6 +129,8 @@ class Platform:
     callback_calls: tuple[str, ...] = ()
     calls_finished_on_device: tuple[str, ...] = ()
     untuned_call: re.Pattern[str] | None = None
+    convolution_options: Mapping[str, bool] = field(default_factory=dict)
+    may_sort_by_library: bool = False
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
     tuning_logs_flag: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from xlapipe.devices.platforms import platform_of_config
 from xlapipe.devices.platforms.textproto import TextProtoError, parse
 from xlapipe.devices.targets.catalogue import row_named, row_of_device
 from xlapipe.devices.targets.tpu_catalogue import TpuRow, tpu_catalogue
@@ -39,6 +40,7 @@ class Device:
       peak_flops: dense operations per second of the tensor cores, by type of the operands.
       peak_source: where `peak_flops` are from; empty if they are unknown.
       link_bandwidth: bytes per second in each direction to other GPUs of the host; None if unknown.
+      platform: jax's name of its platform.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Device:
     peak_flops: Mapping[str, float]
     peak_source: str = ""
     link_bandwidth: int | None = None
+    platform: str = "cuda"
 
     @property
     def most_link_bandwidth(self) -> int | None:
@@ -104,6 +107,7 @@ def _tpu(row: TpuRow) -> Tpu:
         peak_flops={name: float(peak) for name, peak in peaks.items() if peak},
         peak_source="jax's tpu_info",
         link_bandwidth=row.link_bandwidth,
+        platform="tpu",
         matrix_flops=2.0 * units * row.matrix_side**2 * row.clock_hz,
         matrix_side=row.matrix_side,
         vmem_bytes=row.vmem_bytes,
@@ -148,6 +152,7 @@ def device_of_config(config_text: str) -> Device | None:
         peak_flops=rates,
         peak_source=source if rates else "",
         link_bandwidth=gpu.link_bandwidth if gpu is not None else None,
+        platform=platform_of_config(config_text).name,
     )
 
 

@@ -6,10 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.make_jobs import CompileSettings, jobs_of
+from xlapipe.compile.make_jobs import ATTACHED, CompileSettings, jobs_of
 from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
 from xlapipe.compile.tuning import Tuned
-from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.devices.platforms import NVIDIA, platform_named
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.diff.comparing.jax_environments import parsed_version, python_with_jax
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import XlapipeError
@@ -28,11 +29,14 @@ def jobs_of_versions(
       XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
         which is valid for one version only.
     """
-    if common.target in tpu_catalogue():
-        raise XlapipeError(
-            f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a TPU; fix: "
-            "make a dump with each libtpu, and compare the dumps with `xlapipe diff A B`"
-        )
+    if common.target not in (None, ATTACHED):
+        platform = platform_named(target_named(common.target).platform)
+        if platform is not NVIDIA:
+            raise XlapipeError(
+                f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a "
+                f"{platform.noun} of {platform.vendor}; fix: make a dump with each "
+                f"{platform.compiler_packages[0]}, and compare the dumps with `xlapipe diff A B`"
+            )
     for name in versions:
         parsed_version(name)
     job = job_of_any_jax(workload, common)

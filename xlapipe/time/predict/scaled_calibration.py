@@ -1,5 +1,6 @@
 """The calibration for a GPU: its own, or another's scaled by the two datasheets."""
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
@@ -15,7 +16,8 @@ def calibration_for(device: Device, given: Calibration | None = None) -> Calibra
       given: a calibration of the user, instead of the one in this package.
 
     Returns:
-      None for a GPU without peaks, which nothing can be scaled to.
+      None for a GPU without peaks, which nothing can be scaled to, and for one of another vendor,
+      whose libraries and kernels are others.
 
     Raises:
       CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
@@ -26,12 +28,19 @@ def calibration_for(device: Device, given: Calibration | None = None) -> Calibra
     if shipped is not None:
         return shipped
     reference = shipped_calibration(_REFERENCE)
-    return _scaled(reference, device) if reference is not None and device.peak_flops else None
+    if not device.peak_flops or not platform_named(device.platform).predicts_times:
+        return None
+    return _scaled(reference, device) if reference is not None else None
 
 
 def _scaled(calibration: Calibration, after: Device) -> Calibration:
     row = row_of_device(calibration.device)
     before = device_of_target(row.name) if row is not None else None
+    if before is not None and before.platform != after.platform:
+        raise CalibrationError(
+            f"the calibration is of {before.name!r}, and {after.name!r} is of another vendor, "
+            "whose libraries and kernels are others; fix: leave it out, since the floor needs none"
+        )
     if before is None:
         raise CalibrationError(
             f"the calibration is of {calibration.device!r}, which the catalogue does not have: "
