@@ -55,7 +55,8 @@ def outcome(job: Job) -> dict[str, Any]:
     except XlapipeError as error:
         return {"refused": str(error).splitlines()[0]}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = write_new(compiled, Path(scratch) / "dump").path
+        folder = Path(scratch) / "dump"
+        write_new(compiled, folder)
         by_proto = read_path(folder)
         for proto in folder.glob("*.hlo.pb*"):
             proto.unlink()
