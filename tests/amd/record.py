@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.public import compiled_steps
+from tests.conftest import ROOT
 from tests.zoo.batch import programs
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump, write_new
@@ -31,11 +31,10 @@ def references(kind: str) -> Iterable[WorkloadReference]:
         return programs()
     if kind == "models":
         return list(registered_workloads())
-    folder = compiled_steps.ROOT / "tests" / "public"
-    return [
-        WorkloadReference(step, "as_workload:of", {"module": module, "step": step}, folder)
-        for step, module in compiled_steps.steps().items()
-    ]
+    from tests.public.steps import STEPS  # needs the projects on the path
+
+    folder = ROOT / "tests" / "public"
+    return [WorkloadReference(name, "steps:of", {"step": name}, folder) for name in STEPS]
 
 
 def job_of(reference: WorkloadReference, target: str = TARGET) -> Job:
