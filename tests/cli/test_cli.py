@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
+from xlapipe.cli.compile_options import TARGET, compile_settings
 from xlapipe.cli.dump_table import DumpTable
-from xlapipe.cli.options import TARGET, add_options, compile_settings
+from xlapipe.cli.options import add_options
 from xlapipe.cli.output import named_error, run_command
 from xlapipe.compile.job import Job
 from xlapipe.compile.xla_patches import XlaPatch

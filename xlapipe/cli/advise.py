@@ -10,7 +10,8 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import JOBS, TARGET, WORKLOAD, Options, compile_settings
+from xlapipe.cli.compile_options import TARGET, compile_settings
+from xlapipe.cli.options import JOBS, WORKLOAD, Options
 from xlapipe.cli.output import print_json, print_text, screen_width
 
 if TYPE_CHECKING:

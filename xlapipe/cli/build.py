@@ -8,7 +8,8 @@ xlapipe build step:workload --out built --target h100_sxm
 import argparse
 from dataclasses import replace
 
-from xlapipe.cli.options import COMPILE, WORKLOAD, Options, compile_settings
+from xlapipe.cli.compile_options import COMPILE, compile_settings
+from xlapipe.cli.options import WORKLOAD, Options
 from xlapipe.cli.output import print_json
 from xlapipe.compile.tuning import Tuned
 from xlapipe.errors import XlapipeError

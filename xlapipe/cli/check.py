@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import COMPILE, NETWORK, Options, compile_settings
+from xlapipe.cli.compile_options import COMPILE, compile_settings
+from xlapipe.cli.options import NETWORK, Options
 from xlapipe.cli.output import named_errors, print_json, print_lines
 from xlapipe.errors import XlapipeError
 

@@ -11,7 +11,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import FITTING, VARY, WORKLOAD, Options, hidden, search_settings
+from xlapipe.cli.compile_options import FITTING, search_settings
+from xlapipe.cli.options import VARY, WORKLOAD, Options, hidden
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compile.defaults import default_target
 from xlapipe.errors import EndedBySignalError, XlapipeError

@@ -11,15 +11,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    GEMM_POLICIES,
-    NETWORK,
-    PATH_HELP,
-    TARGET,
-    WORKLOAD_HELP,
-    Options,
-    compile_settings,
-)
+from xlapipe.cli.compile_options import GEMM_POLICIES, TARGET, compile_settings
+from xlapipe.cli.options import NETWORK, PATH_HELP, WORKLOAD_HELP, Options
 from xlapipe.cli.output import print_json, print_lines, print_markdown
 from xlapipe.errors import XlapipeError
 

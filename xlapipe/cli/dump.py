@@ -11,14 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xlapipe.cli.options import (
-    COMPILE,
-    SCHEDULER,
-    WORKLOAD_HELP,
-    Options,
-    compile_settings,
-    hidden,
-)
+from xlapipe.cli.compile_options import COMPILE, compile_settings
+from xlapipe.cli.options import SCHEDULER, WORKLOAD_HELP, Options, hidden
 from xlapipe.cli.output import named_error, print_error, print_json, print_text
 from xlapipe.errors import XlapipeError
 

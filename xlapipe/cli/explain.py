@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xlapipe.cli.options import PATH_HELP, TARGET, WORKLOAD_HELP, Options, compile_settings
+from xlapipe.cli.compile_options import TARGET, compile_settings
+from xlapipe.cli.options import PATH_HELP, WORKLOAD_HELP, Options
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed

@@ -9,15 +9,8 @@ xlapipe fit step:workload --vary batch=8,16 --target h100_sxm,h200
 import argparse
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    FITTING,
-    VARY,
-    WORKLOAD,
-    Options,
-    hidden,
-    search_settings,
-    target_name,
-)
+from xlapipe.cli.compile_options import FITTING, search_settings, target_name
+from xlapipe.cli.options import VARY, WORKLOAD, Options, hidden
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted

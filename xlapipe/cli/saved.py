@@ -12,14 +12,8 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import (
-    NETWORK,
-    TARGET,
-    WORKLOAD,
-    Options,
-    compile_settings,
-    target_name,
-)
+from xlapipe.cli.compile_options import TARGET, compile_settings, target_name
+from xlapipe.cli.options import NETWORK, WORKLOAD, Options
 from xlapipe.cli.output import print_error, print_json, print_lines
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import parse_bytes

@@ -19,7 +19,6 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted
-from xlapipe.registry import is_of_project
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
@@ -307,6 +306,8 @@ def _next(overview: Overview, name: str) -> str:
     dump = overview.opened.dump
     if memory is not None and memory.usable_bytes < overview.total_bytes and dump is not None:
         workload = dump.manifest.compiled_name
+        from xlapipe.registry import is_of_project
+
         if is_of_project(workload):
             return f"Next: xlapipe advise {shlex.quote(workload)}"
     lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]

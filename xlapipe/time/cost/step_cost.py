@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.device import Device
-from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
-from xlapipe.time.collectives.layout import least_seconds, spans_hosts
 from xlapipe.time.cost.elements import size_of
 from xlapipe.time.cost.estimate import estimates_of
 from xlapipe.time.cost.flops import VECTOR, Flops
@@ -35,6 +33,9 @@ from xlapipe.time.cost.schedule import (
 )
 from xlapipe.time.cost.thunks import graphs_of, thunks_of
 from xlapipe.time.cost.touched import Access, Touched, TouchedBytes
+
+if TYPE_CHECKING:
+    from xlapipe.devices.targets.network import Network
 
 _TRITON = "__gpu$xla.gpu.triton"
 # Figures of a kernel that its launches add up.
@@ -131,7 +132,7 @@ class StepCost:
 
 
 def step_cost(
-    plan: Plan, device: Device | None = None, network: Network | None = None
+    plan: Plan, device: Device | None = None, network: "Network | None" = None
 ) -> StepCost | None:
     """The cost of one step of a plan.
 
@@ -174,7 +175,7 @@ class _Totals:
 class _Walk:
     """Walk over the kernels in order: those of loops twice, except in deeply nested loops."""
 
-    def __init__(self, plan: Plan, device: Device | None, network: Network | None) -> None:
+    def __init__(self, plan: Plan, device: Device | None, network: "Network | None") -> None:
         assert plan.module is not None
         self._plan = plan
         self._device = device
@@ -364,6 +365,8 @@ class _Walk:
 
     def _link_seconds(self, collective: Collective, device: Device) -> float:
         """The least that links need; within a host, those of the GPU."""
+        from xlapipe.time.collectives.layout import least_seconds, spans_hosts
+
         topology, network = self._plan.topology, self._network
         if network is not None:
             seconds = least_seconds(collective, topology, network)
