@@ -283,7 +283,7 @@ def test_a_result_writes_nothing_outside_of_its_folders(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "key.zip", "w") as archive:
             archive.writestr("record.json", "{}")
             archive.writestr(name, "x")
-        assert CompileCache(tmp_path).restore("key", request) is None
+        assert CompileCache(tmp_path).restore("key", request, ()) is None
         with pytest.raises(ValueError, match=r"outside|executable"):
             compile_cache._place(name, request)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key.zip"]

@@ -29,6 +29,7 @@ from xlapipe.plans.compile_times import (
     KernelSeconds,
     StageSeconds,
     largest_cause,
+    read_compile_times,
 )
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.workload import Workload
@@ -196,3 +197,22 @@ def test_passes_are_what_runs_directly_in_a_pipeline() -> None:
     ]
     passes = {item.name: round(item.seconds) for item in compile_timeline._passes(events)}
     assert passes == {"config-assigner": 44, "algsimp": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"code_seconds": 5}, "code_seconds: expected a part of the stage `compile`"),
+        ({"stages": {"foo": {"wall": 1, "cpu": 1}}}, "expected trace, lower, compile, found 'foo'"),
+        ({"stages": {"trace": {"wall": 0, "cpu": 0}}}, "expected more than 0 s in all"),
+        ({"stages": {"compile": {"wall": 1e9, "cpu": 0}}}, "stages"),
+    ],
+)
+def test_times_that_no_compile_takes(tmp_path: Path, change: Any, message: str) -> None:
+    stage = {"wall": 2, "cpu": 2}
+    times = {"schema_version": 1, "machine": "m", "stages": {"compile": stage}, "code_seconds": 1}
+    (tmp_path / "compile_times.json").write_text(json.dumps(times))
+    assert read_compile_times(tmp_path) is not None
+    (tmp_path / "compile_times.json").write_text(json.dumps({**times, **change}))
+    with pytest.raises(DumpError, match=rf"compile_times\.json: .*{message}"):
+        read_compile_times(tmp_path)

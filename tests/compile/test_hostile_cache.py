@@ -6,13 +6,15 @@ import os
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.dump.fuzz_readers import compile_cache, contents, request_into
+from tests.dump.fuzz_readers import compile_cache, contents, leaves, request_into
 from xlapipe.compile import compile_cache as compile_cache_module
 from xlapipe.compile.compile_cache import CompileCache
+from xlapipe.devices.environment.scratch import make_own_folder
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def cache(tmp_path: Path) -> Path:
 
 def is_restored(cache: Path, folder: Path, key: str = "key") -> bool:
     """Whether the result comes back; its files must then be the kept ones, and else none."""
-    record = CompileCache(cache).restore(key, request_into(folder))
+    record = CompileCache(cache).restore(key, request_into(folder), leaves())
     kept = contents(compile_cache().parent)
     del kept["cache/key.zip"]
     assert contents(folder) == (kept if record is not None else {})
@@ -50,6 +52,23 @@ def test_a_read_only_cache_is_used(
 
     monkeypatch.setattr(os, "utime", refuse)
     assert is_restored(cache, tmp_path / "out")
+
+
+def test_what_another_user_may_have_made_does_not(cache: Path, tmp_path: Path) -> None:
+    """A forged entry became the plan: its digest needs no secret."""
+    assert is_restored(cache, tmp_path / "own")
+    (cache / "key.zip").chmod(0o666)
+    assert is_restored(cache, tmp_path / "in own folder")
+    cache.chmod(0o777)
+    assert not is_restored(cache, tmp_path / "writable")
+    make_own_folder(cache)
+    assert is_restored(cache, tmp_path / "own again")
+    request = request_into(tmp_path / "shape")
+    changed = (replace(leaves()[0], shape=(7,)), *leaves()[1:])
+    assert CompileCache(cache).restore("key", request, changed) is None, "of another program"
+    if os.getuid() == 0:
+        os.chown(cache / "key.zip", 65534, 65534)
+        assert not is_restored(cache, tmp_path / "another user's")
 
 
 @pytest.mark.parametrize("kind", ["cut", "empty", "flipped", "folder", "pipe", "device", "loop"])
@@ -87,7 +106,7 @@ def test_members_of_another_program_below_the_key_of_this_one(cache: Path, tmp_p
 
 
 def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> None:
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"))
+    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
     assert record is not None
     left = cache / f".other.zip.partial-{'0' * 16}"
     left.write_bytes(b"half")
@@ -98,7 +117,7 @@ def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> Non
 def test_what_is_being_written_counts_in_the_limit(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"))
+    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
     assert record is not None
     written = cache / f".other.zip.partial-{'0' * 16}"
     written.write_bytes(bytes(1000))
@@ -145,7 +164,7 @@ def test_a_record_of_other_types(cache: Path, tmp_path: Path) -> None:
 
 def test_many_writers_and_readers(cache: Path, tmp_path: Path) -> None:
     """Each reader gets a whole result, whoever writes it meanwhile."""
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"))
+    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
     assert record is not None
 
     def write(_: int) -> None:

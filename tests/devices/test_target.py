@@ -1,5 +1,6 @@
 """Targets: the catalogue, each target of which compiles, files, and errors."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -42,6 +43,30 @@ def test_gpus_of_the_catalogue() -> None:
         *("mi250", "mi300a", "mi300x", "mi325x", "mi350x", "mi355x"),
     ] == SUPPORTED
     assert UNSUPPORTED == ["v100", "p100"]
+
+
+@pytest.mark.parametrize("name", ["h200", "mi300x", "t4"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("clock_rate_ghz", "-1.98"),
+        ("clock_rate_ghz", "0"),
+        ("memory_bandwidth", "-5"),
+        ("memory_bandwidth", "1e300"),
+        ("l2_cache_size", "-1"),
+        ("shared_memory_per_core", "-1"),
+        ("core_count", "99999999"),
+    ],
+)
+def test_numbers_that_no_gpu_has(tmp_path: Path, name: str, field: str, value: str) -> None:
+    """Figures were "inf µs" and negative seconds."""
+    text, path = target_named(name).config_text, tmp_path / "mine.txtpb"
+    path.write_text(text)
+    assert target_from_file(path).compute_capability
+    assert re.search(rf"\b{field}:", text)
+    path.write_text(re.sub(rf"\b{field}: \S+", f"{field}: {value}", text))
+    with pytest.raises(TargetError, match=rf"expected \S+ to \S+ for `{field}`, found|positive"):
+        target_from_file(path)
 
 
 # One target of each architecture is compiled by `make test`, the others by `make test-slow`.

@@ -48,7 +48,7 @@ from xlapipe.dump.autotune_lock import raw_lock, read_lock
 from xlapipe.dump.dump import read_manifest
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import XlapipeError
-from xlapipe.plans.program import CompileFacts
+from xlapipe.plans.program import ArgumentLeaf, CompileFacts
 from xlapipe.registry import WorkloadReference
 from xlapipe.run.built_executable import read_executable
 
@@ -198,9 +198,15 @@ def compile_cache() -> Path:
 
 
 @cache
+def leaves() -> tuple[ArgumentLeaf, ...]:
+    """The arguments of the step whose result is in the cache."""
+    return read_manifest(SPECTRAL).arguments
+
+
+@cache
 def restored_result() -> tuple[CompileRecord | None, dict[str, bytes]]:
     with tempfile.TemporaryDirectory() as name:
-        record = CompileCache(compile_cache()).restore("key", request_into(Path(name)))
+        record = CompileCache(compile_cache()).restore("key", request_into(Path(name)), leaves())
         return record, contents(Path(name))
 
 
@@ -213,7 +219,7 @@ def restore(folder: Path, out: Path) -> int:
     """A result is restored as it was kept, or not at all."""
     own = out / "own"
     own.mkdir(exist_ok=True)
-    record = CompileCache(folder).restore("key", request_into(own))
+    record = CompileCache(folder).restore("key", request_into(own), leaves())
     expected, files = restored_result()
     assert record is None or record == expected, "another record"
     assert contents(own) in ({}, files), "other files"

@@ -153,7 +153,7 @@ def test_a_planted_link_is_not_written_through(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"platform": "sycl"}, "platform: expected cuda or "),
+        ({"platform": "sycl"}, "platform: expected cuda or rocm or tpu, found "),
         ({"versions": {}}, "versions: expected that of jaxlib, found none"),
         ({"versions": {"jax": 1}}, "versions"),
         ({"arguments": [{}]}, "arguments[0].path: expected a value, found none"),

@@ -187,7 +187,13 @@ def test_a_project_states_its_network(tmp_path: Path) -> None:
         "[tool.xlapipe]\nnetwork = {gpus_per_domain = 4, nic_bytes_per_second = 25e9}\n"
     )
     assert network_stated(tmp_path) == Network(4, 25e9)
-    for value, message in (('"x"', "unknown network 'x'"), ("3", "expected"), ("{}", "found none")):
+    few = "{gpus_per_domain = 4, nic_bytes_per_second = 25e9, nics_per_gpu = 1e-300}"
+    for value, message in (
+        ('"x"', "unknown network 'x'"),
+        ("3", "expected"),
+        ("{}", "found none"),
+        (few, "nics_per_gpu: expected a number >= 0.001"),
+    ):
         file.write_text(f"[tool.xlapipe]\nnetwork = {value}\n")
         with pytest.raises(
             NetworkError, match=f"pyproject.toml: tool.xlapipe.network: .*{message}"

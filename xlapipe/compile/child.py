@@ -176,7 +176,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     key = request.cache_key or ""  # the parent has looked for it
     if cache is not None and not key:
         key = compile_key(request, program, os.environ)
-        earlier = cache.restore(key, request)
+        earlier = cache.restore(key, request, program.arguments)
         if earlier is not None:
             return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")

@@ -144,7 +144,9 @@ def _run_child(job: Job, folder: Path, scratch: Path, end: float) -> CompileReco
         request.known_path.write_text(job.known_results.lines, encoding="utf-8")
     if job.program is not None and job.python is None and request.cache_folder is not None:
         key = compile_key(request, job.program, _environment(job, scratch))
-        earlier = CompileCache(Path(request.cache_folder)).restore(key, request)
+        earlier = CompileCache(Path(request.cache_folder)).restore(
+            key, request, job.program.arguments
+        )
         if earlier is not None:
             COMPILED_AT.append(earlier.compiled_at)
             return replace(earlier, expectations=job.program.expectations)

@@ -13,7 +13,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,11 +21,13 @@ from pathlib import Path
 
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
 from xlapipe.compile.messages import CompileRecord, CompileRequest, LoweredProgram, to_json
+from xlapipe.devices.environment.scratch import is_trusted, make_own_folder
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
 from xlapipe.files.typed_data import typed
 from xlapipe.files.writing import remove_left, write_files
+from xlapipe.plans.program import ArgumentLeaf
 
 # Larger results are not kept: XLA's texts of programs whose loops carry thousands of leaves.
 _LARGEST_RESULT_BYTES = 512 << 20
@@ -42,13 +44,20 @@ class CompileCache:
 
     folder: Path
 
-    def restore(self, key: str, request: CompileRequest) -> CompileRecord | None:
+    def restore(
+        self, key: str, request: CompileRequest, arguments: Sequence[ArgumentLeaf]
+    ) -> CompileRecord | None:
         """Writes XLA's files of an earlier compile where `request` wants them.
 
+        Args:
+          arguments: of the program, which the record must have too.
+
         Returns:
-          The earlier record; None if it is missing or damaged.
+          The earlier record; None if it is missing or damaged, or another user may have made it.
         """
         path = self._path(key)
+        if not is_trusted(path, made_by=self.folder):
+            return None
         with suppress(Exception):  # zipfile raises errors of many classes for damaged data
             content = read_plain(path, limit_bytes=_LARGEST_RESULT_BYTES)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -58,6 +67,8 @@ class CompileCache:
             if archive.comment != _binding(key, files):  # of another key, or of an earlier form
                 return None
             record = typed(CompileRecord, parse_json(files.pop(_RECORD)))
+            if list(map(_leaf, record.arguments)) != list(map(_leaf, arguments)):
+                return None
             write_files({_place(name, request): data for name, data in files.items()})
             with suppress(OSError):  # the cache may be read-only
                 os.utime(path)
@@ -80,6 +91,7 @@ class CompileCache:
                 archive.comment = _binding(key, files)
                 for name, content in files.items():
                     archive.writestr(name, content)
+            make_own_folder(self.folder)
             write_files({self._path(key): packed.getvalue()})
             self._remove_unused()
 
@@ -97,6 +109,10 @@ class CompileCache:
             total_bytes += state.st_size
             if state.st_mtime < oldest or total_bytes > _LARGEST_CACHE_BYTES:
                 path.unlink(missing_ok=True)
+
+
+def _leaf(leaf: ArgumentLeaf) -> tuple[object, ...]:
+    return leaf.path, leaf.shape, leaf.dtype, leaf.parameter_number
 
 
 def _binding(key: str, files: Mapping[str, bytes]) -> bytes:

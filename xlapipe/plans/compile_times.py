@@ -160,14 +160,24 @@ def read_compile_times(folder: Path) -> CompileTimes | None:
     path = folder / COMPILE_TIMES
     if not os.path.lexists(path):
         return None
-    return read_typed(
+    refusal = Refusal(DumpError, _FIX)
+    times = read_typed(
         path,
         CompileTimes,
         limit_bytes=_MAX_BYTES,
-        refusal=Refusal(DumpError, _FIX),
+        refusal=refusal,
         follow_links=False,
         schema_version=_SCHEMA_VERSION,
     )
+    if unknown := sorted(times.stages.keys() - _STAGES.keys()):
+        refusal.fail(f"{path}: stages: expected trace, lower, compile, found {unknown[0]!r:.40}")
+    if not times.wall_seconds:
+        refusal.fail(f"{path}: stages: expected more than 0 s in all, found none")
+    if any(seconds < 0 for seconds in times.stage_seconds.values()):
+        refusal.fail(
+            f"{path}: code_seconds: expected a part of the stage `compile`, found more than it took"
+        )
+    return times
 
 
 def source_of_kernel(plan: Plan, kernel: str) -> SourceLine | None:

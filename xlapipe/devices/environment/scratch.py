@@ -8,6 +8,7 @@ whose lock file was removed is kept for the user, such as one with the log of a 
 import atexit
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,7 +101,34 @@ def _remove_if_stale(folder: Path) -> None:
 def cache_folder(name: str) -> Path:
     """This user's folder for what can be regenerated, e.g. `~/.cache/xlapipe/plans`.
 
-    It need not be there yet.
+    It need not be there yet. A relative XDG_CACHE_HOME is ignored, as its specification says.
     """
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "xlapipe" / name
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (home if home.is_absolute() else Path.home() / ".cache") / "xlapipe" / name
+
+
+def is_trusted(path: Path, *, made_by: Path | None = None) -> bool:
+    """Whether nobody but this user, or root, can have made a file or what is in a folder.
+
+    Args:
+      made_by: the folder of a file, which must be trusted as well.
+    """
+    try:
+        state = path.lstat()
+    except OSError:
+        return False
+    is_writable = stat.S_ISDIR(state.st_mode) and state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_own = state.st_uid in (os.getuid(), 0) and not is_writable
+    return is_own and (made_by is None or is_trusted(made_by.resolve()))
+
+
+def make_own_folder(path: Path) -> None:
+    """Makes a folder that nobody else can write, or makes it one if it is this user's.
+
+    Raises:
+      OSError: it cannot be made.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = path.stat()
+    if state.st_uid == os.getuid() and state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        path.chmod(0o700)

@@ -39,7 +39,7 @@ class Network:
 
     gpus_per_domain: _Gpus
     nic_bytes_per_second: _Rate
-    nics_per_gpu: Annotated[float, Meta(gt=0, le=64)] = 1.0
+    nics_per_gpu: Annotated[float, Meta(ge=0.001, le=64)] = 1.0
     gpus_per_host: _Gpus | None = None
     latency_seconds: Annotated[float, Meta(ge=0, le=0.1)] = 5e-6
     link_bytes_per_second: _Rate | None = None

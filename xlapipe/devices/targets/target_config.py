@@ -25,6 +25,15 @@ _GRID_LIMITS = {
     "block_dim_limit_y": 2**16 - 1,
     "block_dim_limit_z": 2**16 - 1,
 }
+# Of fields that times are made of, or that may be negative; others are at least 0.
+_RANGES = {
+    "clock_rate_ghz": (0.01, 100.0),
+    "memory_bandwidth": (1e9, 1e15),
+    "l2_cache_size": (1, 2**40),
+    "fpus_per_core": (1, 2**20),
+    "core_count": (1, 2**20),
+    "numa_node": (-1, 2**20),
+}
 
 
 def target_from_file(path: str | Path) -> Target:
@@ -94,6 +103,7 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
     description = str(config.get("device_description_str") or device.get("name") or name)
     for field in ("core_count", "threads_per_warp"):
         _integer(device, field, where)
+    _check_numbers(device, where)
     if missing := [limit for limit in _GRID_LIMITS if limit not in device]:
         begin = parsed.openings["gpu_device_info"]
         limits = " ".join(f"{limit}: {_GRID_LIMITS[limit]}" for limit in missing)
@@ -107,6 +117,18 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
         source=source,
         platform=platform.name,
     )
+
+
+def _check_numbers(device: Message, where: str) -> None:
+    """Refuses numbers that no GPU has: times would be negative, or infinite."""
+    for name, value in device.items():
+        if isinstance(value, (int, float)):
+            least, most = _RANGES.get(name, (0, 2**63))
+            if not least <= value <= most:
+                raise TargetError(
+                    f"{where}: expected {least:g} to {most:g} for `{name}`, found {value!r:.40}; "
+                    "fix: correct this field, or leave it out"
+                )
 
 
 def _platform(text: str, device: Message, where: str) -> Platform:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from xlapipe.compile.doctor import OLDEST_JAX, OLDEST_MODEL_PACKAGES, OLDEST_PACKAGES
 from xlapipe.devices.environment.machine import Machine
-from xlapipe.devices.environment.scratch import cache_folder
+from xlapipe.devices.environment.scratch import cache_folder, is_trusted, make_own_folder
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
 from xlapipe.errors import XlapipeError
 from xlapipe.files.locks import locked
@@ -58,6 +58,11 @@ def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
     key = hashlib.sha256("\n".join([str(base), *requirements, pinned]).encode()).hexdigest()[:12]
     folder = cache_folder("environments") / f"jax-{version}-{key}"
     python = folder / "bin" / "python"
+    if folder.exists() and not is_trusted(folder, made_by=folder.parent):
+        raise XlapipeError(
+            f"{folder}: belongs to another user or can be written by others, whose code would run"
+            "; fix: remove it, or set XDG_CACHE_HOME to another folder"
+        )
     with _locked(folder):
         if not (folder / _STAMP).is_file():
             on_install(f"installing jax {version} into {folder} (some minutes the first time)")
@@ -97,7 +102,7 @@ def parsed_version(version: str) -> tuple[int, ...]:
 def _locked(folder: Path) -> Iterator[None]:
     """Lets one process at a time make the environment `folder`; others wait for it."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder.parent)
         path = folder.with_name(f".{folder.name}.lock")
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         with locked(lock, what=f"{folder.name} is installed", limit_seconds=2 * _INSTALL_SECONDS):
