@@ -255,7 +255,7 @@ class _Estimator:
                 return time
             self._uncounted[f"{collective.kind} whose bytes or groups are unknown"] = None
         if self._queue(site) == _HOST:
-            moved = kernel.cost.touched_bytes
+            moved = max(kernel.touched.read_bytes, kernel.touched.written_bytes)
             seconds = moved / rates.HOST_BANDWIDTH
             rate = f"{rates.HOST_BANDWIDTH / 1e9:.0f} GB/s"
             text = f"{moved / 1e6:,.2f} MB to or from the host at {rate}"

@@ -17,7 +17,7 @@ LINK_SHARE = 0.89
 """Of the links' bandwidth: an all-gather of 256 MiB over 4 chips of tpu7x, 178.8 GB/s [B]."""
 REDUCE_SHARE = 0.65
 """The same of an all-reduce of 0.6 GB over 256 chips of v6e: 235.8 GB/s [B]."""
-EXCHANGE_SECONDS = 12e-6
+EXCHANGE_SECONDS = 11e-6
 """Start of a collective: an all-gather of 1 MiB over 4 chips of tpu7x takes 21.9 µs [B]."""
 HOP_SECONDS = 1e-6
 """Of a hop between chips; jax-ml.github.io/scaling-book. Not compared."""

@@ -59,7 +59,9 @@ class Torus:
         links = sum(2 if self._wraps(axis) else 1 for axis in used)
         # Groups whose chips are not neighbours share the links between them.
         shared = prod((at[-1] - at[0]) / (len(at) - 1) for at in used.values())
-        hops = sum(len(at) // (2 if self._wraps(axis) else 1) for axis, at in used.items())
+        hops = sum(
+            (len(at) // 2 if self._wraps(axis) else len(at) - 1) for axis, at in used.items()
+        )
         share = rates.REDUCE_SHARE if collective.kind in _REDUCES else rates.LINK_SHARE
         if collective.kind == "collective-permute":
             links, shared = 1, 1.0
