@@ -14,7 +14,7 @@ from tests.browser.chromium import chromium, set_theme
 from xlapipe.cli import main as xlapipe
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-PICTURES = {"first_plan_map": "#map-0 .canvas", "first_plan_flame": "#flame-0"}
+PICTURES = {"first_plan_map": "#map-0 .canvas"}
 
 
 def take(driver: webdriver.Chrome, selector: str) -> bytes:

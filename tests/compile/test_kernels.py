@@ -29,7 +29,7 @@ from xlapipe.errors import WorkloadError
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.registry import find_workload
 from xlapipe.report.time_figures import step_time
-from xlapipe.report.time_lines import time_lines
+from xlapipe.report.time_lines import time_section
 from xlapipe.report.xla_subject import XlaSubject
 
 ESTIMATE = StatedCost("pick", 4 * STATED_WIDTH, ACCESSED_BYTES, STATED_WIDTH)
@@ -319,7 +319,7 @@ def test_floors_and_predictions_take_what_is_stated(opened: XlaSubject) -> None:
     assert kernel.touched_bytes == ACCESSED_BYTES
     sine = next(item for item in prediction.kernels if item.name == "wrapped_sine")
     assert sine.launches == (TRIPS if stated else 1)
-    text = "\n".join(time_lines(step_time(opened)))
+    text = "\n".join(time_section(step_time(opened)).lines)
     assert "read their operands whole" not in text
     assert (f"{TRIPS} are counted, as stated" in text) == stated
 

@@ -230,8 +230,16 @@ def time_of(*kernels: TimeRow, speeds: Device | None = SPEEDS) -> StepTime:
     )
 
 
-def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
-    plot = roofline(time_of(ROW, replace(ROW, name="slow", measured_seconds=1e-4)))
+@pytest.mark.parametrize(
+    "slow",
+    [
+        {"measured_seconds": 1e-4},
+        {"predicted_seconds": 1e-4},
+        {"measured_seconds": 1e-4, "predicted_seconds": 1e-6},
+    ],
+)
+def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below(slow: dict[str, float]) -> None:
+    plot = roofline(time_of(ROW, replace(ROW, name="slow", **slow)))
     assert plot is not None
     assert re.findall(r'end">(.*?)</text>', plot) == ["bf16, f16 100 TFLOP/s"]
     (peak,) = re.findall(r'points=".* .*,(.*?)"', plot)

@@ -12,7 +12,7 @@ from xlapipe.cli import main
 from xlapipe.dump.time_record import TimeRecord, write_time_record
 from xlapipe.report.subjects import TimeOptions, open_subject
 from xlapipe.report.time_figures import TimeRow, step_time
-from xlapipe.report.time_lines import group_by_source, time_lines
+from xlapipe.report.time_lines import group_by_source, time_section
 from xlapipe.report.units import microseconds
 from xlapipe.time.profiles.joined_profile import MeasuredKernel, MeasuredStep
 
@@ -126,7 +126,8 @@ def test_text_states_how_much_of_the_floor_assumes_that_kernels_read_operands_wh
 
 
 def test_lines_of_a_dump_without_a_module() -> None:
-    assert list(time_lines(None)) == ["time: unknown, because the dump has no complete HLO module"]
+    lines = time_section(None).lines
+    assert lines == ("unknown, because the dump has no complete HLO module",)
 
 
 def test_kernels_of_one_source_line_are_added_up() -> None:

@@ -19,10 +19,11 @@ from markupsafe import Markup, escape
 from xlapipe.dump.xla_files import StageText
 from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
+from xlapipe.plans.donatable import donatable
 from xlapipe.report import units
 from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
-from xlapipe.report.memory_map import flame_boxes, map_data
+from xlapipe.report.memory_map import map_data
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.pages import Page
 from xlapipe.report.plan_figures import figures_of, known_copies
@@ -42,7 +43,6 @@ _MAY_BREAK = re.compile(
 # The sections of one dump, in order, with their titles in the navigation.
 SECTIONS = {
     "map": "Map",
-    "flame": "Flame",
     "peak": "Peak",
     "arenas": "Arenas",
     "aliasing": "Aliasing",
@@ -55,7 +55,7 @@ SECTIONS = {
     "time": "Time",
 }
 # The sections that are more than lines and tables, each with a template in html/sections/.
-_DRAWN = ("map", "flame", "peak", "time")
+_DRAWN = ("map", "peak", "time")
 # Files that are joined into the page's one script, in this order.
 SCRIPTS = (
     "units",
@@ -143,6 +143,7 @@ def _template_data(dump: XlaSubject) -> dict[str, Any]:
         "sections": {section.key: section for section in plan_page(dump).sections},
         "copied_bytes": None if copies is None else sum(copy.copied_bytes for copy in copies),
         "not_aliased_bytes": sum(not_aliased),
+        "not_donated_bytes": sum(row.size_bytes for row in donatable(dump.program)),
         "warnings": unused_findings(dump.program),
         "parts": _parts(overview),
         "total_bytes": overview.total_bytes,
@@ -154,7 +155,6 @@ def _template_data(dump: XlaSubject) -> dict[str, Any]:
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
         "error_bytes": overview.error_bytes,
         "map_data": map_data(dump),
-        "flame": flame_boxes(dump),
         "stages": [_packed(stage) for stage in dump.program.stage_texts],
     }
 
@@ -178,7 +178,7 @@ def _headline_time(dump: XlaSubject) -> dict[str, str]:
         return {"seconds": "", "interval": ""}
     low, high = prediction.low_seconds, prediction.high_seconds
     interval = (
-        f"9 in 10: {units.seconds_text(low)} to {units.seconds_text(high)}"
+        f"{prediction.interval_word}: {units.seconds_text(low)} to {units.seconds_text(high)}"
         if low is not None and high is not None
         else "its parts"
     )

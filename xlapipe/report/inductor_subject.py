@@ -52,7 +52,7 @@ class InductorSubject:
         from xlapipe.report.pages import page_lines
 
         module = f" --module {options.module}" if options.module is not None else ""
-        command = "" if options.sections else f"xlapipe show {shlex.quote(self.name)}{module}"
+        command = "" if options.keys else f"xlapipe show {shlex.quote(self.name)}{module}"
         return page_lines(inductor_page(dump, command))
 
     def _shown(self, options: ShowOptions) -> InductorDump:

@@ -57,13 +57,15 @@ def page_lines(page: Page) -> "Iterator[Text]":
         yield Text(page.note)
     for section in page.sections:
         yield Text()
-        yield Text(section.title, style="bold")
+        if section.title:
+            yield Text(section.title, style="bold")
         for line in section.lines:
             yield Text(f"  {line}")
         for part in section.tables:
-            yield Text(part.title, style="bold")
+            if part.title:
+                yield Text(part.title, style="bold")
             if part.rows:
-                heading, *rows = part.lines()
+                heading, *rows = part.first().lines()
                 yield Text(heading, style="bold")
                 yield from map(Text, rows)
 

@@ -1,52 +1,138 @@
-"""A plan of XLA as a page, which Markdown and HTML show."""
+"""A plan of XLA as a page, which a terminal, Markdown and HTML show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans import Plan
+from xlapipe.dump.manifest import PATCHED
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.copies import find_moves
+from xlapipe.plans.donation import donations
 from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import Arena, PeakGroup, peak_of
+from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
 from xlapipe.report.cells import Gaps, Held, Name, Outcome
 from xlapipe.report.collective_lines import collective_section
+from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
 from xlapipe.report.pages import Page, Section, pages_markdown
 from xlapipe.report.plan_figures import fusion_rows, known_copies
-from xlapipe.report.target_text import short_label
+from xlapipe.report.target_text import device_text, short_label
 from xlapipe.report.text_table import Table, grouped, shapes_of_product
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_section
 from xlapipe.report.units import exact
 from xlapipe.report.xla_subject import XlaSubject
 
+_MOST_VALUES = 3
 _TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 
 
-def plan_page(opened: XlaSubject) -> Page:
-    """The page of a dump; it depends on the plan alone."""
-    plan, fusions = opened.plan, _fusions(opened)
+def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
+    """The page of a dump; it depends on the plan alone.
+
+    Args:
+      keys: of the sections to show on a terminal, which has some that a report does not have;
+        default: the report.
+    """
+    plan = opened.plan
     on_tpu = platform_named(plan.platform).has_chip_memory
-    sections = (
-        _totals(opened),
-        _peak(opened),
-        _arenas(opened),
-        _aliasing(opened),
-        _copies(opened),
-        _of_instructions(opened, "Matrix products", "gemms", len(plan.gemms), gemm_table(plan)),
-        collective_section(opened),
-        Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
-        _memories(opened),
-        _of_instructions(opened, "Fusions", "fusions", len(fusions.rows), fusions),
-        time_section(step_time(opened)),
-    )
+    sections: Mapping[str, Callable[[], Section]] = {
+        "totals": lambda: _totals(opened),
+        "peak": lambda: _peak(opened),
+        "arenas": lambda: _arenas(opened),
+        "aliasing": lambda: _aliasing(opened),
+        "copies": lambda: _copies(opened),
+        "gemms": lambda: _of_instructions(
+            opened, "Matrix products", "gemms", len(plan.gemms), gemm_table(plan)
+        ),
+        "collectives": lambda: collective_section(opened),
+        "host": lambda: Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
+        "memories": lambda: _memories(opened),
+        "fusions": lambda: _fusions(opened),
+        "time": lambda: time_section(step_time(opened)),
+    }
+    if keys:
+        sections = {
+            **sections,
+            "allocations": lambda: Section("Allocations", tables=(_allocations(opened),)),
+            "donation": lambda: Section(
+                "Donation", tuple(donation_lines(donations(opened.program)))
+            ),
+            "thunks": lambda: Section("Thunks", tuple(_thunks(plan))),
+        }
+    made = [make() for key, make in sections.items() if not keys or key in keys]
     optional = {"collectives": False, "host": False, "memories": on_tpu}
-    shown = (part for part in sections if part.lines or optional.get(part.key, True))
-    return Page(opened.program.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
+    shown = (part for part in made if part.lines or optional.get(part.key, True))
+    page = Page(opened.program.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
+    return page if not keys else _on_terminal(page, opened, keys)
+
+
+def _on_terminal(page: Page, opened: XlaSubject, keys: Collection[str]) -> Page:
+    """The page with what a terminal states first: how the plan was made, and notes."""
+    note, lines = "", list(opened.notes) if "totals" not in keys else []
+    if opened.dump is not None:
+        manifest = opened.dump.manifest
+        versions = ", ".join(f"{key} {value}" for key, value in manifest.versions.items())
+        label = manifest.autotuning if len(keys) > 1 else short_label(manifest.autotuning)
+        note = (
+            f"{manifest.workload} for {device_text(manifest.target, manifest.topology)}, GEMM "
+            f"policy {manifest.gemm_policy}, {label}; {versions}"
+        )
+        if manifest.xla_patches and len(keys) > 1:
+            lines.append(f"{PATCHED}: {', '.join(manifest.xla_patches)}")
+        if manifest.refused is not None:
+            lines.append(f"REFUSED by XLA: {manifest.refused:.400}")
+    if text := second_call(opened.program):
+        lines.append(f"warning: {text}")
+    first = (Section("", tuple(lines)),) if lines else ()
+    sections = page.sections or (Section(f"{', '.join(keys)}: none".capitalize()),)
+    return replace(page, title=opened.name, note=note, sections=(*first, *sections))
+
+
+def _allocations(opened: XlaSubject) -> Table:
+    plan = opened.plan
+    paths = {leaf.parameter_number: leaf.path for leaf in opened.program.arguments}
+    spaces = {item.index: space for space in MemorySpace for item in plan.allocations_in(space)}
+
+    def kinds(allocation: BufferAllocation) -> str:
+        space, number = spaces.get(allocation.index), allocation.parameter_number
+        text = ", ".join(allocation.kinds)
+        if number is not None:
+            text = text.replace(
+                "parameter", f"parameter {number} {paths.get(number, '')}".strip(), 1
+            )
+        return text if space is MemorySpace.HBM else f"{str(space).upper()}: {text}"
+
+    return Table.of(
+        "",
+        sorted(plan.allocations, key=lambda item: (-item.size_bytes, item.index)),
+        {
+            "index": lambda item: item.index,
+            "bytes": lambda item: item.size_bytes,
+            "kinds": kinds,
+            "values": _values,
+        },
+    )
+
+
+def _values(allocation: BufferAllocation) -> str:
+    ordered = sorted(allocation.values, key=lambda value: -value.size_bytes)
+    if allocation.is_a(AllocationKind.PARAMETER) and len(ordered) == 1:
+        return ordered[0].shape.text
+    text = "; ".join(f"{value.name} {value.shape}" for value in ordered[:_MOST_VALUES])
+    return text + (f"; … {len(ordered)} values" if len(ordered) > _MOST_VALUES else "")
+
+
+def _thunks(plan: Plan) -> Iterator[str]:
+    if plan.thunk_counts is not None:
+        counts = (f"{count} {kind}" for kind, count in plan.thunk_counts.items())
+        yield ", ".join(counts) or "none"
 
 
 def _without_empty(section: Section) -> Section:
@@ -266,8 +352,8 @@ def _memories(opened: XlaSubject) -> Section:
     return Section("Memories", lines, (spaces, moves, padding), "memories")
 
 
-def _fusions(opened: XlaSubject) -> Table:
-    return Table.of(
+def _fusions(opened: XlaSubject) -> Section:
+    table = Table.of(
         "",
         fusion_rows(opened.plan),
         {
@@ -280,6 +366,7 @@ def _fusions(opened: XlaSubject) -> Table:
             "source line": lambda row: Name.of(row["source"]),
         },
     )
+    return _of_instructions(opened, "Fusions", "fusions", len(table.rows), table)
 
 
 def report_markdown(

@@ -35,8 +35,9 @@ _Y_TICK = Markup(
 def roofline(time: StepTime | None) -> Markup | None:
     """The parts of the SVG; None if no kernel has known operations, or the GPU is unknown.
 
-    A dot is a kernel, and its area the kernel's share of the step's time; without a measured time
-    it is on the roof, at its floor. A roof is the bandwidth's slope up to a peak, and the peak.
+    A dot is a kernel, at its measured time, else its predicted one, else its floor, which is on the
+    roof; its area is the kernel's share of the step's time.
+    A roof is the bandwidth's slope up to a peak, and the peak.
 
     Args:
       time: from `step_time`.
@@ -83,7 +84,7 @@ def _roofs(
 
 
 def _seconds(row: TimeRow) -> float:
-    return float(row.measured_seconds or row.floor_seconds or 0.0)
+    return float(row.measured_seconds or row.predicted_seconds or row.floor_seconds or 0.0)
 
 
 def _rate(row: TimeRow) -> float:

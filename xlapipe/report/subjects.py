@@ -46,11 +46,25 @@ class ShowOptions:
     width: int = 80
 
     @property
-    def sections(self) -> bool:
-        """Whether parts of the plan are shown instead of the overview."""
-        memory = self.allocations or self.donation
-        kernels = self.gemms or self.collectives or self.time
-        return memory or kernels or self.everything
+    def keys(self) -> list[str]:
+        """Keys of the sections of the plan that are shown instead of the overview."""
+        return [
+            key
+            for option, keys in _KEYS.items()
+            if getattr(self, option) or (self.everything and option != "time")
+            for key in keys
+        ]
+
+
+# Sections by the option that shows them.
+_KEYS = {
+    "allocations": ("totals", "arenas", "allocations"),
+    "donation": ("aliasing", "donation"),
+    "gemms": ("gemms",),
+    "collectives": ("collectives",),
+    "everything": ("peak", "copies", "host", "memories", "fusions", "thunks"),
+    "time": ("time",),
+}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from xlapipe.report.time_figures import StepTime, TimeRow
 from xlapipe.report.units import microseconds
 from xlapipe.time.predict import basis_of
 
-_MAX_ROWS = 20
-
 
 def time_section(time: StepTime | None) -> Section:
     """Totals, and tables by source line and by kernel, the longest floors first.
@@ -28,17 +26,6 @@ def time_section(time: StepTime | None) -> Section:
     by_source = _table("By source line", "source line", group_by_source(time.kernels))
     kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
     return Section("Time", tuple(summary_lines(time)), (by_source, kernels), "time")
-
-
-def time_lines(time: StepTime | None) -> Iterator[str]:
-    """The section for a terminal; arguments as `time_section`."""
-    section = time_section(time)
-    first, *others = section.lines
-    yield f"time: {first}"
-    yield from (f"  {line}" for line in others)
-    for table in section.tables:
-        yield f"  {table.title.lower()}:"
-        yield from (f"  {line}" for line in table.first(_MAX_ROWS).lines())
 
 
 def summary_lines(time: StepTime) -> Iterator[str]:

@@ -120,15 +120,16 @@ class XlaSubject:
 
             yield from named_lines(self, options.names, width=options.width)
             return
-        if not options.sections:
+        if not options.keys:
             from xlapipe.report.overview.overview import Overview
             from xlapipe.report.overview.overview_lines import overview_lines
 
             yield from overview_lines(Overview(self), self.name, width=options.width)
             return
-        from xlapipe.report.plan_lines import plan_lines
+        from xlapipe.report.pages import page_lines
+        from xlapipe.report.plan_page import plan_page
 
-        yield from plan_lines(self, options)
+        yield from page_lines(plan_page(self, options.keys))
 
     def trace(self) -> bytes:
         """The predicted timeline as a Chrome trace; raises as `trace_of`."""
