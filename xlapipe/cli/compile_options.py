@@ -29,7 +29,7 @@ def _size(text: str) -> int:
 
 
 def compile_settings(
-    options: argparse.Namespace, policies: "Sequence[str]" | None
+    options: argparse.Namespace, policies: "Sequence[str] | None"
 ) -> "CompileSettings":
     """The values of `TARGET`, with these GEMM policies."""
     from xlapipe.compile.make_jobs import CompileSettings
