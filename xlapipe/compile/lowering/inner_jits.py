@@ -108,7 +108,7 @@ def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> 
 
 
 def _error(workload: Workload, equation: Any, says: str, what: str, fix: str) -> WorkloadError:
-    # "step at /folder/file.py:12"
+    # "step at /folder/train.py:12"
     defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
     # Passing the inner function itself is not a fix for a library's function.
     own = is_own_code(defined.rpartition(" at ")[2].rpartition(":")[0])

@@ -31,8 +31,8 @@ OPERATIONS = {
     # Shifts to both sides are one instruction, and so is logic of three operands.
     **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }
-# Cost of a float64 operation, and of a function, relative to float32: 2.5 to 3.8 times as long, as
-# an H100 took (`_doubles` of `seldom_programs.py`).
+# Cost of a float64 operation, and of a function, relative to float32: an H100 took 2.5 to 3.8 times
+# as long.
 _DOUBLE, _DOUBLE_FUNCTION, _FUNCTION = 2.0, 3.0, 6
 _DOUBLES = ("f64", "c128")
 # Instructions without cost per element: LLVM computes their indices beforehand.
