@@ -41,7 +41,7 @@ def test_the_table_has_network_mfu_and_cost() -> None:
         line.plain for line in choice_lines(Choice(workload="a", maximise="batch", rows=(row,)))
     ]
     text = "\n".join(lines)
-    assert "cost of 1M batch" in lines[1] and "MFU" in lines[1]
+    assert "cost of 1M items" in lines[1] and "MFU" in lines[1]
     assert "50.0 %" in lines[2]
     assert "Network hgx-400g: 8 GPUs (assumed" in text
     assert "than the chosen one, tried on forms for one GPU only." in text
@@ -65,9 +65,10 @@ def test_the_chosen_forms_of_several_targets_are_compared() -> None:
     lines = [line.plain for line in choice_lines(choice)]
     start = lines.index("The chosen form of each target:")
     heading, first, second = lines[start + 1 : start + 4]
-    assert heading.split()[-5:] == ["1M", "batch", "devices", "target", "network"]
+    assert heading.split()[-5:] == ["1M", "items", "devices", "target", "network"]
     assert first.split() == [
-        *("1.000", "ms", "800.00", "µs", "to", "2.000", "ms", "125.00", "µs"),
+        *("1.000", "ms", "800.00", "µs", "to", "2.000", "ms", "(9", "in", "10)"),
+        *("8", "125.00", "µs"),
         *("-", "0.06944", "1", "h200", "efa"),
     ]
     assert second.split()[-3:] == ["0.1389", "1", "b200"]

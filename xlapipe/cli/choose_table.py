@@ -97,16 +97,16 @@ def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, RowCell]:
     best = front(rows)
     columns = {
         **{name: CELLS[name] for name in ("total", "headroom", "temp")},
-        "predicted": _predicted,
+        "step": _predicted,
         "MFU": CELLS["MFU"],
         "faster": lambda row: (
             "-" if row.probability_faster is None else f"{row.probability_faster:.0%}"
         ),
     }
     if maximise is not None:
-        columns[f"per {maximise}"] = lambda row: _seconds(row.seconds_per_item)
+        columns |= _per_item(maximise)
     if any(row.price is not None for row in rows):
-        columns[f"cost of 1M {maximise or 'steps'}"] = _cost
+        columns[f"cost of 1M {'items' if maximise else 'steps'}"] = _cost
     return {
         **columns,
         "fits": CELLS["fits"],
@@ -121,12 +121,12 @@ def _chosen_lines(choice: Choice) -> Iterator[Text]:
     if len(rows) < 2:
         return
     yield Text("The chosen form of each target:", style="bold")
-    columns: dict[str, RowCell] = {"predicted": _predicted, "9 of 10 within": _interval}
+    columns: dict[str, RowCell] = {"step": _predicted, "interval": _interval}
     if per is not None:
-        columns[f"per {per}"] = lambda row: _seconds(row.seconds_per_item)
+        columns |= _per_item(per)
     columns["MFU"] = CELLS["MFU"]
     if any(row.price is not None for row in rows):
-        columns[f"cost of 1M {per or 'steps'}"] = _cost
+        columns[f"cost of 1M {'items' if per else 'steps'}"] = _cost
     columns["devices"] = lambda row: str(row.devices)
     right = range(len(columns))
     columns["target"] = lambda row: row.candidate.target
@@ -134,6 +134,14 @@ def _chosen_lines(choice: Choice) -> Iterator[Text]:
         columns["network"] = _network
     table = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
     yield from map(Text, aligned_rows(table, right))
+
+
+def _per_item(maximise: str) -> dict[str, RowCell]:
+    """The argument that states how many items a step has, and the predicted time of one."""
+    return {
+        maximise: lambda row: f"{row.items:,.0f}" if row.items is not None else "-",
+        "per item": lambda row: _seconds(row.seconds_per_item),
+    }
 
 
 def _network(row: Row) -> str:
@@ -150,7 +158,8 @@ def _predicted(row: Row) -> str:
 def _interval(row: Row) -> str:
     predicted = row.memory.predicted
     times = (predicted.low_seconds, predicted.high_seconds) if predicted is not None else ()
-    return " to ".join(_seconds(time) for time in times if time) or "-"
+    interval = " to ".join(_seconds(time) for time in times if time)
+    return f"{interval} ({predicted.interval_word})" if predicted and interval else "-"
 
 
 def _cost(row: Row) -> str:

@@ -66,7 +66,7 @@ class Dump(XlaFiles):
 
     @property
     def title(self) -> str:
-        return f"{self.manifest.workload} on {self.manifest.device}"
+        return f"{self.manifest.title} on {self.manifest.device}"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -83,6 +83,12 @@ class Manifest(CompileFacts):
         return self.reference or self.workload
 
     @property
+    def title(self) -> str:
+        """The workload with the arguments that it was compiled with, e.g. `gpt(batch=64)`."""
+        _, bracket, arguments = (self.reference or "").partition("(")
+        return self.workload + bracket + arguments
+
+    @property
     def device(self) -> str:
         """The target, with the topology if there are several devices: `h200`, `h200 8x8`."""
         return self.target if self.topology is None else f"{self.target} {self.topology}"

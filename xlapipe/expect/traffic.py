@@ -10,7 +10,7 @@ from xlapipe.time.cost import KernelCost, StepCost, step_cost
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.study import Study, study_of
 
-_BOUNDS = ("memory", "compute", "link")
+_BOUNDS = ("memory", "compute", "link", "launches")
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ class FloorAtMost(Expectation):
 
 @dataclass(frozen=True)
 class BoundBy(Expectation):
-    """Most of a step's floor is bound by `bound`: `memory`, `compute` or `link`.
+    """Most of a step's floor is bound by `bound`: `memory`, `compute` or `link`, or `launches`.
+
+    A step is bound by launches where they take more than half of its predicted time.
 
     Attributes:
       target: a name of the catalogue; by default the target that the plan was compiled for.
@@ -154,8 +156,16 @@ class BoundBy(Expectation):
             raise ValueError(f"BoundBy: expected one of {', '.join(_BOUNDS)}, found {self.bound!r}")
 
     def _check(self, program: Program) -> Finding:
-        cost = _cost(_study_on(program, self.target).cost)
-        seconds = cost.bound_seconds()
+        study = _study_on(program, self.target)
+        seconds = _cost(study.cost).bound_seconds()
+        launches = study.prediction.launch_bound if study.prediction is not None else ""
+        if launches or self.bound == "launches":
+            held = bool(launches) and self.bound == "launches"
+            wanted = f"a step that is bound by {self.bound}"
+            measured = launches.partition(" (fix")[0] or "not bound by launches"
+            advice = launches.partition("fix: ")[2].rstrip(")")
+            missed = () if held else (Violation(wanted, measured, advice=advice),)
+            return self.finding(measured, *missed)
         total = sum(seconds.values())
         measured = ", ".join(
             f"{name} {bound_seconds / total:.0%}" if total else name

@@ -91,7 +91,7 @@ class StepTime:
         }
 
 
-_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu", "mfu_text")
+_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu", "mfu_text", "launch_bound")
 _MEASURED = (
     *("device", "wall_seconds", "profiled_wall_seconds", "span_seconds", "busy_seconds"),
     *("before_seconds", "after_seconds", "kernel_seconds", "by_name_seconds", "by_order_seconds"),
@@ -141,6 +141,7 @@ def step_time(opened: XlaSubject) -> StepTime | None:
                 measured_seconds=seconds_of.get(kernel.name),
                 predicted_seconds=item.seconds if item is not None else None,
                 basis=item.launch.basis if item is not None else None,
+                bound="launches" if item is not None and item.is_launch_bound else kernel.bound,
             )
             for kernel in cost.kernels
             for item in [predicted.get(kernel.name)]

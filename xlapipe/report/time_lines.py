@@ -1,7 +1,6 @@
 """Floor, XLA's estimate and measured times as lines of text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.wording import counted
@@ -9,13 +8,13 @@ from xlapipe.report import cells
 from xlapipe.report.cells import Cell, Name
 from xlapipe.report.pages import Section
 from xlapipe.report.text_table import Table, grouped
-from xlapipe.report.time_figures import StepTime, TimeRow
+from xlapipe.report.time_figures import StepTime, TimeRow, longest_first
 from xlapipe.report.units import microseconds
 from xlapipe.time.predict import basis_of
 
 
 def time_section(time: StepTime | None) -> Section:
-    """Totals, and tables by source line and by kernel, the longest floors first.
+    """Totals, and tables by source line and by kernel, the longest first.
 
     Args:
       time: from `step_time`.
@@ -38,7 +37,7 @@ def summary_lines(time: StepTime) -> Iterator[str]:
 
 
 def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
-    """One row for the kernels of each source line, the longest floor first.
+    """One row for the kernels of each source line, the longest first.
 
     A figure that is None for one of the kernels is None for the line, except floors and estimates,
     of which the known ones are added up.
@@ -64,9 +63,8 @@ def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
 
 
 def _rank(row: TimeRow) -> tuple[float, float, str]:
-    """Measured times first, then floors, then bytes."""
-    seconds = row.measured_seconds or row.floor_seconds or 0.0
-    return (-seconds, -(row.read_bytes + row.written_bytes), row.name)
+    """Measured times first, or else predicted ones, or floors; then bytes."""
+    return (longest_first(row), -(row.read_bytes + row.written_bytes), row.name)
 
 
 def _total(values: Sequence[int | None]) -> int | None:
@@ -80,11 +78,11 @@ def _sum_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def _most_common_bound(rows: Sequence[TimeRow]) -> str | None:
-    """The bound with most of the floor."""
+    """The bound with most of the time."""
     seconds: dict[str, float] = {}
     for row in rows:
         if row.bound is not None:
-            seconds[row.bound] = seconds.get(row.bound, 0.0) + (row.floor_seconds or 0.0)
+            seconds[row.bound] = seconds.get(row.bound, 0.0) - longest_first(row)
     return max(seconds, key=lambda bound: seconds[bound]) if seconds else None
 
 
@@ -137,6 +135,8 @@ def _prediction(time: StepTime) -> Iterator[str]:
     if about.scaled_from is not None:
         text += f", from {about.scaled_from} by datasheet: this GPU was not measured"
     yield text
+    if about.launch_bound:
+        yield about.launch_bound
     if about.mfu_text:
         yield about.mfu_text
     if about.network:
@@ -188,15 +188,17 @@ def _assumption(time: StepTime) -> Iterator[str]:
 
 
 def _table(title: str, name: str, rows: Sequence[TimeRow]) -> Table:
-    total = sum(row.measured_seconds or 0.0 for row in rows)
-    known = attrgetter("measured_seconds" if total else "floor_seconds")
-    total = total or sum(row.floor_seconds or 0.0 for row in rows)
+    names = ("measured_seconds", "predicted_seconds", "floor_seconds")
+    totals = {name: sum(getattr(row, name) or 0.0 for row in rows) for name in names}
+    known = next((name for name in names if totals[name]), "")
     columns: Mapping[str, Callable[[TimeRow], Cell]] = {
-        "floor": lambda row: cells.seconds(row.floor_seconds),
-        "share": lambda row: cells.share(known(row) or 0.0, total) if total else "-",
-        "estimate": lambda row: cells.seconds(row.estimate_seconds),
-        "predicted": lambda row: cells.seconds(row.predicted_seconds),
         "measured": lambda row: cells.seconds(row.measured_seconds),
+        "predicted": lambda row: cells.seconds(row.predicted_seconds),
+        "share": lambda row: (
+            cells.share(getattr(row, known) or 0.0, totals[known]) if known else "-"
+        ),
+        "floor": lambda row: cells.seconds(row.floor_seconds),
+        "estimate": lambda row: cells.seconds(row.estimate_seconds),
         "launches": lambda row: row.launches,
         "bytes": lambda row: row.read_bytes + row.written_bytes,
         "bytes read": lambda row: cells.size(row.read_bytes),

@@ -270,7 +270,9 @@ def _time(overview: Overview) -> Iterator[str]:
     if cost is not None and floor is not None:
         bounds = cost.bound_seconds()
         most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
-        least = f"at least {seconds_text(floor)}" + (f" ({most})" if most else "")
+        by_launches = prediction is not None and prediction.launch_bound
+        least = f"at least {seconds_text(floor)}"
+        least += f" ({most})" if most and not by_launches else ""
     bound = prediction.at_least_seconds if prediction is not None else None
     network = ""
     if prediction is not None and prediction.network:
@@ -279,6 +281,8 @@ def _time(overview: Overview) -> Iterator[str]:
         yield f"Time: at least {seconds_text(bound)}: a part is not counted (--time){network}"
     elif prediction is not None:
         yield f"Time: {_predicted_text(prediction)}, {least}{network}"
+        if prediction.launch_bound:
+            yield f"Time: {prediction.launch_bound}"
     elif least:
         yield f"Time: {least}" + ("" if is_asked else "; --time predicts it")
 

@@ -8,6 +8,8 @@ from xlapipe.report.records import named
 from xlapipe.search.rows import Row, by_target
 from xlapipe.time.predict.interval import probability_faster, shipped_errors
 
+# Least probability that a row is faster than another one, for a difference within the error.
+_AS_FAST = 0.25
 _OF_PREDICTION = (
     *("step_seconds", "latency_seconds", "at_least_seconds", "low_seconds", "high_seconds"),
     *("mfu", "network"),
@@ -40,17 +42,27 @@ def row_figures(row: Row) -> dict[str, Any]:
 def with_chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows of each target, the fastest first; the first one that fits is chosen.
 
-    Targets are in the order in which they were given.
+    Another one that is slower by less than the error of times is chosen if its memory fits by more
+    than its error, and that of the first does not. Targets are in the order in which they were
+    given.
     """
     ordered: list[Row] = []
     for target_rows in by_target(sorted(rows, key=lambda row: row.number)).values():
         own = sorted(target_rows, key=lambda row: row.rank)
-        best = next((row for row in own if row.fits), None)
+        best = _best([row for row in own if row.fits])
         ordered += [
             replace(row, chosen=row is best, probability_faster=_probability(row, best))
             for row in own
         ]
     return tuple(ordered)
+
+
+def _best(fitting: Sequence[Row]) -> Row | None:
+    if not fitting or fitting[0].memory.fits_within_error:
+        return next(iter(fitting), None)
+    fastest = fitting[0]
+    as_fast = (row for row in fitting[1:] if (_probability(row, fastest) or 0.0) >= _AS_FAST)
+    return next((row for row in as_fast if row.memory.fits_within_error), fastest)
 
 
 def _probability(row: Row, best: Row | None) -> float | None:

@@ -16,6 +16,7 @@ from xlapipe.time.predict.work import KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 PUBLISHED = "published"
+LAUNCH = "launch"
 # float16 has the peak of bfloat16, and so on, as in `Device.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 _BY_XLA = ("loop", "input")
@@ -64,7 +65,7 @@ class KernelTime:
 
 def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[TimePart, ...]:
     """The parts of a launch's time by the formula alone."""
-    parts = [TimePart(constants.launch_seconds, "launch"), *_start(work, constants.fitted)]
+    parts = [TimePart(constants.launch_seconds, LAUNCH), *_start(work, constants.fitted)]
     uncached = work.touched_bytes - cached_bytes
     if work.read_bytes - cached_bytes > _COLD_BYTES:
         parts.append(TimePart(constants.cold_seconds, "first read from device memory"))
@@ -253,6 +254,18 @@ def _program_part(program: ProgramWork, constants: Constants) -> TimePart:
     return TimePart(seconds, text)
 
 
+def _sustained_seconds(work: KernelWork, constants: Constants) -> float:
+    """The least time of a Pallas kernel's products, at the rate that Triton's kernels sustain."""
+    if work.program is None:
+        return 0.0
+    shares = constants.fitted.peak_shares
+    return sum(
+        flops / (shares.get(f"triton {name}", 1.0) * _peak(name, constants))
+        for name, flops in work.flops.items()
+        if name != VECTOR
+    )
+
+
 def _peak(element_type: str, constants: Constants) -> float:
     name = _SAME_PEAK.get(element_type, element_type)
     if name.startswith(("f8", "f4")):
@@ -308,5 +321,5 @@ def time_of(
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
     if work.updates is not None:
         ratio = min(ratio, work.updates.most_seconds / seconds / in_a_step)
-    seconds *= ratio * in_a_step
+    seconds = max(seconds * ratio * in_a_step, _sustained_seconds(work, calibration.constants))
     return KernelTime(seconds, parts, ratio, basis, spread, launches, names, in_a_step)

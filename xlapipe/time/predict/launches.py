@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xlapipe.devices.targets.topology import Topology
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.wording import counted
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.residency import Residency
 from xlapipe.time.cost.schedule import SEPARATE_FIRST_TRIPS, LoopNode, Node, Site, schedule_of
@@ -93,6 +94,28 @@ class _Walk:
         if self._depth > SEPARATE_FIRST_TRIPS:
             return LoopLaunches(node.trips, first, first)
         return LoopLaunches(node.trips, first, self.run((*node.body, *around)))
+
+
+def most_launches(steps: Sequence[Step]) -> tuple[int, str]:
+    """Launches of some steps, and in words where most of them are.
+
+    Of a conditional, the branch with most launches counts, and one trip of a loop whose number of
+    trips is unknown.
+    """
+    total, most, text = 0, 0, ""
+    for step in steps:
+        count, inner = 1, ""
+        if isinstance(step, LoopLaunches):
+            trips = 1 if step.trips is None else step.trips
+            body, inner = most_launches(step.other)
+            count = trips * body
+            inner = f"{trips:,} trips × {inner or counted(body, 'launch', 'launches')}"
+        elif isinstance(step, Branches):
+            count, inner = max(map(most_launches, step.branches), default=(0, ""))
+        total += count
+        if inner and count > most:
+            most, text = count, inner
+    return total, text if 2 * most > total else ""
 
 
 def parts_of_a_call(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.kernel import KernelCost
@@ -16,6 +17,7 @@ from xlapipe.time.predict.interval import Share, shipped_errors, spreads_of, tra
 from xlapipe.time.predict.kernel_time import (
     ASSUMED,
     CALIBRATED,
+    LAUNCH,
     PUBLISHED,
     SCALED,
     TIMED,
@@ -31,6 +33,7 @@ from xlapipe.time.predict.launches import (
     LoopLaunches,
     Step,
     launches_of,
+    most_launches,
     parts_of_a_call,
 )
 from xlapipe.time.predict.measured_products import measured_products, product_time
@@ -48,6 +51,11 @@ _CONVOLUTION_INTERVALS = 3
 _LEAST_SCALED_SHARE = 0.5
 # Few kernels of the programs that intervals were fitted to have a greater spread.
 _FITTED_SPREAD = 0.25
+_FEWER_TRIPS = (
+    "lax.scan(..., unroll=N), a scan over larger blocks, several problems in one call by jax.vmap, "
+    "the body as one kernel, or jax.lax.associative_scan"
+)
+_FEWER_KERNELS = "a larger batch, several problems in one call by jax.vmap, or several steps in one"
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
 
@@ -72,6 +80,13 @@ class PredictedKernel:
     launch: KernelTime
     work: KernelWork
     at_floor: bool
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether a launch takes longer than what the kernel does."""
+        first, *others = self.launch.parts or (None,)
+        launch = first.seconds if first is not None and first.reason == LAUNCH else 0.0
+        return launch > sum(part.seconds for part in others if part is not None)
 
     @property
     def share(self) -> Share:
@@ -103,6 +118,7 @@ class Prediction:
       mfu, mfu_text: model FLOPs utilisation, where a caller computed it; see `Utilisation`.
       timeline: what runs when, in the order of launches.
       spreads: of the share of the time of each kind of kernel; for `probability_faster`.
+      launch_bound: that launches take most of the time, which, and remedies; else empty.
       is_estimate: whether no program was timed on such a device.
     """
 
@@ -124,6 +140,7 @@ class Prediction:
     timeline: tuple[TimelineEvent, ...] = ()
     spreads: Mapping[str, float] = field(default_factory=dict)
     is_estimate: bool = False
+    launch_bound: str = ""
 
     @property
     def interval_word(self) -> str:
@@ -313,7 +330,18 @@ class _Predictor:
             exchanges=exchanges.described,
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
+            launch_bound=self._launch_bound(steps, step, total),
         )
+
+    def _launch_bound(self, steps: Sequence[Step], seconds: float, kernel_seconds: float) -> str:
+        """By which launches the step is bound, with remedies; empty if by something else."""
+        launches, where = most_launches(steps)
+        waiting = max(0.0, seconds - kernel_seconds)
+        by_launches = launches * self._calibration.constants.launch_seconds + waiting
+        if by_launches <= seconds / 2:
+            return ""
+        fix = _FEWER_TRIPS if where else _FEWER_KERNELS
+        return f"bound by launches: {where or counted(launches, 'launch', 'launches')} (fix: {fix})"
 
     def _step_and_latency(self, steps: Sequence[Step]) -> tuple[float, float]:
         """Seconds of a step in a loop, and of one call that is awaited, without the profiler.
