@@ -7,7 +7,7 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.expect import BoundBy
 from xlapipe.plans.program import Program
 from xlapipe.time.predict import Prediction
-from xlapipe.time.predict.study import Study
+from xlapipe.time.study import Study
 
 LOOP = """HloModule jit_walk, is_scheduled=true
 
