@@ -12,9 +12,9 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import DIRECTORIES, ROOT, each_opened_once, name_of
 from xlapipe.cli import main
 from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.plans.purposes import Purpose
 from xlapipe.report.overview.overview import Overview, common_path
 from xlapipe.report.overview.overview_lines import MAX_LINES, overview_lines
-from xlapipe.report.overview.purposes import Purpose
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.subjects import TimeOptions, open_subject
 

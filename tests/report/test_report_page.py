@@ -15,6 +15,7 @@ from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
 from xlapipe.plans.peak import peak_of
+from xlapipe.plans.purposes import Purpose
 from xlapipe.report.cells import cell_text
 from xlapipe.report.html_cells import group_values
 from xlapipe.report.html_page import (
@@ -25,7 +26,6 @@ from xlapipe.report.html_page import (
     render_page,
 )
 from xlapipe.report.overview.overview import Overview
-from xlapipe.report.overview.purposes import Purpose
 from xlapipe.report.subjects import open_subject
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_section

@@ -15,7 +15,7 @@ from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.dump.dump import open_dump
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import Occupancy
-from xlapipe.report.overview.purposes import Purpose, Uses
+from xlapipe.plans.purposes import Purpose, Uses
 from xlapipe.search.choosing.saved import freeing
 
 pytestmark = pytest.mark.jax

@@ -156,8 +156,8 @@ CAUSES = {
     ),
     "returned_twice": Cause(
         lambda a, row: (_update(a, row),) * 2,
-        "copies 65,536 B of it",
-        _LATER,
+        "out[1] is out[0], returned twice",
+        "return it once: not as out[1] too",
         _update,
         (BUFFER, ROW),
     ),

@@ -20,7 +20,7 @@ class NoCopyAbove(Expectation):
         violations = [
             Violation(
                 f"no copy above {self.limit_bytes:,} B",
-                f"{copy.copied_bytes:,} B copied by {copy.instruction}"
+                f"{copy.copied_bytes:,} B{copy.trips_text} copied by {copy.instruction}"
                 + copied_leaves(program, copy),
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),

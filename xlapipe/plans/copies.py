@@ -16,6 +16,7 @@ from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
+from xlapipe.plans.loops import executions
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.origins import address_of, origins_of
@@ -65,6 +66,7 @@ class Copy:
       updates: whether it writes a buffer with other elements in some places.
       reorders: whether the elements are in another order: it transposes, or changes the layout.
       read_color, written_color: XLA's numbers of the memory spaces, from the layouts.
+      times: how often a step writes it; None if that is unknown.
     """
 
     instruction: str
@@ -78,6 +80,19 @@ class Copy:
     reorders: bool
     read_color: int
     written_color: int
+    times: int | None = 1
+
+    @property
+    def of_step_bytes(self) -> int:
+        """What a step copies, in a loop of unknown length once."""
+        return self.copied_bytes * (1 if self.times is None else self.times)
+
+    @property
+    def trips_text(self) -> str:
+        """` × 100 trips`; empty for a copy that runs once."""
+        if self.times is None:
+            return " × an unknown number of trips"
+        return f" × {self.times:,} trips" if self.times > 1 else ""
 
     @property
     def read_from(self) -> tuple[int, ...]:
@@ -222,6 +237,7 @@ def _copy(
         _has(dataflow, written, frozenset({"transpose"})) or _changes_layout(dataflow, written),
         (shapes or [value.shape])[0].memory_space,
         value.shape.memory_space,
+        executions(dataflow.module).get(written.computation.name, 1),
     )
 
 

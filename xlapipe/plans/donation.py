@@ -31,6 +31,7 @@ from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.returned import returned
 
 
 class DonationOutcome(StrEnum):
@@ -200,8 +201,10 @@ class _Outcomes:
                 writes=writes,
                 source=source,
             )
+        again = next((row for row in returned(program) if row.same_as == written), None)
         cause = (
             (written is not None and cause_of_sharding(leaf, written))
+            or (again and Cause(again.text, f"return it once: not as {again.output.path} too"))
             or cause_of_loop(program, leaf, alias)
             or cause_of_order(program, leaf, alias)
             or Cause("", self._changed.advice(leaf, path))

@@ -98,6 +98,7 @@ class _Rule:
         self._occupancy = Occupancy(plan)
         self._schedule = plan.live_ranges.schedule if plan.live_ranges is not None else ()
         self._positions = plan.live_ranges.positions if plan.live_ranges is not None else {}
+        self._products = {gemm.instruction for gemm in plan.gemms}
 
     def placed_in(self, space: MemorySpace) -> Iterator[KeptValue]:
         """The values that are alive at some position, without tuples of pointers."""
@@ -158,6 +159,8 @@ class _Rule:
         XLA moves such operations out of the forward pass, next to the gradient.
         """
         last = self._schedule[held.end]
+        if last in self._products:  # what a product of the forward pass reads ends with it
+            return False
         users = [user for user in self._plan.users_of(last) if user in self._positions]
         first = min(users, key=self._positions.__getitem__, default=None)
         if first is None or self._phases.of(first) is not Phase.BACKWARD:

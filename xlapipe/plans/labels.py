@@ -11,6 +11,7 @@ from xlapipe.plans.occupancy import Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+from xlapipe.plans.readers import readers_of
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
 # The name of the jitted function, with which every op_name starts.
@@ -42,20 +43,25 @@ class Labels:
             return self.parameter(allocation)
         if value.shape.is_tuple:
             return f"pointer table {value.name}"
-        if role is Role.OUTPUT and allocation.index in self._outputs:
-            return self._outputs[allocation.index]
+        if role is Role.OUTPUT and self.output(allocation):
+            return self.output(allocation)
         operation = self.operation(value.instruction)
         return f"workspace of {operation}" if self.is_workspace(value) else operation
 
     def is_workspace(self, value: LogicalBuffer) -> bool:
-        """Whether `value` is the workspace of a cuBLAS call; it can be tens of MiB."""
-        if value.shape.element != "s8" or "{" not in value.name:
-            return False
+        """Whether `value` is the scratch memory of a library's call; it can be tens of MiB.
+
+        A call gets it as the last of its results, as bytes that nothing reads.
+        """
         instruction = self.plan.instructions.get(value.instruction)
-        return instruction is not None and any(
-            (inner.custom_call_target or "").startswith("__cu")
-            for inner in self._with_body(instruction)
-        )
+        if instruction is None or value.shape.element not in ("s8", "u8") or not value.index:
+            return False
+        calls = [inner.custom_call_target for inner in self._with_body(instruction)]
+        if value.shape.element == "s8" and any((call or "").startswith("__cu") for call in calls):
+            return True
+        is_last = value.index == (len(instruction.shape.parts) - 1,)
+        is_vector = any(calls) and is_last and len(value.shape.dims) == 1
+        return is_vector and not readers_of(self.plan, value.name)
 
     def _with_body(self, instruction: Instruction) -> Iterator[Instruction]:
         """An instruction and, for a fusion, those of its body: XLA fuses slices into calls."""
@@ -71,6 +77,10 @@ class Labels:
         if defining is None or not defining.op_name:
             return instruction
         return _JITTED.sub("", defining.op_name)
+
+    def output(self, allocation: BufferAllocation) -> str:
+        """The paths of the outputs in `allocation`; empty if it has none."""
+        return self._outputs.get(allocation.index, "")
 
     def parameter(self, allocation: BufferAllocation) -> str:
         """The path of the argument in `allocation`."""

@@ -10,7 +10,7 @@ optimised program:
   scaled back. An element that is computed from others, as of a weight from its gradient, is new.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import isclose
@@ -21,8 +21,7 @@ from xlapipe.plans.buffers import InputOutputAlias
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.loops import executions, find_loops
-from xlapipe.plans.once import once_per_object
-from xlapipe.plans.origins import address_of
+from xlapipe.plans.origins import versions_in_place
 from xlapipe.plans.plan import Plan
 
 # The result has elements of the first operand alone.
@@ -128,45 +127,21 @@ def _writes(plan: Plan, output: Value) -> Iterator[tuple[str, tuple[int, bool]]]
     Yields:
       The name of each, its bytes, and whether they are the least.
     """
-    assert plan.module is not None
-    dataflow, address = dataflow_of(plan.module), address_of(plan.place_of(output))
-    pending, seen = [output], set[tuple[str, str, Path]]()
-    while pending:
-        value = pending.pop()
-        if value.key in seen:
-            continue
-        seen.add(value.key)
-        pending.extend(dataflow.one_step_nearer(value))
-        opcode = value.instruction.opcode
-        place = plan.place_of(value)
-        if opcode in opcodes.GIVEN | opcodes.RUNS_COMPUTATIONS or place is None:
-            continue
-        if place[1].name != value.name or address_of(place) != address:
-            continue
-        operands = [
-            operand
-            for operand in dataflow.operands(value._replace(path=()))
-            if address_of(plan.place_of(operand)) == address
-        ]
-        pending.extend(operands)
-        yield value.name, _written_bytes(plan, value, is_in_place=bool(operands))
+    for value, updated in versions_in_place(plan, output):
+        if value.instruction.opcode not in opcodes.GIVEN | opcodes.RUNS_COMPUTATIONS:
+            yield value.name, _written_bytes(plan, value, is_in_place=bool(updated))
 
 
 def _written_bytes(plan: Plan, value: Value, *, is_in_place: bool) -> tuple[int, bool]:
     """What the instruction that makes a value writes of it in a step, and whether it is least."""
-    times = _executions(plan).get(value.computation.name)
+    assert plan.module is not None
+    times = executions(plan.module).get(value.computation.name)
     if is_in_place and value.instruction.opcode == "custom-call":
         return 0, True
-    assert plan.module is not None
     size_bytes = value.shape.size_bytes or 0
     update = update_of(plan.module, *value) if is_in_place else None
     written = size_bytes if update is None else min(update.inserted_bytes, size_bytes)
     return written * (1 if times is None else times), times is None
-
-
-@once_per_object
-def _executions(plan: Plan) -> Mapping[str, int | None]:
-    return executions(plan.module) if plan.module is not None else {}
 
 
 class Update(NamedTuple):

@@ -16,6 +16,7 @@ from itertools import accumulate
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.origins import output_values
 from xlapipe.plans.plan import Plan
 
 
@@ -162,7 +163,8 @@ class Occupancy:
         if allocation.is_a(AllocationKind.CONSTANT):
             return Role.CONSTANT
         live = self.alive.get(value.name)
-        is_output = live is None or live.end == self.last_position
+        at_end = live is None or live.end == self.last_position
+        is_output = at_end or value.name in output_values(self.plan)
         if allocation.is_a(AllocationKind.PARAMETER):
             if not (is_output or value.size_bytes == allocation.size_bytes):
                 return Role.TEMP

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.opcodes import COPIES
 from xlapipe.plans.plan import Placed, Plan
 
 _Key = tuple[str, str, Path]
@@ -56,7 +57,7 @@ class Origins:
         """What a value is another name of, and what it updates in place, or copies."""
         yield from self._dataflow.one_step_nearer(value)
         place = self._plan.place_of(value)
-        copies = self._through_copies and value.instruction.opcode == "copy"
+        copies = self._through_copies and value.instruction.opcode in COPIES
         makes = place is not None and place[1].name == value.name
         for operand in self._dataflow.operands(value._replace(path=())) if copies or makes else ():
             if copies or address_of(self._plan.place_of(operand)) == address_of(place):
@@ -66,6 +67,49 @@ class Origins:
 def address_of(place: Placed | None) -> tuple[int, int] | None:
     """Allocation index and offset in bytes; None for an unknown place."""
     return None if place is None else (place[0].index, place[1].offset_bytes)
+
+
+def versions_in_place(plan: Plan, value: Value) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """What is in the memory of a value on the way to it, nearest first, across loops.
+
+    Yields:
+      The value and those that it is another name of; of an instruction that updates operands in
+      place, also these operands, with the instruction's result.
+    """
+    assert plan.module is not None
+    dataflow, address = dataflow_of(plan.module), address_of(plan.place_of(value))
+    pending, seen = deque([value]), set[_Key]()
+    while pending:
+        current = pending.popleft()
+        if current.key in seen:
+            continue
+        seen.add(current.key)
+        pending.extend(dataflow.one_step_nearer(current))
+        place = plan.place_of(current)
+        operands: tuple[Value, ...] = ()
+        if place is not None and place[1].name == current.name and address_of(place) == address:
+            operands = tuple(
+                operand
+                for operand in dataflow.operands(current._replace(path=()))
+                if address_of(plan.place_of(operand)) == address
+            )
+            pending.extend(operands)
+            yield current, operands
+
+
+@once_per_object
+def output_values(plan: Plan) -> frozenset[str]:
+    """Names of the values that become outputs in their own memory, such as what a loop fills."""
+    entry, shape = plan.entry, plan.result_shape
+    if entry is None or shape is None:
+        return frozenset()
+    root = entry.by_name[entry.root]
+    paths = [(index,) for index in range(len(shape.parts))] if shape.is_tuple else [()]
+    return frozenset(
+        version.name
+        for path in paths
+        for version, _ in versions_in_place(plan, Value(entry, root, path))
+    )
 
 
 origins_of = once_per_object(Origins)

@@ -14,7 +14,7 @@ from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.phases import Phase, phases_of
-from xlapipe.report.overview.purposes import Uses
+from xlapipe.plans.purposes import Uses
 from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.report.xla_subject import XlaSubject
 

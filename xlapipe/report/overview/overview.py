@@ -11,13 +11,13 @@ from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.errors import TargetError
-from xlapipe.plans import Plan, SourceLine
+from xlapipe.plans import AllocationKind, Plan, SourceLine
 from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.plans.purposes import Purpose, Use, Uses
 from xlapipe.plans.usable_memory import UsableMemory, usable_memory
-from xlapipe.report.overview.purposes import Purpose, Use, Uses
 from xlapipe.report.overview.wording import ShortNames, short_names
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
@@ -46,6 +46,8 @@ class LineRow:
       until: lines at which lifetimes end, most bytes first.
       until_phase: the phase of most of them.
       in_place_bytes: bytes of arguments that an output is written over.
+      written_later: whether they are outputs whose memory is not in use at the peak: XLA allocates
+        it for the whole step.
     """
 
     name: str
@@ -57,6 +59,7 @@ class LineRow:
     until: tuple[SourceLine, ...]
     until_phase: Phase | None
     in_place_bytes: int
+    written_later: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,22 +151,63 @@ class Overview:
         count: Counter[Purpose] = Counter()
         for counted, use in self._used:
             sizes[use.purpose] += counted.counted_bytes
-            count[use.purpose] += 1
+            count[use.purpose] += bool(counted.counted_bytes)
+        for row in self._unwritten_outputs:
+            sizes[row.purpose] += row.counted_bytes
+            count[row.purpose] += row.values
         rows = [PurposeRow(purpose, sizes[purpose], count[purpose]) for purpose in sizes]
         return tuple(sorted(rows, key=lambda row: (-row.counted_bytes, row.purpose)))
 
     @property
     def idle_bytes(self) -> int:
-        """Allocated, and not in use at the peak."""
-        return self.peak.idle_bytes
+        """Allocated, and not in use at the peak, for anything but outputs."""
+        return self.peak.idle_bytes - sum(row.counted_bytes for row in self._unwritten_outputs)
+
+    @cached_property
+    def _unwritten_outputs(self) -> tuple[LineRow, ...]:
+        """The outputs, not written over arguments, whose memory is not all in use at the peak."""
+        in_use: Counter[int] = Counter()
+        for held in self.peak.contents:
+            in_use[held.allocation.index] += held.counted_bytes
+        groups: dict[str, list[tuple[str, int, str]]] = {}
+        for allocation in self.plan.device_allocations:
+            left = allocation.size_bytes - in_use[allocation.index]
+            is_output = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+            if not is_output or allocation.parameter_number is not None or left <= 0:
+                continue
+            label = self._labels.output(allocation) or f"output in allocation {allocation.index}"
+            shape = max(allocation.values, key=lambda value: value.size_bytes).shape
+            name = "".join(_KEY.findall(label)[:2])
+            groups.setdefault(name, []).append((label, left, shape.without_layout))
+        rows = []
+        for members in groups.values():
+            labels, sizes, shapes = zip(*members, strict=True)
+            rows.append(
+                LineRow(
+                    name=common_path(labels),
+                    purpose=Purpose.OUTPUT,
+                    source=None,
+                    counted_bytes=sum(sizes),
+                    values=len(members),
+                    shapes=tuple(Counter(shapes).most_common()),
+                    until=(),
+                    until_phase=None,
+                    in_place_bytes=0,
+                    written_later=True,
+                )
+            )
+        return tuple(rows)
 
     @cached_property
     def rows(self) -> tuple[LineRow, ...]:
         """Largest first; their bytes are those of `by_purpose`."""
         groups: dict[tuple[Purpose, str], list[tuple[CountedValue, Use]]] = {}
         for counted, use in self._used:
+            if not counted.counted_bytes:
+                continue  # in the memory of another value
             groups.setdefault((use.purpose, self._group_name(counted)), []).append((counted, use))
         rows = [self._row(key[0], key[1], members) for key, members in groups.items()]
+        rows += self._unwritten_outputs
         return tuple(sorted(rows, key=lambda row: (-row.counted_bytes, row.purpose, row.name)))
 
     def _group_name(self, counted: CountedValue) -> str:
@@ -171,7 +215,7 @@ class Overview:
             keys = _KEY.findall(self._labels.parameter(counted.allocation))
             return "".join(keys[: 2 if keys[0] in self._mixed_arguments else 1])
         source = self.plan.nearest_source(counted.value.name)
-        if source is None and not self.has_lines:
+        if source is None and (counted.role is Role.OUTPUT or not self.has_lines):
             held = counted.allocation, counted.value, counted.role
             return pattern_of(self._labels.value(*held))
         return str(source) if source is not None else ""

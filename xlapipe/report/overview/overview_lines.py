@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from xlapipe.plans import AllocationKind, SourceLine
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
@@ -17,6 +18,8 @@ from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
+from xlapipe.plans.program import OutputLeaf
+from xlapipe.plans.returned import returned
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted
 from xlapipe.report.overview.overview import LineRow, Overview
@@ -34,6 +37,8 @@ MAX_LINES = 40
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6
 _MAX_NOTES = 2
+_LARGE_CONSTANT_BYTES = 1 << 20
+_CAST = "convert_element_type"
 _MORE = re.compile(r" and \d+ more")
 
 
@@ -158,8 +163,10 @@ def _row_lines(
         row.until_phase,
         in_place=2 * row.in_place_bytes > row.counted_bytes,
         read_at=None if is_line else row.source,
+        is_brought=is_line,
         named=overview.named,
     )
+    purpose += ", written after the peak" if row.written_later else ""
     shapes = shapes_text(row.shapes)
     less = _MORE.sub(" …", purpose)
     short = _MORE.sub(" …", shapes)
@@ -174,7 +181,7 @@ def _row_lines(
 
 
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
-    parts = (_second_call, _donation, _copies, _made_together, _collectives)
+    parts = (_second_call, _donation, _copies, _constants, _made_together, _collectives)
     for line in (line for part in parts for line in part(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
@@ -219,20 +226,46 @@ def _donation(overview: Overview) -> Iterator[str]:
 
 
 def _copies(overview: Overview) -> Iterator[str]:
-    copies = find_copies(overview.plan)
+    copies = sorted(find_copies(overview.plan), key=lambda copy: -copy.of_step_bytes)
     if copies:
-        total = sum(copy.copied_bytes for copy in copies)
-        source = copies[0].source or overview.plan.nearest_source(copies[0].instruction)
+        largest = copies[0]
+        total = sum(copy.of_step_bytes for copy in copies)
+        source = largest.source or overview.plan.nearest_source(largest.value)
         at = f" at {overview.named(source)}" if source is not None else ""
-        of = copied_leaves(overview.opened.program, copies[0])
-        most = f"{rounded(copies[0].copied_bytes)}{of}"
+        of = copied_leaves(overview.opened.program, largest)
+        most = f"{rounded(largest.copied_bytes)}{largest.trips_text}{of}"
         values = counted(len(copies), "value")
         yield f"Copied: {rounded(total)} in {values}" + (
-            f", most {most}{at}" if len(copies) > 1 else f"{of}{at}"
+            f", most {most}{at}" if len(copies) > 1 else f"{largest.trips_text}{of}{at}"
         )
+    for row in returned(overview.opened.program)[:_MAX_NOTES]:
+        if row.copied_bytes >= LEAST_SHARE * overview.total_bytes:
+            again = "return it once" if isinstance(row.same_as, OutputLeaf) else "do not return it"
+            yield f"{row.output.path}: {row.text.partition(' is ')[2]}: {again}"
     transfers = find_host_transfers(overview.plan)
     if transfers:
         yield f"Host memory: {counted(len(transfers), 'transfer')} (--all)"
+
+
+def _constants(overview: Overview) -> Iterator[str]:
+    """Large arrays that the program holds, those of one line together."""
+    sizes: Counter[SourceLine | None] = Counter()
+    folded = set[SourceLine | None]()
+    for allocation in overview.plan.device_allocations:
+        if not allocation.is_a(AllocationKind.CONSTANT):
+            continue
+        for value in allocation.values:
+            source = overview.plan.nearest_source(value.instruction)
+            sizes[source] += value.size_bytes
+            made = overview.plan.instructions.get(value.instruction)
+            # XLA gives a constant that it folds the name of the operation that it computes.
+            if made is not None and not (made.op_name or _CAST).endswith(_CAST):
+                folded.add(source)
+    for source, size_bytes in sizes.most_common(_MAX_NOTES):
+        if size_bytes >= _LARGE_CONSTANT_BYTES:
+            at = f" at {overview.named(source)}" if source is not None else ""
+            how = "Captured or folded by XLA" if source in folded else "Captured"
+            yield f"{how}{at}, {rounded(size_bytes)}: pass it as an argument"
 
 
 def _made_together(overview: Overview) -> Iterator[str]:

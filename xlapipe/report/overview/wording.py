@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from xlapipe.plans import SourceLine
 from xlapipe.plans.phases import Phase
-from xlapipe.report.overview.purposes import Purpose
+from xlapipe.plans.purposes import Purpose
 
 ShortNames = Callable[[SourceLine], str]
 _NOUNS = {
@@ -34,6 +34,7 @@ def purpose_text(
     *,
     in_place: bool = False,
     read_at: SourceLine | None = None,
+    is_brought: bool = False,
     named: ShortNames = str,
 ) -> str:
     """What values of a purpose are, and until which lines they are kept.
@@ -43,10 +44,13 @@ def purpose_text(
       until_phase: the phase of most of them.
       in_place: for arguments, whether outputs are written over them.
       read_at: for arguments, the line that reads most of their bytes.
+      is_brought: whether an argument's value is a copy that was brought from the host's memory.
       named: how lines are written.
     """
     noun = _NOUNS[purpose]
-    if purpose in _ARGUMENTS:
+    if purpose in _ARGUMENTS and is_brought:
+        noun += ", brought from host memory"
+    elif purpose in _ARGUMENTS:
         place = ", updated in place" if in_place else ""
         return f"{noun}{place}" + (f", read at {named(read_at)}" if read_at is not None else "")
     lines = _lines(until, named)
