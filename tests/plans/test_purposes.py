@@ -8,13 +8,13 @@ import pytest
 from tests.folders import STEPS
 from tests.zoo.batch import compile_batch, dumps_of
 from xlapipe.dump.dump import Dump
-from xlapipe.dump.opened import Opened
 from xlapipe.plans.donation import donations
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.purposes import Purpose
 from xlapipe.plans.returned import returned
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
+from xlapipe.report.xla_subject import XlaSubject
 
 pytestmark = pytest.mark.jax
 
@@ -32,7 +32,7 @@ def dump_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dump]:
 
 @pytest.fixture
 def shown(dump_of: Callable[[str], Dump]) -> Callable[[str], Overview]:
-    return lambda name: Overview(Opened.of_dump(dump_of(name)))
+    return lambda name: Overview(XlaSubject(dump_of(name)))
 
 
 def bytes_of(overview: Overview) -> Counter[Purpose]:
