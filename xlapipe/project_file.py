@@ -98,7 +98,7 @@ def _table(file: Path) -> Mapping[str, Any]:
         content = read_plain(file, limit_bytes=_LARGEST_PROJECT_BYTES, refusal=_REFUSAL)
         # A project that does not use xlapipe is not parsed: its mistakes are not ours to report.
         value = tomllib.loads(content.decode()) if b"xlapipe" in content else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{file}: not valid TOML: {error}") from None
     for depth, key in enumerate(TABLE, start=1):
         value = value.get(key, {})

@@ -1,6 +1,7 @@
 """What all commands share: errors and exit codes, and the table of compiles."""
 
 import argparse
+import errno
 import json
 import os
 from dataclasses import replace
@@ -59,6 +60,40 @@ def test_an_error_is_one_line_on_stderr(
         assert json.loads(out) == {"error": "a.txt: expected b, found c"}
     else:
         assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (FileNotFoundError(errno.ENOENT, "x"), "the current folder was removed; fix: change to"),
+        (OSError(errno.EMFILE, "Too many open files", "a.txt"), "a.txt: Too many open files; fix"),
+        (RecursionError("maximum recursion depth"), "maximum recursion depth; fix: give a smaller"),
+        (MemoryError(), "out of memory; fix: give a smaller input"),
+        (ModuleNotFoundError("No module named 'jax'", name="jax"), "jax is not installed in this"),
+    ],
+)
+def test_what_the_machine_lacks_is_an_error_with_code_2(
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A traceback has code 1, which means that an expectation fails."""
+
+    def raise_it() -> int:
+        raise error
+
+    assert run_command(raise_it, program="tool", json_output=False) == 2
+    assert capsys.readouterr().err.startswith(f"tool: error: {message}")
+
+
+def test_nested_brackets_and_long_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    deep = "[" * 50_000
+    for arguments in (["check", f"step:f(n={deep})"], ["show", "x", "--network", f"{{a={deep}"]):
+        assert main(arguments) == 2
+    (tmp_path / "pyproject.toml").write_text(f"[tool.xlapipe]\nnetwork = {deep}")
+    assert main(["list"]) == 2
+    assert "not valid TOML: " in capsys.readouterr().err
 
 
 def interrupt() -> int:

@@ -264,3 +264,8 @@ def test_hostile_lines_are_rejected_in_linear_time(line: str) -> None:
     except DumpError as error:
         assert len(str(error)) < 2000
     assert time.process_time() - start < 5
+
+
+def test_every_line_end_ends_a_line() -> None:
+    """Code with CR alone was one line, and the 20th of it an IndexError."""
+    assert SourceText("m", "a\rb\r\nc\n\nd").lines == ["a", "b", "c", "", "d"]

@@ -21,7 +21,7 @@ from tests.time.predicted_lock_record import (
     time_errors,
 )
 from xlapipe.cli import main
-from xlapipe.compile.known_locks import _known_results, added_locks, known_results
+from xlapipe.compile.known_locks import _known_results, added_locks, known_results, take_skipped
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of, jobs_to_compare
 from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.autotune_lock import read_lock
@@ -517,3 +517,16 @@ def test_two_compiles_that_are_compared_rest_on_the_same(
     assert known(common, other) == [is_known, is_known]
     assert known(common, replace(common, policies=("triton",))) == [False, False]
     assert known(common, replace(common, options={"xla_gpu_autotune_level": 0})) == [False, False]
+
+
+def test_a_folder_of_locks_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as empty."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "xlapipe").mkdir()
+    assert list(added_locks()) == [] and take_skipped() == ()
+    (tmp_path / "xlapipe/locks").touch()
+    assert list(added_locks()) == []
+    (skipped,) = take_skipped()
+    assert "locks: Not a directory; fix: let this user read it" in skipped

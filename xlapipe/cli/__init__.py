@@ -14,12 +14,13 @@ import argparse
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import NoReturn
 
-from xlapipe.cli.output import print_notes_on_compiles, run_command, usable_streams
+from xlapipe.cli.output import print_error, print_notes_on_compiles, run_command, usable_streams
 from xlapipe.devices.environment.process_end import end_process, signals_interrupt
 from xlapipe.errors import XlapipeError
 from xlapipe.project_file import stated_by_command
@@ -82,7 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command_line() -> NoReturn:
     """What `xlapipe` on the path runs: one command, with which the process ends."""
     gc.disable()  # as `main` does, but to the end: what was made would be searched once more
-    end_process(main())
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001 - 1, as Python has it, means that an expectation fails
+        traceback.print_exc()
+        print_error("please report this, with what is printed above")
+        code = 2
+    end_process(code)
 
 
 class _Version(argparse.Action):

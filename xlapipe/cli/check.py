@@ -7,6 +7,7 @@ xlapipe check hlo_dumps/*/*
 """
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
     from xlapipe.report.subjects import open_subject
 
     paths = {subject: Path(subject) for subject in options.subjects}
-    workloads = [subject for subject, path in paths.items() if not path.exists()]
+    workloads = [subject for subject in paths if not os.path.exists(subject)]
     jobs = {}
     if len(workloads) < len(paths) and (options.calls is not None or options.deterministic):
         raise XlapipeError(

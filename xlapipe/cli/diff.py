@@ -7,6 +7,7 @@ XLA are shown side by side.
 """
 
 import argparse
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -231,7 +232,7 @@ def _two_subjects(options: argparse.Namespace) -> "tuple[str, str]":
 
 def _is_workload(subject: str) -> bool:
     """Whether a name can be of a workload: it is not, and cannot be, a path."""
-    return not Path(subject).exists() and "/" not in subject.partition("(")[0]
+    return not os.path.exists(subject) and "/" not in subject.partition("(")[0]
 
 
 def _jobs_of(workloads: "Sequence[str]", options: argparse.Namespace) -> "dict[str, Job]":

@@ -170,6 +170,25 @@ def usable_streams() -> Iterator[None]:
     yield
 
 
+def _message(error: Exception) -> str:
+    """What went wrong, and what to do, of an error that the user or the machine caused."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed in this environment; fix: install it with pip"
+    if isinstance(error, (MemoryError, RecursionError)):
+        return (
+            f"{str(error) or 'out of memory'}; fix: give a smaller input, or one nested less deeply"
+        )
+    if not isinstance(error, OSError):
+        return str(error)
+    if error.filename is None and error.errno in _OUTPUT_ERRORS:
+        _discard_output()
+        return f"the output cannot be written: {error.strerror}"
+    if error.filename is None and error.errno == errno.ENOENT:
+        return "the current folder was removed; fix: change to one that exists"
+    place = f"{error.filename!s:.300}: " if error.filename is not None else ""
+    return f"{place}{error.strerror or error}; fix: see what prevents that, and try again"
+
+
 def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> int:
     """Runs a command; prints an XlapipeError and returns exit code 2 for it.
 
@@ -183,20 +202,15 @@ def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> i
     try:
         code = run()
         sys.stdout.flush()
-    except XlapipeError as error:
-        if json_output:
-            print(json.dumps({"error": str(error)}))
-        print_error(error, program=program)
-        return 2
     except BrokenPipeError:
         # The reader of stdout has ended (`| head`).
         _discard_output()
         return 0
-    except OSError as error:
-        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
-            raise
-        _discard_output()
-        print_error(f"the output cannot be written: {error.strerror}", program=program)
+    except (XlapipeError, OSError, MemoryError, RecursionError, ModuleNotFoundError) as error:
+        message = _message(error)
+        if json_output and isinstance(error, XlapipeError):
+            print(json.dumps({"error": message}))
+        print_error(message, program=program)
         return 2
     except KeyboardInterrupt as interrupt:
         print(f"{program}: interrupted", file=sys.stderr)

@@ -64,7 +64,15 @@ def take_skipped() -> tuple[str, ...]:
 
 def _files() -> Iterator[tuple[Path, int]]:
     """The files in the user's folder, with the time of the last change in nanoseconds."""
-    for path in sorted(locks_folder().glob("*.json")):
+    folder = locks_folder()
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _SKIPPED[folder] = f"{folder}: {error.strerror}; fix: let this user read it"
+        return
+    for path in paths:
         try:
             yield path, path.stat().st_mtime_ns
         except OSError as error:

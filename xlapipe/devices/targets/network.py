@@ -140,9 +140,9 @@ def usual_network(row: str | None) -> Network | None:
 def _described(text: str) -> Network:
     try:
         value = tomllib.loads(f"network = {text}")["network"]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NetworkError(
-            f"network {text}: expected a table of TOML, found {error}; fix: write e.g. {_OWN}"
+            f"network {text:.200}: expected a table of TOML, found {error}; fix: write e.g. {_OWN}"
         ) from None
     return _of_table(value, where=f"network {text}")
 

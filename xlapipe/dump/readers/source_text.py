@@ -45,7 +45,7 @@ class SourceText:
                 line, "text", "a NUL byte", "dump the module again; the file is binary or damaged"
             )
         if "\r" in text:
-            text = text.replace("\r\n", "\n")
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.split("\n")
         if lines[-1] == "":
             lines.pop()
