@@ -96,10 +96,18 @@ def test_no_line_is_wider_and_no_name_is_broken(
     assert len(names) > 3
     for columns in (80, 60):
         lines = printed(columns, command, monkeypatch)
-        # A command that is to be pasted is not folded.
-        lines = [line for line in lines if not line.startswith("Next: ")]
+        # A path of a command that is to be pasted is not broken.
+        lines = [line for line in lines if len(max(line.split(), key=len, default="")) < 50]
         assert [line for line in lines if len(line) > columns] == []
         assert broken_names(lines, names, columns) == []
+
+
+def test_a_command_to_paste_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(80, ("show", DONATED), monkeypatch)
+    start = next(at for at, line in enumerate(lines) if line.startswith("Next: "))
+    command, last = lines[start], lines[start + 1]
+    assert command.endswith(" \\") and len(command) <= 80
+    assert last.startswith("      ") and ":" in last and not last.endswith("\\")
 
 
 def test_a_cut_name_is_found() -> None:

@@ -47,16 +47,21 @@ def _can_be_printed(text: str) -> bool:
 
 def print_text(text: object = "") -> None:
     """Prints one line, whatever characters a file put into it; a terminal gets it folded."""
-    from xlapipe.report.wrapped_text import folded
-
     line = visible_line(str(text))
-    for part in folded(line, screen_width()) if _is_folded(line) else [line]:
+    for part in _parts(line, screen_width()) if sys.stdout.isatty() else [line]:
         print(part)
 
 
-def _is_folded(line: str) -> bool:
-    """Whether a terminal gets a line in parts; a command that is to be pasted stays whole."""
-    return sys.stdout.isatty() and not line.startswith(NEXT)
+def _parts(line: str, width: int) -> "Iterator[str]":
+    """A line in parts of at most `width` characters; a command to paste continues after a `\\`."""
+    from xlapipe.report.wrapped_text import folded, wrapped
+
+    if not line.startswith(NEXT):
+        yield from folded(line, width)
+        return
+    *parts, last = wrapped(line, width - 2, indent=len(NEXT), names=False)
+    yield from (f"{part} \\" for part in parts)
+    yield last
 
 
 def print_markdown(text: str) -> None:
@@ -94,11 +99,9 @@ def _folded(line: "Text", width: int) -> "Iterator[Text]":
     """A line as visible lines that are no wider than the terminal, broken between names."""
     from rich.text import Text
 
-    from xlapipe.report.wrapped_text import folded
-
     plain = visible_line(line.plain)
-    if len(plain) > width and _is_folded(plain):
-        yield from (Text(part, style=line.style) for part in folded(plain, width))
+    if len(plain) > width:
+        yield from (Text(part, style=line.style) for part in _parts(plain, width))
         return
     visible = line.copy()
     visible.plain = plain

@@ -13,12 +13,15 @@ _LEAST_INDENT = 2
 _CELLS_OF_A_ROW = 4
 
 
-def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None) -> Iterator[str]:
+def wrapped(
+    text: str, width: int, *, indent: int = 0, first: str | None = None, names: bool = True
+) -> Iterator[str]:
     """Lines of at most `width` characters; a word that needs a whole line is indented less.
 
     Args:
       indent: spaces in front of every line but the first.
       first: in front of the first line, instead of spaces.
+      names: whether a name that is longer than a line may be broken.
 
     >>> list(wrapped("saved for the backward pass", 16, indent=2, first="- "))
     ['- saved for the', '  backward pass']
@@ -27,7 +30,7 @@ def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None)
     """
     prefix, line = " " * indent if first is None else first, ""
     for word in text.split(" "):
-        for number, part in enumerate(_fitting(word, width - _LEAST_INDENT)):
+        for number, part in enumerate(_fitting(word, width - _LEAST_INDENT) if names else [word]):
             joint = " " if line and not number else ""
             if line and len(prefix) + len(line) + len(joint) + len(part) > width:
                 yield f"{prefix}{line}"
