@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from tests.steps import block_steps
-from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
 from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
@@ -92,7 +93,7 @@ def lowered(module: ModuleType, name: str, size: tuple[int, int] = CHOSEN) -> An
 
 def places(folder: Path, name: str) -> tuple[PolicyPlace, ...]:
     record = folder / "graph.json"
-    rematerialise_as_chosen(record=str(record))
+    apply_policy(PolicyChange(record=str(record)))
     lowered(loaded(folder, source_of(name)), name)
     stop()
     graph = forward_graph_at(record)
@@ -157,7 +158,7 @@ def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
     written = lowered(loaded(tmp_path, source), name).as_text()
     for number, change in enumerate(changes):
         by_hand = lowered(loaded(tmp_path / f"{number}", pasted(source, change)), name).as_text()
-        rematerialise_as_chosen(**change.arguments["rematerialise"])
+        apply_policy(change.policy)
         assert lowered(loaded(tmp_path, source), name).as_text() == by_hand != written, change.text
         stop()
 

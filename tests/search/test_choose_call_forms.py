@@ -1,6 +1,7 @@
 """`choose --remat`: forms of calls to jax and Flax, and the code that is printed for them."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,10 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from xlapipe import XlapipeError
-from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.forward_values import forward_graph, named_values
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.plans.program import KeptIn
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
@@ -134,16 +136,21 @@ def undo() -> Iterator[None]:
     stop()
 
 
-def recorded(step: Step, folder: Path, **change: Any) -> ForwardGraph:
+AS_WRITTEN = PolicyChange()
+
+
+def recorded(step: Step, folder: Path, change: PolicyChange = AS_WRITTEN) -> ForwardGraph:
     record = folder / "graph.json"
-    rematerialise_as_chosen(**change, record=str(record))
+    apply_policy(replace(change, record=str(record)))
     jax.jit(lambda w, x: step(w, x, Code())).lower(W, X)
     stop()
     return forward_graph_at(record)
 
 
-def places_in(step: Step, folder: Path, **change: Any) -> tuple[PolicyPlace, ...]:
-    return places_of(recorded(step, folder, **change))
+def places_in(
+    step: Step, folder: Path, change: PolicyChange = AS_WRITTEN
+) -> tuple[PolicyPlace, ...]:
+    return places_of(recorded(step, folder, change))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,7 @@ def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
     exec(change.code, code)
     by_hand = lowered(Code(**code))
     written = lowered(Code())
-    rematerialise_as_chosen(**change.arguments["rematerialise"])
+    apply_policy(change.policy)
     assert lowered(Code()) == by_hand != written
 
 
@@ -183,7 +190,7 @@ def test_a_searched_policy_keeps_the_values_that_it_lists(step: Step, tmp_path: 
     kept = keep_within(place.values, place.saved_bytes // 2, target_device("h200"))
     assert kept is not None and kept.groups
     change = chosen_values(kept, place)
-    changed = places_in(step, tmp_path / "changed", **change.arguments["rematerialise"])
+    changed = places_in(step, tmp_path / "changed", change.policy)
     (after,) = (other for other in changed if other.kind == place.kind)
     needed = {value.key for value in after.values if value.needed and value.key is not None}
     assert needed == {group.key for group in kept.groups}
@@ -196,7 +203,7 @@ def test_a_checkpoint_of_a_small_part_leaves_the_rest_to_the_gradient(tmp_path: 
 
     (own,) = places_in(step, tmp_path)
     everything = next(change for change in presets(own) if change.text.startswith("keep every"))
-    places = places_in(step, tmp_path / "everything", **everything.arguments["rematerialise"])
+    places = places_in(step, tmp_path / "everything", everything.policy)
     primitives = {
         place.kind: {value.key.primitive for value in place.values if value.needed and value.key}
         for place in places

@@ -11,9 +11,10 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
 from xlapipe.compile.lowering.forward_graph import ForwardValue
 from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import PolicyPlace, chosen_values, places_of
 from xlapipe.search.choosing.search import keep_within
@@ -206,7 +207,7 @@ def undo() -> Iterator[None]:
 
 def place_in(step: Callable[[Policy], Step], folder: Path) -> PolicyPlace:
     record = folder / "graph.json"
-    rematerialise_as_chosen(record=str(record))
+    apply_policy(PolicyChange(record=str(record)))
     traced(step(None), model_of(step), CHOSEN).lower()
     stop()
     return places_of(forward_graph_at(record))[0]

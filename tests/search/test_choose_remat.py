@@ -17,6 +17,7 @@ from tests.steps import choose_steps
 from xlapipe import XlapipeError
 from xlapipe.compile.lowering.forward_graph import PolicyKey
 from xlapipe.compile.lowering.forward_values import forward_graph
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.registry import find_workload
 from xlapipe.search.candidate import Candidate, StepChange, job_of
@@ -224,8 +225,8 @@ def test_a_policy_that_is_applied_nowhere_is_refused(
 ) -> None:
     """As on a machine of a cluster where the step is in another folder."""
     monkeypatch.chdir(STEPS)
-    policy = {"place": place, "source": "policy = None", "lines": ("elsewhere.py:1",)}
-    change = StepChange("", arguments={"rematerialise": policy})
+    policy = PolicyChange(kind=place, source="policy = None", lines=("elsewhere.py:1",))
+    change = StepChange("", policy=policy)
     job = job_of(Candidate(find_workload("choose_steps:workload"), change=change), OPTIONS)
     with pytest.raises(XlapipeError, match=r"was not applied: no such call at .*; fix: "):
         planned_memory(job, MemoryBudget())

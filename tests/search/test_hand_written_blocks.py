@@ -16,7 +16,7 @@ import pytest
 
 import xlapipe
 from tests.search.test_blocks import loaded, lowered, places, source_of
-from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
 from xlapipe.search.choosing.policies import block_changes
 
 pytestmark = [pytest.mark.jax, pytest.mark.slow]
@@ -144,7 +144,7 @@ def test_every_hand_written_form_is_one_of_those_that_are_tried(name: str, tmp_p
     source = source_of(name)
     tried = []
     for change in block_changes(places(tmp_path, name)):
-        rematerialise_as_chosen(**change.arguments["rematerialise"])
+        apply_policy(change.policy)
         tried.append(operations(lowered(loaded(tmp_path, source), name).as_text()))
         stop()
     for form, text in forms(name).items():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xlapipe.compile.job import Job, XlaOption
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.make_jobs import CompileSettings, changed_reference, jobs_of
 from xlapipe.registry import WorkloadReference
 
@@ -18,6 +19,7 @@ class StepChange:
       code: what to write; the step compiles with it to the plan of its row. Empty for a change
         that `text` states.
       arguments: of `changed_workload`; empty if the step's Python stays as it is.
+      policy: what `jax.checkpoint` keeps; None for the step's own.
       options: extra XLA options.
       several_devices: whether it changes the number of devices.
     """
@@ -25,6 +27,7 @@ class StepChange:
     text: str
     code: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    policy: PolicyChange | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict)
     several_devices: bool = False
 
@@ -63,12 +66,13 @@ class Candidate:
 
 
 def job_of(
-    candidate: Candidate, settings: CompileSettings, recorded: Mapping[str, Any] | None = None
+    candidate: Candidate,
+    settings: CompileSettings,
+    *,
+    record: str | None = None,
+    unchanged: str | None = None,
 ) -> Job:
-    """The compile of a candidate.
-
-    Args:
-      recorded: as for `changed_job`.
+    """The compile of a candidate; `record` and `unchanged` as of `PolicyChange`.
 
     Raises:
       XlapipeError: as `jobs_of`.
@@ -76,22 +80,23 @@ def job_of(
     if candidate.target and settings.target_config is None:
         settings = replace(settings, target=candidate.target)
     (job,) = jobs_of([candidate.reference], settings)
-    return changed_job(job, candidate.change, recorded)
+    return changed_job(job, candidate.change, record=record, unchanged=unchanged)
 
 
 def changed_job(
-    job: Job, change: StepChange | None, recorded: Mapping[str, Any] | None = None
+    job: Job,
+    change: StepChange | None,
+    *,
+    record: str | None = None,
+    unchanged: str | None = None,
 ) -> Job:
-    """The compile of a change of a job's workload.
-
-    Args:
-      recorded: what the child records of the step, or compares it with: further arguments of
-        `rematerialise_as_chosen`.
-    """
+    """The compile of a change of a job's workload."""
     change = change or StepChange("as written")
-    arguments = dict(change.arguments)
-    if recorded:
-        arguments["rematerialise"] = {**arguments.get("rematerialise", {}), **recorded}
+    policy, arguments = change.policy, dict(change.arguments)
+    if record is not None or unchanged is not None:
+        policy = replace(policy or PolicyChange(), record=record, unchanged=unchanged)
+    if policy is not None:
+        arguments["policy"] = policy.to_json()
     job = replace(
         job,
         options={**job.options, **change.options},

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jax.tree_util import keystr, tree_map_with_path
 
-from xlapipe.compile.lowering.chosen_policy import rematerialise_as_chosen
+from xlapipe.compile.lowering.chosen_policy import apply_policy
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload, named_value
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.registry import WorkloadReference
@@ -36,7 +37,7 @@ def changed_workload(
     shard_size: str | None = None,
     shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
-    rematerialise: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
     calls: Sequence[Mapping[str, str]] = (),
     call: int = 1,
     devices: int | None = None,
@@ -58,8 +59,8 @@ def changed_workload(
         original = _halved(original, halve)
     if more_devices is not None:
         original = _over_devices(original, more_devices)
-    if rematerialise is not None:  # before the module is imported, which may call jax.grad then
-        rematerialise_as_chosen(**rematerialise)
+    if policy is not None:  # before the module is imported, which may call jax.grad then
+        apply_policy(PolicyChange.from_json(policy))
     workload = load_workload(original, devices=devices)
     if calls:
         workload = with_calls(workload, calls)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from xlapipe.compile.defaults import default_target
 from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
+from xlapipe.compile.lowering.policy_change import BLOCK, GRADIENT
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.errors import XlapipeError
@@ -21,8 +22,6 @@ from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.compiles import Compiles, items_of
 from xlapipe.search.choosing.policies import (
-    BLOCK,
-    GRADIENT,
     KEEP_ALL,
     PolicyPlace,
     applicable,
@@ -379,7 +378,7 @@ def _not_tried(places: Sequence[PolicyPlace]) -> str:
 def _identity(candidate: Candidate) -> str:
     """What a candidate compiles, apart from how its change is described."""
     change = candidate.change
-    own = [change.arguments, change.options] if change is not None else None
+    own = [change.arguments, change.policy, change.options] if change is not None else None
     return repr((candidate.target, candidate.values, own))
 
 

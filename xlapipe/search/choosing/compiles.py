@@ -111,9 +111,7 @@ class Compiles:
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
         unchanged = self.unchanged.get(candidate.values_text, "" if note is not None else None)
-        recorded = {"record": note, "unchanged": unchanged}
-        given = {name: value for name, value in recorded.items() if value is not None}
-        return job_of(candidate, self.search.compile, given)
+        return job_of(candidate, self.search.compile, record=note, unchanged=unchanged)
 
 
 def items_of(candidate: Candidate, name: str) -> float:

@@ -13,6 +13,7 @@ from xlapipe.compile.lowering.forward_graph import (
     RepeatedCall,
     SideEffect,
 )
+from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, SCAN, PolicyChange
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import StepChange
@@ -29,7 +30,6 @@ from xlapipe.search.choosing.blocks import (
 from xlapipe.search.choosing.search import Group, Kept
 from xlapipe.time.recomputed import relative
 
-GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 _WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
 _PRESETS = {
     "nothing_saveable": "recompute everything",
@@ -303,14 +303,7 @@ def change(text: str, place: PolicyPlace, policy: str, *, named: bool = False) -
     return StepChange(
         f"{text} ({place.where})",
         code,
-        {
-            "rematerialise": {
-                "place": place.kind,
-                "source": code,
-                "lines": place.lines,
-                **own,
-            }
-        },
+        policy=PolicyChange(kind=place.kind, source=code, lines=place.lines, **own),
     )
 
 

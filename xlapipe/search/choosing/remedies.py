@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
+from xlapipe.compile.lowering.policy_change import BLOCK
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.dump import Dump
 from xlapipe.errors import ParameterError, XlapipeError
@@ -17,7 +17,6 @@ from xlapipe.report.advice import Remedy, TriedChanges
 from xlapipe.search.candidate import Candidate, StepChange, changed_job
 from xlapipe.search.choosing.choose import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
-    BLOCK,
     KEEP_ALL,
     applicable,
     block_changes,
@@ -59,16 +58,16 @@ def try_changes(
     search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
 
     def compiled(
-        changes: Sequence[StepChange | None], recorded: Mapping[str, Any] | None = None
+        changes: Sequence[StepChange | None], record: str | None = None
     ) -> tuple[Row, ...]:
         candidates = [Candidate(job.reference, change=change) for change in changes]
-        jobs = [changed_job(job, change, None if change else recorded) for change in changes]
+        jobs = [changed_job(job, change, record=None if change else record) for change in changes]
         return compile_rows(candidates, search, jobs=jobs)
 
     with scratch_folder("advise-") as folder:
         note = folder / "graph.json"
         changes = [None, *changes_of(dump, job, device_count=device_count)]
-        unchanged, *rows = compiled(changes, {"record": str(note)})
+        unchanged, *rows = compiled(changes, str(note))
         graph = forward_graph_at(note) if note.exists() else None
     if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded
         (unchanged,) = compiled([None])

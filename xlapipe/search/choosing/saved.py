@@ -168,7 +168,7 @@ def saved(
     with scratch_folder("saved-") as folder:
         note = folder / "graph.json"
         base = Candidate(find_workload(workload), target=target)
-        job = job_of(base, settings, {"record": str(note)})
+        job = job_of(base, settings, record=str(note))
         with compile_workload(job) as compiled:  # live ranges are in XLA's texts
             record = compiled.record
             program = Program(read_path(compiled.dump_folder), record)
