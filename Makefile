@@ -52,6 +52,7 @@ setup: ## make .venv with the pinned requirements (the others do it as needed)
 dump: setup ## compile Qwen, and a workload of each other family, into hlo_dumps/
 	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(families)) --gemm cublas --gemm triton
 	@$(bin)/xlapipe dump $(or $(WORKLOADS),$(tuned)) --locked
+	@$(bin)/python -m tests.slim_goldens
 
 dump-all: WORKLOADS := --all
 dump-all: dump ## compile every workload, for every GPU that it was tuned on

@@ -1,7 +1,9 @@
 """A dump directory: written completely or not at all, reproducible, refused if modified."""
 
+import hashlib
 import json
 import lzma
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN_JAXLIB, ROOT
 from tests.folders import STEPS
 from xlapipe.cli import main
-from xlapipe.dump.dump import open_dump, read_file, write_dump
+from xlapipe.dump.dump import TARGET_CONFIG, open_dump, read_file, read_manifest, write_dump
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.errors import DumpError, XlapipeError
 
@@ -195,3 +198,17 @@ def test_reading_imports_no_jax(command: str, dump: Path) -> None:
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_configuration_that_goldens_share_is_read_by_its_digest(
+    dump: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(dump, tmp_path / "dump"))
+    (folder / TARGET_CONFIG).unlink()
+    with pytest.raises(DumpError, match=r"target_config\.txtpb: .*missing"):
+        open_dump(folder)
+    golden = ROOT / f"hlo_dumps/qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}"
+    config = open_dump(golden).target_config
+    digest = read_manifest(golden).files[TARGET_CONFIG]
+    assert config is not None and hashlib.sha256(config.encode()).hexdigest() == digest
+    assert not (golden / TARGET_CONFIG).exists()

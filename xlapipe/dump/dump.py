@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xlapipe.devices import targets
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _FIRST_SECTION = "\n["
 PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
 TARGET_CONFIG = "target_config.txtpb"
+# A folder for each digest, with the configuration that goldens of this repository share.
+SHARED_CONFIGS = Path(targets.__file__).parent / "shared_configs"
 # Texts that no figure is read from; their digests are checked only when they are shown.
 _NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
     file.name for platform in PLATFORMS for file in platform.dump_files if not file.read_into_plan
@@ -170,7 +173,11 @@ def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
     Raises:
       DumpError: the file is missing or damaged.
     """
-    content = read_file(path, name)
+    digest, folder = manifest.files[name], path
+    if name == TARGET_CONFIG and digest.isalnum() and not os.path.lexists(path / name):
+        shared = SHARED_CONFIGS / digest
+        folder = shared if shared.is_dir() else path
+    content = read_file(folder, name)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise DumpError(
             f"{path / name}: content differs from the SHA-256 in {MANIFEST}, so the file is "
