@@ -69,6 +69,12 @@ def test_least_is_computed_again_within_a_budget(
     assert kept.kept_bytes == len(device) * MIB <= budget
 
 
+def test_a_step_that_keeps_nothing_has_no_policies() -> None:
+    """Its own jax.checkpoint keeps nothing; `advise` ended in a traceback."""
+    assert solutions((), (0.5, 0.0), SPEEDS) == ()
+    assert solutions((replace(VALUES[0], key=None),), (0.5, 0.0), SPEEDS) == ()
+
+
 def test_equal_solutions_are_given_once() -> None:
     assert [keys(kept.groups) for kept in solutions(VALUES, (0.4, 0.35, 0.1), SPEEDS)] == [[1], []]
 

@@ -106,13 +106,15 @@ def keep_within(
       offload: whether groups may be kept in the host's memory.
 
     Returns:
-      None if the solver finds no solution in its time.
+      None if a policy decides about no value, or the solver finds no solution in its time.
     """
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_matrix
 
     own = [value for value in values if value.key is not None]
+    if not own:
+        return None
     groups = groups_of(own)
     group_of = {value.number: g for g, group in enumerate(groups) for value in group.values}
     again = {value.number: len(groups) + i for i, value in enumerate(own)}
