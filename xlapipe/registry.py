@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import WorkloadError
+from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.project_file import TABLE, stated
 
 GROUP = "xlapipe.workloads"
@@ -128,6 +129,8 @@ def find_workload(name: str) -> WorkloadReference:
                 f"{module.removesuffix('.py')}:{attribute}"
             )
         return WorkloadReference(name, base, arguments, Path.cwd())
+    if base.endswith(".py"):
+        refuse_module_file(name)
     if os.path.isfile(name):  # a long name is none, where Path.is_file raises
         return WorkloadReference(name, _OF_A_FILE, {"path": str(Path(name).absolute())})
     registered = {reference.name: reference for reference in registered_workloads()}
@@ -150,6 +153,44 @@ def find_workload(name: str) -> WorkloadReference:
         f"unknown workload {name!r}: {hint} expected a registered name or `module:attribute`, "
         "optionally followed by arguments: `name(layers=28)`"
     )
+
+
+def refuse_module_file(name: str) -> None:
+    """Refuses a Python file where a workload or a dump is expected; returns if there is no file.
+
+    The file is not run: what it defines is read from its text.
+
+    Raises:
+      WorkloadError: it is a file, with the names in it that may be workloads.
+    """
+    path = Path(name.partition("(")[0])
+    if not os.path.isfile(path):
+        return
+    try:
+        content = read_plain(path, limit_bytes=1 << 24, refusal=Refusal(WorkloadError, ""))
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = ast.Module([], [])
+    assigned: list[str] = []
+    returning: list[str] = []
+    functions: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and _makes_workload(node.value):
+            assigned += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.FunctionDef):
+            makes = any(_makes_workload(item) for item in ast.walk(node))
+            (returning if makes else functions).append(node.name)
+    names = assigned + returning or functions
+    module = ".".join(path.with_suffix("").parts) if not path.is_absolute() else path.stem
+    text = f"{module}:NAME, where NAME is {' or '.join(names[:9]) or 'that of a Workload in it'}"
+    raise WorkloadError(
+        f"{path}: is a Python file, expected the name of a workload in it, or a dump; fix: {text}"
+    )
+
+
+def _makes_workload(node: ast.AST) -> bool:
+    """Whether an expression calls `Workload`, under any prefix."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Workload")
 
 
 def is_of_project(name: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from xlapipe.cli import main
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload, registered_workloads
@@ -149,6 +150,31 @@ def test_a_projects_workloads_are_found_from_its_folders(
 def test_a_file_instead_of_a_module_is_refused_with_the_modules_name() -> None:
     with pytest.raises(WorkloadError, match=r"step\.py is a file, .*; fix: step:workload$"):
         find_workload("step.py:workload")
+
+
+@pytest.mark.parametrize("command", ["dump", "check", "show", "choose"])
+def test_a_python_file_is_refused_with_the_workloads_in_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    """`dump gpt.py` said to install flatbuffers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt.py").write_text(
+        "raise SystemExit\ndef loss(p): pass\n"
+        "def small(n=1):\n    return xlapipe.Workload(name='s')\nlarge = Workload(name='l')\n"
+    )
+    assert main([command, "gpt.py"]) == 2
+    assert "gpt.py: is a Python file" in (error := capsys.readouterr().err)
+    assert error.rstrip().endswith("fix: gpt:NAME, where NAME is large or small")
+    for text, names in (
+        ("def a(): pass\ndef b(): pass", "a or b"),
+        ("(", "that of a Workload in it"),
+    ):
+        (tmp_path / "gpt.py").write_text(text)
+        assert main([command, "gpt.py"]) == 2
+        assert capsys.readouterr().err.rstrip().endswith(f"NAME is {names}")
 
 
 def test_the_nearest_table_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

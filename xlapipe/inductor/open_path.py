@@ -6,6 +6,7 @@ from xlapipe.dump.dump import is_dump, open_dump
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError
+from xlapipe.registry import refuse_module_file
 
 
 def is_inductor_dump(path: Path) -> bool:
@@ -23,6 +24,7 @@ def open_path(path: Path) -> XlaFiles:
     Raises:
       DumpError: a file is missing, damaged, made by a newer xlapipe, or by torch Inductor.
       PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
+      WorkloadError: it is a Python file, with the workloads in it.
     """
     if is_dump(path):
         return open_dump(path)
@@ -31,4 +33,6 @@ def open_path(path: Path) -> XlaFiles:
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
             "show`, `report` or `check`, which read both; `diff` takes one of each"
         )
+    if path.suffix == ".py":
+        refuse_module_file(str(path))
     return XlaFiles(read_path(path), path=path)
