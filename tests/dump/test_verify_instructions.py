@@ -197,3 +197,25 @@ def test_the_proto_is_refused_where_it_is_read() -> None:
     instruction.opcode = "reduce"
     with pytest.raises(PlanMismatchError, match=r"^dump: expected operands.* that a reduce can"):
         read_proto(proto.SerializeToString(), where="dump")
+
+
+def test_an_operation_on_sparse_cores_gets_its_operands_by_an_update() -> None:
+    """As libtpu 0.0.50.1 writes an all-gather for TPU7x."""
+    part, whole = "f32[64]{0:T(128)}", "f32[256]{0:T(128)}"
+    text = f"""HloModule m, is_scheduled=true
+
+%async (p: f32[64]) -> f32[256] {{
+  %p = {part} parameter(0)
+  ROOT %g = {whole} all-gather(%p), channel_id=1, replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}
+}}, execution_thread="sparsecore"
+
+ENTRY %main (x: f32[64]) -> f32[256] {{
+  %x = {part} parameter(0)
+  %start = ((), (), (s32[1]{{0:T(128)S(2)}})) async-start(), calls=%async
+  %update = (({part}), {whole}) async-update(%start, %x)
+  ROOT %done = {whole} async-done(%update)
+}}
+"""
+    assert (
+        next(instruction_mismatches(parse_hlo(SourceText("small.txt", text)).module), None) is None
+    )

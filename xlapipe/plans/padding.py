@@ -35,8 +35,8 @@ def padded_bytes(shape: Shape) -> int | None:
 
     >>> padded_bytes(shape_of("bf16[17,130]{1,0:T(8,128)(2,1)}"))
     12288
-    >>> padded_bytes(shape_of("f32[7]{0:T(128)}"))
-    512
+    >>> padded_bytes(shape_of("f32[7]{0:T(128)}")), padded_bytes(shape_of("s32[1]{0:T(128)S(2)}"))
+    (512, 4)
     """
     if shape.element == "token":
         return 0
@@ -45,10 +45,11 @@ def padded_bytes(shape: Shape) -> int | None:
         return None
     if prod(shape.dims) == 0:
         return 0
+    if shape.memory_space == _SEMAPHORES:
+        return prod(shape.dims) * bits // 8
     tiles = _tiles(shape)
     if not tiles:
-        multiple = 1 if shape.memory_space == _SEMAPHORES else _UNTILED_ELEMENTS
-        return ceil(prod(shape.dims) / multiple) * multiple * bits // 8
+        return ceil(prod(shape.dims) / _UNTILED_ELEMENTS) * _UNTILED_ELEMENTS * bits // 8
     physical = _physical(shape)
     split = _SPLIT.search(shape.attributes)
     if split is not None:

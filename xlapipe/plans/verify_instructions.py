@@ -181,6 +181,11 @@ def _takes_operands(x: _Checked) -> bool:
     return all(_takes(body, x.operands) for body in x.called)
 
 
+def _takes_operands_or_none(x: _Checked) -> bool:
+    """An operation on the sparse cores of a TPU is handed its operands by a later async-update."""
+    return not x.operands or _takes_operands(x)
+
+
 def _while(x: _Checked) -> bool:
     body, condition = x.called
     return (
@@ -426,7 +431,8 @@ _GROUPS: Mapping[_Rule, Set[str]] = {
     _Rule(1, 1, 0): {"copy-done", "copy-start", "get-dimension-size", "infeed", "recv"}
     | {"recv-done", "rng-bit-generator", "send-done"},
     _Rule(1, 1, 0, (_same,)): {"cholesky", "copy", "domain", "get-tuple-element", "opt-barrier"},
-    _Rule(1, 1, None): {"async-done", "async-update"},
+    _Rule(1, 1, None): {"async-done"},
+    _Rule(1, inf, None): {"async-update"},
     _Rule(0, inf, 1, (_as_body,)): {"call", "fusion"},
     _Rule(1, inf, 1, (_combines,)): {"all-reduce", "all-reduce-start", "reduce-scatter"},
     _Rule(2, 2, 0): {"outfeed", "rng", "send", "set-dimension-size", "stochastic-convert"}
@@ -439,7 +445,7 @@ _ANY = _Rule(0, inf, None)
 _RULES: Mapping[str, _Rule] = {
     **{opcode: rule for rule, opcodes in _GROUPS.items() for opcode in opcodes},
     "add-dependency": _Rule(2, 2, 0, (_same,)),
-    "async-start": _Rule(0, inf, 1, (_takes_operands,)),
+    "async-start": _Rule(0, inf, 1, (_takes_operands_or_none,)),
     "bitcast": _Rule(1, 1, 0, (_same_bytes,)),
     "bitcast-convert": _Rule(1, 1, 0, (_arrays, _same_bytes)),
     "broadcast": _Rule(1, 1, 0, (_arrays, _broadcast)),
