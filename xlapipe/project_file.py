@@ -47,9 +47,6 @@ def stated(start: Path, key: str) -> tuple[Path, Any] | None:
 
     What the command states comes first, with the name of its option.
 
-    Args:
-      start: the folder that is read first; those above it follow.
-
     Raises:
       WorkloadError: a file cannot be read, is not TOML, or `tool.xlapipe` is not a table.
     """

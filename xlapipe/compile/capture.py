@@ -373,14 +373,7 @@ def cells_in(module: bytes) -> dict[str, int]:
 
 
 def module_without_frames(proto: bytes) -> bytes:
-    """A serialised HloProto without stack frames; all else keeps its bytes.
-
-    Args:
-      proto: as C++ writes it, with fields in the order of their numbers.
-
-    Raises:
-      ValueError, IndexError: the bytes are not an HloProto.
-    """
+    """A serialised HloProto without stack frames; all else keeps its bytes."""
 
     def changing(fields: Mapping[int, FieldChange | None]) -> FieldChange:
         return lambda content: with_fields(content, fields)
@@ -406,9 +399,6 @@ def source_lines(proto: bytes, without_frames: bytes) -> SourceLines:
 
     XLA's names are distinct in a module. A name that two instructions had in common would have no
     frame, rather than one of the two.
-
-    Args:
-      without_frames: the same HloProto, as a dump holds it.
     """
     module = HloProto.FromString(proto).hlo_module
     index = module.stack_frame_index

@@ -251,7 +251,6 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[
 
     Returns:
       Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
-      the device.
     """
     platform = platform_named(request.platform)
     if request.target_config is None or not platform.may_sort_by_library:

@@ -83,10 +83,6 @@ class Compiled:
 def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compiled]:
     """Compiles `job` and yields XLA's dump.
 
-    Args:
-      folder: where the child runs, and what source paths are made relative to. By default the
-        current folder, and the folder that the workload is imported from.
-
     Raises:
       WorkloadError: the module does not import, or the function does not lower.
       TargetError: the target is refused, or no GPU is attached.

@@ -47,14 +47,7 @@ class CompileCache:
     def restore(
         self, key: str, request: CompileRequest, arguments: Sequence[ArgumentLeaf]
     ) -> CompileRecord | None:
-        """Writes XLA's files of an earlier compile where `request` wants them.
-
-        Args:
-          arguments: of the program, which the record must have too.
-
-        Returns:
-          The earlier record; None if it is missing or damaged, or another user may have made it.
-        """
+        """Writes XLA's files of an earlier compile where `request` wants them."""
         path = self._path(key)
         if not is_trusted(path, made_by=self.folder):
             return None
@@ -125,11 +118,7 @@ def _binding(key: str, files: Mapping[str, bytes]) -> bytes:
 def compile_key(
     request: CompileRequest, program: LoweredProgram, environment: Mapping[str, str]
 ) -> str:
-    """SHA-256 of all that the result of a compile depends on.
-
-    Args:
-      environment: environment of the process that compiles.
-    """
+    """SHA-256 of all that the result of a compile depends on."""
     return digest_of(
         program=program.compiled,
         # What the workload was made of is in the program.

@@ -159,9 +159,6 @@ class _Compile:
     def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
         """The program as XLA compiled it, or planned and then refused it.
 
-        Args:
-          module: as of `executable`.
-
         Raises:
           RuntimeError: XLA made no plan.
         """
@@ -187,9 +184,6 @@ class _Compile:
         """XLA's module of the program before optimisation, in the order that it has on the device.
 
         XLA writes the module to its dump before its first pass, and stops after a few passes.
-
-        Returns:
-          None where the device is attached, XLA wrote no module, or the patch is switched off.
         """
         if self.request.target_config is None or not can_compile_modules(self.platform.plugin):
             return None
@@ -291,9 +285,5 @@ def _array(value: Any) -> tuple[str, list[int]]:
 
 
 def fingerprint_text(content: bytes) -> str:
-    """The text of a module as `tuned_instructions` reads it.
-
-    Args:
-      content: a serialised HloProto.
-    """
+    """The text of a module as `tuned_instructions` reads it."""
     return jax_private.module_text(HloProto.FromString(content).hlo_module.SerializeToString())

@@ -56,9 +56,6 @@ def timed_compile(*, profiled: bool) -> Iterator[list[CompileTimes]]:
     """Times the block, one call of XLA's compiler; after it, the list has what it took.
 
     Kernels have no names.
-
-    Args:
-      profiled: whether to profile what XLA does in it; a device that is attached would be too.
     """
     times: list[CompileTimes] = []
     session = host_profile() if profiled else None

@@ -31,11 +31,7 @@ _PROGRAMS = ("ptxas", "nvlink")
 
 
 def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) -> dict[str, object]:
-    """What compiles: the contents of packages, xlapipe itself, and the environment, as plain data.
-
-    Args:
-      environment: environment of the process that compiles.
-    """
+    """What compiles: contents of packages, xlapipe itself, and the environment, as plain data."""
     return {
         "packages": {name: _package(name) for name in (*_JAX, *own_platform.compiler_packages)},
         "xlapipe": _xlapipe_sources(),

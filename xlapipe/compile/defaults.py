@@ -11,9 +11,6 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 def default_target(start: Path | None = None) -> str:
     """The target that the project of a folder states, else `DEFAULT_TARGET`.
 
-    Args:
-      start: None for the current folder.
-
     Raises:
       WorkloadError: as `xlapipe.project_file.stated`.
     """

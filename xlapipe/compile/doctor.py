@@ -142,14 +142,7 @@ def _item(
     absent: str = _NOT_INSTALLED,
     to_run: bool = False,
 ) -> Check:
-    """An item that is installed, or is not.
-
-    Args:
-      installed: its version or file; None if it is not.
-      ok: of what is installed.
-      needed: if it is not, its absence is no failure.
-      found: default: what is installed, or else `absent`.
-    """
+    """An item that is installed, or is not."""
     if installed is None:
         ok = False if needed else None
     return Check(
@@ -182,11 +175,7 @@ def _to_compile_for_tpu(machine: Machine) -> Iterator[Check]:
 
 
 def _libtpu(machine: Machine, *, needed: bool) -> Check:
-    """XLA's compiler for TPUs. Another version than the one that jax names works as well, so far.
-
-    Args:
-      needed: to compile for a TPU; otherwise the wheel is optional.
-    """
+    """XLA's compiler for TPUs. A version other than the one that jax names works too, so far."""
     # jax's metadata: `libtpu==0.0.48.*; extra == "tpu"`.
     pins = [
         match[1]
@@ -217,9 +206,6 @@ def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:
     """The two wheels of jax's plugin for ROCm: of the first three numbers of jaxlib's version.
 
     Neither their metadata nor jax checks that: 0.12.0 is the plugin of jaxlib 0.12.0 and 0.12.0.1.
-
-    Args:
-      needed: to compile for an AMD GPU; otherwise the wheels are optional.
     """
     names = ("jax-rocm7-plugin", "jax-rocm7-pjrt")
     jaxlib = ".".join(map(str, _release(machine.version("jaxlib") or "")[:3]))

@@ -87,11 +87,7 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
 
 
 def stopped(job: Job, scratch: Path, used_bytes: int, *, limit_bytes: int) -> CompileError:
-    """The error of a compile that was stopped.
-
-    Args:
-      limit_bytes: the limit of memory that it reached; 0 if it took too long.
-    """
+    """The error of a compile that was stopped."""
     log_path = scratch / "child.log"
     where, change = "", ""
     if begun := last_pass(log_path.read_text(errors="replace")):

@@ -86,9 +86,6 @@ class CompileSettings:
 def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSettings) -> list[Job]:
     """A Job for each workload and GEMM policy; one for each workload if there is a lock.
 
-    Args:
-      workloads: as on the command line, or references.
-
     Raises:
       XlapipeError: an unknown workload or target, or a lock made for another compile.
     """

@@ -122,9 +122,6 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     A folder that holds the same dump stays, except for source lines. So does one made on a
     device: a compile without the device must have the same normal form.
 
-    Args:
-      folder: as for `compile_workload`.
-
     Raises:
       XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
     """
@@ -201,9 +198,6 @@ def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
 def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     """Compiles a job and writes dump and executable into the folder `path`.
 
-    Args:
-      folder: as for `compile_workload`.
-
     Raises:
       XlapipeError: the compile failed, the target is a TPU, or `path` holds other files; nothing
         is written.
@@ -274,9 +268,6 @@ def _written(
 
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
     """Compiles a job; writes no dump.
-
-    Args:
-      allow_refused: return a plan that XLA refused because the device has too little memory.
 
     Raises:
       XlapipeError: the compile failed, or XLA refused the plan and that is not allowed.
@@ -366,16 +357,7 @@ def run_jobs(
     on_done: Callable[[Job, Kept | XlapipeError], None],
     scheduler: str | None = None,
 ) -> None:
-    """Calls `work` for every job, in threads or on the workers of a cluster.
-
-    Args:
-      work: returns the result of a job.
-      keep: called in this thread with each result when it has arrived; writes what must stay.
-      at_once: number of threads.
-      on_done: called after `keep`, with its result or an error of either. If it raises, jobs that
-        have not started are cancelled.
-      scheduler: as for `workers`.
-    """
+    """Calls `work` for every job, in threads or on the workers of a cluster."""
     with workers(at_once, scheduler) as pool:
         running = {submit(pool, scheduler, work, job): job for job in jobs}
         try:

@@ -78,12 +78,6 @@ def load_stand_ins(modules: Sequence[str]) -> list[str]:
 
     Args:
       modules: names of the packages, that of XLA's own plugin first.
-
-    Returns:
-      Names of the libraries; none where all are installed.
-
-    Raises:
-      OSError: the system does not load libraries from memory.
     """
     plugins = [path for module in modules for path in sorted(_folder(module).glob("*.so"))]
     try:
@@ -191,11 +185,7 @@ class _Strings:
 
 
 def stand_in(library: str, functions: Sequence[Imported]) -> bytes:
-    """A shared library for x86-64 with functions that only report that there is no device.
-
-    Args:
-      library: its own name, e.g. `libamdhip64.so.7`.
-    """
+    """A shared library for x86-64 with functions that only report that there is no device."""
     error = next((code for name, code in _ERRORS.items() if library.startswith(name)), 1)
     strings = _Strings()
     own_name = strings.add(library)

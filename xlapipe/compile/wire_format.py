@@ -36,10 +36,6 @@ def in_number_order(content: bytes, message: type[Message]) -> bytes:
 
     Python writes fields that its schema lacks after the others. Without this, the bytes would
     change with each field that a reader's schema gains.
-
-    Args:
-      content: a serialised `message`. Fields within submessages are ordered too, if `message` has
-        them in its schema.
     """
     return _in_number_order(content, message.DESCRIPTOR)
 
@@ -48,7 +44,6 @@ def with_fields(content: bytes, changed: Mapping[int, FieldChange | None]) -> by
     """A message with changed contents of some fields; the others keep their bytes.
 
     Args:
-      content: a message as C++ writes it, with its fields in the order of their numbers.
       changed: by the number of a field of messages, a function of each one's bytes; None to leave
         the field out, of whatever type.
     """

@@ -28,10 +28,6 @@ _PACKAGES = ("xlapipe", "jax", "jaxlib")
 def workers(at_once: int, scheduler: str | None) -> Iterator[Executor]:
     """An executor of jobs.
 
-    Args:
-      at_once: number of threads; for a cluster, the number of its workers.
-      scheduler: address of a Dask scheduler, e.g. `tcp://10.0.0.1:8786`; None for threads.
-
     Raises:
       XlapipeError: the scheduler does not answer, or Dask is not installed.
     """

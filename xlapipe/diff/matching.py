@@ -200,9 +200,6 @@ class _Passes:
         """Pairs by `key` and by the parameters that are read.
 
         Keys and values of an attention layer have one scope, and different parameters.
-
-        Args:
-          paired: by all operands, of which each must be paired.
         """
 
         def reads(node: Node, side: _Unpaired) -> Hashable | None:

@@ -59,9 +59,6 @@ def read_packed(
 ) -> bytes:
     """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name.
 
-    Args:
-      follow_links: whether `path` itself may be a link.
-
     Raises:
       XlapipeError: the file is missing, not a regular file, unreadable, too large, or damaged.
     """
@@ -106,9 +103,6 @@ def files_in(folder: Path, is_read: Callable[[str], bool], refusal: Refusal) -> 
 
     A link out of the folder is left out: its file would be shown as if it were of the folder, and
     be in reports of it.
-
-    Args:
-      is_read: whether a file of this name is read, so that such a link is refused.
 
     Raises:
       XlapipeError: the folder cannot be read, or has such a link.

@@ -54,9 +54,6 @@ def locked(descriptor: int, *, what: str, limit_seconds: float) -> Iterator[None
 
     A wait of more than two seconds is logged, with the process that holds the lock.
 
-    Args:
-      what: what is being waited for, for messages.
-
     Raises:
       XlapipeError: another process held it for the whole limit.
     """

@@ -74,9 +74,6 @@ def typed(kind: type[Typed], data: Any) -> Typed:
 def typed_line(kind: type[Typed], line: str, where: str, refusal: Refusal) -> Typed:
     """The value in one line of a file of JSON lines.
 
-    Args:
-      where: the file and the line, for the message.
-
     Raises:
       XlapipeError: the line is not JSON or does not fit.
     """

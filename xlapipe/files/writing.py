@@ -68,9 +68,6 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 def remove_left(folder: Path, *, of: str | None = None) -> int:
     """Removes the partial files and folders in `folder` that killed processes left.
 
-    Args:
-      of: only those that were to get this name.
-
     Returns:
       The bytes of the partial files that remain, which other processes write.
     """
@@ -91,10 +88,6 @@ def is_partial(name: str) -> bool:
 def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
     """Writes a folder that holds exactly `files`; an existing folder is replaced.
 
-    Args:
-      files: contents by name.
-      fix: what to do if the folder cannot be written, for the message.
-
     Raises:
       XlapipeError: it cannot be written; an existing folder is then unchanged.
     """
@@ -110,9 +103,6 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
     The two folders are exchanged in one step where the file system can, so that `path` is at no
     moment missing, and several processes may replace it at once. Folders that a killed process left
     are removed.
-
-    Args:
-      fix: what to do if the folder cannot be written, for the message.
 
     Raises:
       XlapipeError: it cannot be written; an existing folder is then unchanged.
