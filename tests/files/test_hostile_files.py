@@ -295,6 +295,12 @@ def test_a_gzip_bomb_takes_little_memory(tmp_path: Path, members: int) -> None:
     assert most_bytes < 16 << 20
 
 
+def test_a_module_with_large_constants_is_read(tmp_path: Path) -> None:
+    """16 KB of xz are a captured array of 96 MiB: our own dump was refused."""
+    (tmp_path / "module.hlo.pb.gz").write_bytes(gzip.compress(bytes(65 << 20), 1))
+    assert len(read_packed(tmp_path / "module.hlo.pb.gz")) == 65 << 20
+
+
 def test_a_dump_that_was_moved_aside_is_put_back(dump: Path) -> None:
     """Where folders cannot be exchanged, a kill between two renames leaves only the former one."""
     dump.rename(dump.with_name(".dump.former-0123"))

@@ -75,6 +75,8 @@ from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.
 _OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+# What jaxlib's bindings say before they list their functions.
+_TYPES_OF_BINDINGS = ". The following argument types are supported:"
 _IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
@@ -115,7 +117,9 @@ def _child_error(error: BaseException, stage: str) -> ChildError:
 
 def _with_suggestion(error: BaseException) -> str:
     """The message, with the name that was probably meant, as Python adds it to tracebacks."""
-    message = str(error).rstrip()
+    message, _, types = str(error).rstrip().partition(_TYPES_OF_BINDINGS)
+    if types:
+        return f"{message}: a number, such as a size, is negative or too large"
     if not message:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{last.line} ({'/'.join(Path(last.filename).parts[-3:])}:{last.lineno})"

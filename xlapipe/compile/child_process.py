@@ -91,20 +91,17 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     checks = missing_to_compile(platform=job.platform.name) if job.python is None else ()
     for check in checks:
         raise CompileError(f"cannot compile: {check.problem}")
-    sources = folder or job.reference.folder or Path.cwd()
     scratch = Scratch()
     path = scratch.path
     try:
-        (path / _TEMPORARY).mkdir()
-        record = _record(job, folder or Path.cwd(), path)
-        tuned, logs = (
-            file.read_text(encoding="utf-8") if file.exists() else None
-            for file in (path / _TUNED, path / _TUNING_LOGS)
-        )
-        request = _request(job, path)
-        executable = request.executable_path
-        content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(request.dump_folder, record, sources, tuned, logs, content)
+        try:
+            compiled = _compiled(job, folder, path)
+        except OSError as error:
+            raise CompileError(
+                f"{job.reference.name}: {error.filename or path}: {error.strerror}; fix: free "
+                "space there, or set TMPDIR to another folder"
+            ) from None
+        yield compiled
     except CompileError:
         if not _CHILDREN.is_stopping():
             scratch.keep()  # the message names the log
@@ -114,6 +111,20 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
         raise type(error)(f"{error}; the dump that cannot be read is kept in {path}") from None
     finally:
         scratch.close()
+
+
+def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
+    (scratch / _TEMPORARY).mkdir()
+    record = _record(job, folder or Path.cwd(), scratch)
+    tuned, logs = (
+        file.read_text(encoding="utf-8") if file.exists() else None
+        for file in (scratch / _TUNED, scratch / _TUNING_LOGS)
+    )
+    request = _request(job, scratch)
+    executable = request.executable_path
+    content = executable.read_bytes() if executable.exists() else None
+    sources = folder or job.reference.folder or Path.cwd()
+    return Compiled(request.dump_folder, record, sources, tuned, logs, content)
 
 
 def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:

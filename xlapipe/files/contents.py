@@ -27,9 +27,10 @@ _PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
 _MOST_MEMBERS = 100_000
 # Memory of xz's decoder, which reserves what a file requests; `xz -9` needs 65 MiB.
 _XZ_DECODER_BYTES = 1 << 28
-# Real dumps are at most some hundred times smaller when they are packed.
+# Of larger files: texts are at most some hundred times smaller when they are packed. A module with
+# large captured arrays may be smaller still.
 _MOST_TIMES_LARGER = 1000
-_ALWAYS_UNPACKED_BYTES = 1 << 26
+_ALWAYS_UNPACKED_BYTES = LIMIT_BYTES
 _LONGEST_INTEGER = 20  # characters of 64 bits
 _GIVE_DUMP = "give the path of a dump"
 
@@ -287,5 +288,5 @@ def _unpack_xz(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> b
 def _fail_too_large(path: Path, limit_bytes: int, refusal: Refusal) -> NoReturn:
     refusal.fail(
         f"{path}: expected at most {limit_bytes} bytes unpacked, found more",
-        "give another file; no dump of a module is this large",
+        "give another file, or pass large arrays that the step captures as arguments",
     )
