@@ -246,7 +246,7 @@ def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
       XlapipeError: a target that is not known or whose times cannot be computed, or a damaged
         calibration.
     """
-    target = _gpu_named(times.target) if times.target is not None else None
+    target = _target_of_times(subject, times.target) if times.target is not None else None
     settings = PredictionSettings(target=target, unknown_trips=times.trips, host=times.host)
     if times.calibration is not None:
         from xlapipe.time.predict.calibration import read_calibration
@@ -261,19 +261,19 @@ def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
     return replace(subject, settings=settings)
 
 
-def _gpu_named(name: str) -> str:
-    """The name of a GPU of the catalogue.
+def _target_of_times(subject: XlaSubject, name: str) -> str:
+    """The name of a target of the catalogue on which the plan's program can run.
 
     Raises:
-      TargetError: there is no such target, or it is a TPU.
+      TargetError: there is no such target, or it is another vendor's.
     """
     from xlapipe.devices.targets.catalogue import target_named
 
-    target = target_named(name)
-    if platform_named(target.platform).is_scheduled:
+    target, platform = target_named(name), platform_named(subject.program.plan.platform)
+    if target.platform != platform.name or platform.is_scheduled:
         raise TargetError(
-            f"--target {name}: expected a GPU, because a TPU's time is that of a program "
-            f"compiled for it, found {target.description}; fix: `xlapipe dump WORKLOAD --target "
-            f"{name}`"
+            f"--target {name}: a program's time is that on devices of its own vendor, and on TPUs "
+            f"that of the TPU it was compiled for; found {target.description} and a program for "
+            f"{platform.vendor}; fix: `xlapipe dump WORKLOAD --target {name}`"
         )
     return target.name
