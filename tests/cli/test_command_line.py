@@ -8,7 +8,6 @@ import pytest
 
 import xlapipe
 from xlapipe.cli import _COMMANDS, _REMOVED, main
-from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_lines
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -66,35 +65,3 @@ def test_python_m_xlapipe_is_the_command_line() -> None:
         [sys.executable, "-m", "xlapipe", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"xlapipe {xlapipe.__version__}\n"
-
-
-def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
-    gib = 2**30
-    advice = Advice(
-        workload="gpt",
-        device="h100_sxm",
-        total_bytes=100 * gib,
-        usable_bytes=60 * gib,
-        error_bytes=gib,
-        autotuning="predicted tuning (results of tuned instructions: 1 known)",
-        tried=TriedChanges(
-            remedies=(
-                Remedy("half batch", 45 * gib, 55 * gib, True),
-                Remedy("donate x", gib, 99 * gib, False),
-            ),
-            useless=("an XLA option",),
-            failed=(("batch=3", "ValueError: odd"),),
-        ),
-        notes=("Not tried: blocks",),
-    )
-    lines = list(advice_lines(advice, width=80))
-    assert lines == [
-        "gpt on h100_sxm: 100.0 GiB of 60.0 GiB usable, 40.0 GiB ± 1.00 GiB too much",
-        "  predicted tuning",
-        "Compiled changes, by what they save",
-        "  45.0 GiB  45.0 %  half batch; total 55.0 GiB (59,055,800,320 B), fits",
-        "  1.00 GiB   1.0 %  donate x; total 99.0 GiB (106,300,440,576 B), too much",
-        "  saves nothing: an XLA option",
-        "  does not compile: batch=3: ValueError: odd",
-        "Not tried: blocks",
-    ]

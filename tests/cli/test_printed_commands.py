@@ -47,7 +47,7 @@ def test_the_next_command_of_a_step_that_does_not_fit_names_the_step(
     name = "named_steps:small(rows=400000)"
     screen = run(capfd, "dump", name, "--tuning", "none", "--out", str(tmp_path))
     command, *words = next_command(run(capfd, *next_command(screen)))
-    assert (command, words) == ("advise", [name])
+    assert (command, words) == ("choose", [name])
     assert str(find_workload(words[0])) == name
 
 

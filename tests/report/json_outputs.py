@@ -43,7 +43,6 @@ from xlapipe.plans.compile_times import (
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
-from xlapipe.report.advice import Advice, Remedy, TriedChanges, advice_figures
 from xlapipe.report.difference import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
@@ -53,7 +52,7 @@ from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice
-from xlapipe.search.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
+from xlapipe.search.choosing.saved import OtherForm, SavedRow, SavedValues
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
 from xlapipe.time.recomputed import Recomputation, RecomputedKernel
@@ -114,10 +113,9 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     rows = [dump_row(open_dump(dump), changed=True, seconds=1.5) for dump in DUMPS[:3]]
     yield "dump", {"dumps": rows, "errors": ["a: b"]}
     yield from (("build", row) for row in rows)
-    yield "advise", _advice()
     yield "fit", _fit()
-    yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
-    yield "saved", _saved()
+    for name in ("batch", None):
+        yield "choose", {**_choose(saved=name is None), "maximise": name}
     yield from (("run", _run(memory=memory)) for memory in (True, False))
     yield "device-capture", _captured()
     for inductor in INDUCTOR_DUMPS:
@@ -204,13 +202,6 @@ _REMATERIALISED = replace(
 )
 
 
-def _advice() -> dict[str, Any]:
-    remedies = (Remedy("half batch", 8, 92, True), Remedy("donate x", 4, 96, None))
-    failed = (("batch=3", "ValueError: odd"),)
-    tried = TriedChanges(remedies, ("offload",), failed)
-    return plain_data(advice_figures(Advice("w", "h200", 100, 75, 5, "untuned", tried)))
-
-
 def _fit() -> dict[str, Any]:
     axes = [Axis("batch", (1, 8, 64))]
     outcomes = (_MEMORY, _REMATERIALISED, XlapipeError("failed"))
@@ -222,7 +213,7 @@ def _fit() -> dict[str, Any]:
 _CHANGE = StepChange("recompute everything (scan bodies)", "import jax\n")
 
 
-def _choose() -> dict[str, Any]:
+def _choose(*, saved: bool) -> dict[str, Any]:
     timed = replace(_MEMORY, predicted=predicted(1e-3, 8e-4, 2e-3))
     values = {"batch": 8, "rate": 0.1, "mesh": [1, 2], "policy": "a", "scan": True, "seed": None}
     written = Candidate(find_workload("step:train"), values, "h200")
@@ -241,10 +232,11 @@ def _choose() -> dict[str, Any]:
         left_out=1,
         notes=("a",),
     )
-    return plain_data(choice_figures(choice))
+    figures = choice_figures(replace(choice, saved=_saved() if saved else None))
+    return plain_data(figures)
 
 
-def _saved() -> dict[str, Any]:
+def _saved() -> SavedValues:
     kept = SavedRow(
         name="attn", primitive="name", shape=(8, 64), dtype="bfloat16", source="step.py:9", count=2,
         size_bytes=2048, peak_bytes=1024, allocations=(3,), again_seconds=1e-6, on_host=False,
@@ -253,9 +245,7 @@ def _saved() -> dict[str, Any]:
     other = OtherForm(
         name="fusion.1", shape="f32[8]", source="step.py:9", size_bytes=32, allocation=3
     )
-    values = SavedValues(
-        workload="step:train",
-        target="h200",
+    return SavedValues(
         rows=(kept, replace(kept, name=None, source=None, peak_bytes=None, allocations=())),
         other_forms=(other, replace(other, source=None)),
         total_bytes=10**6,
@@ -263,11 +253,8 @@ def _saved() -> dict[str, Any]:
         arguments=1,
         arguments_bytes=64,
         names=("attn",),
-        unmatched=("atn",),
         not_offloaded={"hidden": "it stays"},
     )
-    freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
-    return plain_data(replace(values, freed=(freed, replace(freed, seconds=None))))
 
 
 def _run(*, memory: bool) -> dict[str, Any]:

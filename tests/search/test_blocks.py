@@ -19,7 +19,7 @@ from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.blocks import blocks_text
-from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.compiles import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
     BLOCK,
     PolicyPlace,

@@ -38,8 +38,8 @@ def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
     assert not rows[8192]["fits"] and rows[8192]["total_bytes"] > 60_000_000
     assert [row["arguments"]["batch"] for row in figures["rows"] if row["chosen"]] == [512]
     for row in rows.values():
-        assert row["predicted_low_seconds"] < row["predicted_seconds"]
-        assert row["predicted_seconds"] < row["predicted_high_seconds"]
+        assert row["predicted_low_seconds"] < row["predicted_step_seconds"]
+        assert row["predicted_step_seconds"] < row["predicted_high_seconds"]
         assert row["change"] is None and row["code"] is None
         assert row["fits"] == (row["total_bytes"] <= 60_000_000)
     per_item = [row["predicted_seconds_per_item"] for row in figures["rows"]]

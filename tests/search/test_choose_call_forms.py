@@ -19,7 +19,7 @@ from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.forward_values import forward_graph, named_values
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.plans.program import KeptIn
-from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.compiles import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
     PolicyPlace,
     applicable,

@@ -15,7 +15,7 @@ from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
 from xlapipe.compile.lowering.forward_graph import ForwardValue
 from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.lowering.policy_change import PolicyChange
-from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.compiles import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import PolicyPlace, chosen_values, places_of
 from xlapipe.search.choosing.search import keep_within
 

@@ -23,6 +23,7 @@ from xlapipe.errors import WorkloadError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.made_together import made_together
+from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
@@ -177,7 +178,8 @@ def test_the_changes_of_a_program(goldens: Path) -> None:
     assert texts[0] == "donate x (donate_argnames=('x',))"
     assert "batch=2" in texts
     assert "shard batch over 2 devices" in texts
-    several = [change.text for change in changes_of(program, job, device_count=4)]
+    over_four = Program(program.plan, replace(program.manifest, mesh={"data": 4}))
+    several = [change.text for change in changes_of(over_four, job)]
     assert "8 devices instead of 4" in several
 
 
@@ -189,8 +191,8 @@ def test_sharding_and_policies_save_what_their_compile_says(
     (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
     dump = compile_dump(job, None).dump
 
-    def one_change(*arguments: Any, **options: Any) -> list[StepChange]:
-        changes = changes_of(*arguments, **options)
+    def one_change(*arguments: Any) -> list[StepChange]:
+        changes = changes_of(*arguments)
         return [change for change in changes if change.text.startswith("shard batch")]
 
     monkeypatch.setattr("xlapipe.search.choosing.remedies.changes_of", one_change)

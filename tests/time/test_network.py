@@ -268,7 +268,7 @@ def test_every_screen_with_a_time_takes_and_states_a_network(
     assert re.search(r"network.* hgx-400g.*assumed", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("command", ["check", "diff", "report", "saved", "show"])
+@pytest.mark.parametrize("command", ["check", "choose", "diff", "report", "show"])
 def test_an_unknown_network_is_refused_by_every_command(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ WITHOUT_ROW = {
     "no dimension of its arguments is divisible": "of `explain`: test_explain_workload.py",
     "leaves to shard are not": "of `explain`: test_explain_workload.py",
     "was not applied: no such call": "of `choose`: tests/search/test_choose_remat.py",
-    "jax_remat3 is on": "of `saved` and `choose`: tests/search/test_saved.py",
+    "jax_remat3 is on": "of `choose`: tests/search/test_saved.py",
     "carry names": "of `carry=`: tests/compile/test_second_call.py",
     "--calls ": "of `check --calls`: tests/compile/test_second_call.py",
     "give XLA's *before_optimizations.txt": "of files: tests/compile/test_given_module.py",

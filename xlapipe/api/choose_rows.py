@@ -18,6 +18,7 @@ def choose(
     remat: bool = False,
     offload: bool = False,
     options: bool = False,
+    remedies: bool = False,
     target: str | Sequence[str] = (),
     maximise: str | None = None,
     memory: str | float | None = None,
@@ -35,6 +36,8 @@ def choose(
       remat: search policies of `jax.checkpoint`.
       offload: try to keep saved values in the host's memory.
       options: try XLA options.
+      remedies: try what may save memory, as the command does without options: donation, XLA
+        options, policies, half the batch, more devices.
       target: one or several names of `xlapipe targets`.
       maximise: an argument that is the number of items of a step, e.g. `batch`.
       budget: minutes after which no compile starts.
@@ -54,6 +57,7 @@ def choose(
         remat=remat,
         offload=offload,
         options=options,
+        remedies=remedies,
         targets=(target,) if isinstance(target, str) else target,
         maximise=maximise,
         search=SearchSettings(

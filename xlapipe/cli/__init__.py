@@ -43,17 +43,17 @@ _COMMANDS = (
     "list",
     "targets",
     "doctor",
-    "advise",
-    "saved",
 )
 # Commands that were removed or renamed, and what to use instead; for one release.
 _REMOVED = {
+    "advise": "use `xlapipe choose WORKLOAD`",
     "bisect": "`xlapipe diff --workload W --versions A,B` compares two versions of jax",
     "calibrate": "use `xlapipe device calibrate`",
     "comment": "use `xlapipe diff --markdown BEFORE AFTER`",
     "completion": "no command completes words in the shell",
     "launch": "start `xlapipe run DIR --distributed`, or your program, by srun or mpirun",
     "lock": "use `xlapipe device locks [FILE…]`",
+    "saved": "use `xlapipe choose WORKLOAD`, whose first table it is",
     "target": "use `xlapipe device capture`",
 }
 _GROUPS = {"device": "Record what is known of the attached GPU, and of others' tuners."}

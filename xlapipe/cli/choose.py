@@ -1,10 +1,9 @@
-"""Compile forms of a step, predict their times, and print the fastest one that fits. --target
-may list several targets: h100,h200.
+"""Compile forms of a step, and print the fastest one that fits, and what each saves.
 
-  xlapipe choose step:workload --vary batch=8,16,32 --maximise batch
-      which batch takes least time per item on an H200, among those that fit
-  xlapipe choose step:workload --remat --target h100_sxm,h200
-      which policy to write
+xlapipe choose step:workload
+    what the backward pass keeps, and remedies: donation, policies, …
+xlapipe choose step:workload --vary batch=8,16 --remat --target h100,h200
+    which batch and which policy of jax.checkpoint to write
 """
 
 import argparse
@@ -21,6 +20,7 @@ from xlapipe.plans.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from xlapipe.search.candidate import Candidate
     from xlapipe.search.choosing.choose import Choice
     from xlapipe.search.rows import Row
 
@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
         write_files({options.html: choice_page(choice).encode(errors="replace")})
     for row in choice.failed:
-        print_error(f"{row.candidate}: {row.outcome}")
+        if not choice.remedies:  # else they are in a table
+            print_error(f"{row.candidate}: {row.outcome}")
     for message in _nothing_fits(choice):
         print_error(message)
     if choice.interrupt is not None:
@@ -86,7 +87,10 @@ def _nothing_fits(choice: "Choice") -> "Iterator[str]":
 
 
 def _choice(options: argparse.Namespace) -> "Choice":
-    from xlapipe.cli.progress import shown_steps
+    from rich.console import Console
+    from rich.text import Text
+
+    from xlapipe.cli.progress import Bar
     from xlapipe.search.choosing.choose import choose
     from xlapipe.search.sweep import Axis
 
@@ -101,22 +105,33 @@ def _choice(options: argparse.Namespace) -> "Choice":
     options.target = None
     search = search_settings(options)
     prices = _prices(options.price, targets or [default_target()])
-    with shown_steps() as show:
+    remedies = not (axes or options.remat or options.offload or options.options)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
 
-        def on_done(row: "Row") -> None:
-            text = "failed"
-            if not isinstance(row.outcome, XlapipeError):
-                predicted = row.outcome.predicted
-                seconds = predicted.text if predicted is not None else "-"
-                text = f"{row.outcome.total_bytes:,} B, predicted {seconds}"
-            show(f"{row.candidate.target}, {row.candidate}: {text}")
+    def on_done(row: "Row") -> None:
+        text = "failed"
+        if not isinstance(row.outcome, XlapipeError):
+            predicted = row.outcome.predicted
+            seconds = predicted.text if predicted is not None else "-"
+            text = f"{row.outcome.total_bytes:,} B, predicted {seconds}"
+        if not console.is_terminal:
+            console.print(Text(f"xlapipe: {row.candidate.target}, {row.candidate}: {text}"))
 
+    def on_progress(done: int, total: int, running: "Sequence[Candidate]") -> None:
+        bar.show(done, total, running)
+        if not console.is_terminal and running:
+            first = running[0]
+            text = f"compiling {first}; {total - done} left" if done < total else ""
+            console.print(Text(f"xlapipe: {text}"))
+
+    with Bar("compiling", 1, console=console, silent=False) as bar:
         return choose(
             options.workload,
             {axis.name: axis.values for axis in axes},
             remat=options.remat,
             offload=options.offload,
             options=options.options,
+            remedies=remedies,
             targets=targets,
             maximise=options.maximise,
             search=search,
@@ -124,6 +139,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
             compiles=options.compiles,
             prices=prices,
             on_done=on_done,
+            on_progress=on_progress,
         )
 
 

@@ -8,19 +8,21 @@ from rich.text import Text
 from xlapipe.cli.fit_table import CELLS, RowCell, table_of
 from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_rows
-from xlapipe.report.units import rounded
+from xlapipe.report.units import exact, microseconds, rounded
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import front, row_figures
+from xlapipe.search.choosing.saved import SavedValues
 from xlapipe.search.planned_memory import SMALL_MARGIN, error_notes, networks
 from xlapipe.search.rows import Row, by_target
 
-_WHOLE_TABLE = 120
+_WHOLE_TABLE, _SHOWN = 120, 8
 
 
 def choice_figures(choice: Choice) -> dict[str, Any]:
     """The JSON of `xlapipe choose`."""
     return {
         **named(choice, "workload", "maximise", "left_out", "interrupted", "notes"),
+        "saved": choice.saved,
         "rows": list(map(row_figures, choice.rows)),
         "failed": [
             {
@@ -41,14 +43,55 @@ def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
       width: width of a terminal that has no room for the temporary bytes; None for the whole
         table.
     """
+    if choice.saved is not None:
+        yield from _saved_lines(choice.workload, choice.saved)
     for target, rows in by_target(choice.rows).items():
         yield from _target_lines(choice, target, rows, width)
     yield from _chosen_lines(choice)
+    for row in choice.failed if choice.remedies else ():
+        first = str(row.outcome).partition("\n")[0]
+        yield Text(f"Does not compile: {row.candidate}: {first}")
     for note in choice.notes:
         yield Text(note)
     if choice.left_out:
         reason = "an interrupt" if choice.interrupted else "the budget"
         yield Text(f"{choice.left_out} further candidates were not compiled because of {reason}.")
+
+
+def _saved_lines(workload: str, values: SavedValues) -> Iterator[Text]:
+    """What is kept for the backward pass, and why."""
+    yield Text(
+        f"{workload} keeps {exact(values.saved_bytes)} for the backward pass at its peak of "
+        f"{exact(values.total_bytes)}",
+        style="bold",
+    )
+    table = [["all devices", "at the peak", "count", "again", "value", "line", "why"]]
+    for row in values.rows[:_SHOWN]:
+        shape = ",".join(map(str, row.shape))
+        table.append(
+            [
+                rounded(row.size_bytes),
+                rounded(row.peak_bytes) if row.peak_bytes is not None else "no",
+                str(row.count),
+                microseconds(row.again_seconds),
+                f"{row.name or row.primitive} {row.dtype}[{shape}]",
+                row.source or "-",
+                row.why,
+            ]
+        )
+    yield from map(Text, aligned_rows(table, right=range(4)))
+    if len(values.rows) > _SHOWN:
+        yield Text(f"and {len(values.rows) - _SHOWN} smaller kinds; --json lists all")
+    if values.other_forms:
+        kept = sum(form.size_bytes for form in values.other_forms)
+        yield Text(f"In another form at the peak, such as partial sums: {exact(kept)}")
+    yield Text(
+        "at the peak: on one device; no: computed inside of kernels, kept in another form, or not "
+        "alive then. again: the time to compute it again, estimated from bytes and operations."
+    )
+    for name, reason in values.not_offloaded.items():
+        yield Text(f"{name!r} stays on the device: {reason}")
+    yield Text()
 
 
 def _target_lines(
@@ -97,6 +140,7 @@ def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, RowCell]:
     best = front(rows)
     columns = {
         **{name: CELLS[name] for name in ("total", "headroom", "temp")},
+        **({"saves": _saves} if any(row.saved_bytes for row in rows) else {}),
         "step": _predicted,
         "MFU": CELLS["MFU"],
         "faster": lambda row: (
@@ -142,6 +186,11 @@ def _per_item(maximise: str) -> dict[str, RowCell]:
         maximise: lambda row: f"{row.items:,.0f}" if row.items is not None else "-",
         "per item": lambda row: _seconds(row.seconds_per_item),
     }
+
+
+def _saves(row: Row) -> str:
+    saved = row.saved_bytes
+    return "-" if not saved else f"-{rounded(-saved)}" if saved < 0 else rounded(saved)
 
 
 def _network(row: Row) -> str:

@@ -1,10 +1,11 @@
 """Progress of long work: a bar, or a line per step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -53,6 +54,11 @@ class Bar(Progress):
             disable=silent or not console.is_terminal,
         )
         self._task = self.add_task("", total=total)
+
+    def show(self, done: int, total: int, running: Sequence[object]) -> None:
+        """Shows how many of all have ended, and what runs now."""
+        text = escape("; ".join(map(str, running)))
+        self.update(self._task, completed=done, total=total, description=text)
 
     def add_done(self, *, last: str | None = None) -> None:
         """Counts one more as done.

@@ -252,7 +252,7 @@ def refusal(manifest: Manifest) -> str:
     """The error for a plan that XLA refused."""
     return (
         f"{manifest.workload}: does not fit {manifest.target_description}: {manifest.refused:.600}"
-        "; fix: `xlapipe fit` finds sizes that do, `xlapipe advise` changes that need less"
+        "; fix: `xlapipe fit` finds sizes that do, `xlapipe choose` changes that need less"
     )
 
 

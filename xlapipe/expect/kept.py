@@ -105,7 +105,7 @@ def _not_saved(value: NamedValue, count: int) -> tuple[str, str]:
     return (
         f"jax keeps {counted(value.count, 'value')}, and the plan has {count} of this size from "
         "the forward to the backward pass: XLA computes others again inside of kernels",
-        "read `xlapipe saved`, which lists what is kept instead",
+        "read the first table of `xlapipe choose`, which lists what is kept instead",
     )
 
 

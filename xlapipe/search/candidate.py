@@ -31,6 +31,11 @@ class StepChange:
     options: Mapping[str, XlaOption] = field(default_factory=dict)
     several_devices: bool = False
 
+    @property
+    def is_same_step(self) -> bool:
+        """Whether it computes the same from the same arguments on the same number of devices."""
+        return not self.several_devices and "halve" not in self.arguments
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -12,6 +12,7 @@ from typing import Any
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.pipeline import CompiledDump, keep_dump, run_jobs
+from xlapipe.dump.dump import Dump
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.search.candidate import Candidate, job_of
 from xlapipe.search.memory_budget import MemoryBudget
@@ -48,7 +49,9 @@ class Row:
       items: of a step: the value of the argument to maximise; None without one.
       price: of one device for an hour; None if unknown.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
-      probability_faster: than the chosen row; None of that row, and if a time is unknown.
+      probability_faster: than the chosen row; None of that row, of another step, and if a time is
+        unknown.
+      saved_bytes: less than the step as written with the same values; None without its row.
     """
 
     candidate: Candidate
@@ -58,6 +61,7 @@ class Row:
     price: float | None = None
     chosen: bool = False
     probability_faster: float | None = None
+    saved_bytes: int | None = None
 
     @property
     def memory(self) -> PlannedMemory:
@@ -69,6 +73,11 @@ class Row:
         if isinstance(self.outcome, XlapipeError):
             raise self.outcome
         return self.outcome
+
+    @property
+    def is_same_step(self) -> bool:
+        """Whether it computes what the step as written does, on the same number of devices."""
+        return self.candidate.change is None or self.candidate.change.is_same_step
 
     @property
     def fits(self) -> bool:
@@ -99,12 +108,16 @@ class Row:
         return predicted.step_seconds / (self.items or 1.0)
 
     @property
-    def rank(self) -> tuple[float, float, bool, int, int]:
-        """Sort key: the fastest row first; of equal rows, the step as written, then the smaller."""
+    def rank(self) -> tuple[bool, float, float, bool, int, int]:
+        """Sort key: the fastest row first; of equal rows, the step as written, then the smaller.
+
+        Rows that compute less, or on more devices, are last.
+        """
         seconds = self.seconds_per_item
         unknown = float("inf") if seconds is None else seconds
         changed = self.candidate.change is not None
-        return unknown, -(self.items or 0.0), changed, self.memory.total_bytes, self.number
+        bytes_and_number = self.memory.total_bytes, self.number
+        return not self.is_same_step, unknown, -(self.items or 0.0), changed, *bytes_and_number
 
 
 def by_target(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -121,6 +134,7 @@ def compile_rows(
     on_done: Callable[[Row], None] = lambda row: None,
     *,
     jobs: Sequence[Job] | None = None,
+    on_first_dump: Callable[[Dump], None] | None = None,
 ) -> tuple[Row, ...]:
     """Compiles candidates, and compares their plans with the device's memory.
 
@@ -128,6 +142,7 @@ def compile_rows(
       on_done: called with each row when its compile has ended. If it raises, compiles that have
         not started are cancelled.
       jobs: one for each candidate; default: `job_of` it.
+      on_first_dump: called with the whole dump of the first candidate, which this machine compiles.
 
     Returns:
       Rows in the order of the candidates, including those whose compile failed.
@@ -142,12 +157,15 @@ def compile_rows(
     rows: dict[int, Row] = {}
 
     def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
-        return planned_memory(job, search.memory, whole=search.out is not None)
+        is_first = on_first_dump is not None and number_of[id(job)] == 0
+        return planned_memory(job, search.memory, whole=is_first or search.out is not None)
 
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result
         if compiled is not None and search.out is not None:
             keep_dump(job, compiled, search.out)
+        if compiled is not None and on_first_dump is not None:
+            on_first_dump(compiled.dump)
         return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:

@@ -1,7 +1,6 @@
 """The values of a forward pass, and which of them the backward pass uses. Plain data, without jax.
 
-The compiling child writes it as JSON while it lowers a step; `xlapipe choose` and `xlapipe saved`
-read it.
+The compiling child writes it as JSON while it lowers a step; `xlapipe choose` reads it.
 """
 
 from dataclasses import dataclass

@@ -276,7 +276,7 @@ def _made_together(overview: Overview) -> Iterator[str]:
         yield (
             f"Made long before use: {values}, {rounded(made.size_bytes)}, by "
             f"{made.instruction} at position {made.position}{at}: XLA's pass {made.joined_by} "
-            f"joined kernels; `xlapipe advise` tries xla_disable_hlo_passes={made.joined_by}"
+            f"joined kernels; `xlapipe choose` tries xla_disable_hlo_passes={made.joined_by}"
         )
 
 
@@ -346,7 +346,7 @@ def _next(overview: Overview, name: str) -> str:
         from xlapipe.registry import is_of_project
 
         if is_of_project(workload):
-            return f"Next: xlapipe advise {shlex.quote(workload)}"
+            return f"Next: xlapipe choose {shlex.quote(workload)}"
     lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]
     shown = overview.named(lines[0]) if lines else "--all"
     return f"Next: xlapipe show {shlex.quote(name)} {shlex.quote(shown)}"

@@ -13,14 +13,17 @@ from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.policy_change import BLOCK, GRADIENT
 from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
-from xlapipe.files.contents import read_json
-from xlapipe.files.typed_data import typed
 from xlapipe.report.units import rounded
-from xlapipe.search.candidate import Candidate, StepChange
+from xlapipe.search.candidate import Candidate, StepChange, job_of
 from xlapipe.search.choosing.blocks import blocks_text
-from xlapipe.search.choosing.compiles import Compiles, items_of
+from xlapipe.search.choosing.compiles import (
+    Compiles,
+    forward_graph_at,
+    items_of,
+    target_device,
+)
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
     PolicyPlace,
@@ -33,7 +36,9 @@ from xlapipe.search.choosing.policies import (
     places_of,
     presets,
 )
+from xlapipe.search.choosing.remedies import changes_of, policies_for
 from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
+from xlapipe.search.choosing.saved import SavedValues, saved_values
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.search.rows import Row, SearchSettings
 from xlapipe.search.sweep import Axis, combinations
@@ -43,8 +48,6 @@ _SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
 # Budgets between the largest plan that fits and the smallest that does not.
 _BETWEEN = (0.25, 0.5, 0.75)
 _MOST_OFFLOADED = 3
-# The GPU whose speeds order candidates of a target without known ones.
-_REFERENCE = "h200"
 
 
 def _option(text: str, name: str, value: XlaOption) -> StepChange:
@@ -74,11 +77,16 @@ class Choice:
       left_out: candidates that the budget did not allow, or that an interrupt left.
       interrupt: what ended the search early, such as Ctrl-C; None if the search completed.
       notes: advice in words.
+      remedies: as of `choose`.
+      saved: what the first step as written keeps for its backward pass; None without a gradient,
+        and where nothing was recorded.
     """
 
     workload: str
     maximise: str | None
     rows: tuple[Row, ...]
+    saved: SavedValues | None = None
+    remedies: bool = False
     failed: tuple[Row, ...] = ()
     left_out: int = 0
     interrupt: KeyboardInterrupt | None = None
@@ -102,6 +110,7 @@ def choose(
     remat: bool = False,
     offload: bool = False,
     options: bool = False,
+    remedies: bool = False,
     targets: Sequence[str] = (),
     maximise: str | None = None,
     search: SearchSettings | None = None,
@@ -109,6 +118,7 @@ def choose(
     compiles: int | None = None,
     prices: Mapping[str, float] | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
+    on_progress: Callable[[int, int, Sequence[Candidate]], None] = lambda *_: None,
 ) -> Choice:
     """Compiles forms of a step, and chooses the fastest one that fits each target.
 
@@ -118,6 +128,8 @@ def choose(
       remat: try policies of `jax.checkpoint`.
       offload: try policies that move values to the host's memory.
       options: try XLA options.
+      remedies: try changes that may save memory: donation, XLA options, policies of
+        `jax.checkpoint`, half the batch, more devices.
       targets: names of `xlapipe targets`; the default target if empty.
       maximise: an argument whose value is the number of items of a step, e.g. `batch`: rows are
         ranked by predicted time per item.
@@ -127,6 +139,7 @@ def choose(
       compiles: the largest number of compiles.
       prices: of one device for an hour, by target, in any currency.
       on_done: called with each row when its compile has ended.
+      on_progress: as of `Compiles`.
 
     Raises:
       XlapipeError: an invalid argument, no candidate compiles, or rematerialisation is asked for
@@ -146,8 +159,9 @@ def choose(
         None if budget_minutes is None else time.monotonic() + 60 * budget_minutes,
         on_done,
         prices=prices or {},
+        on_progress=on_progress,
     )
-    rounds = _Search(compiled, bases, remat, offload, _OPTIONS if options else ())
+    rounds = _Search(compiled, bases, remat, offload, remedies, _OPTIONS if options else ())
     interrupt: KeyboardInterrupt | None = None
     try:
         rounds.run()
@@ -160,6 +174,8 @@ def choose(
         workload=workload,
         maximise=maximise,
         rows=rows,
+        saved=rounds.saved,
+        remedies=remedies,
         failed=tuple(compiled.failed),
         left_out=compiled.left_out,
         interrupt=interrupt,
@@ -191,23 +207,27 @@ class _Search:
 
     Attributes:
       bases: the step as written with each value of `--vary`, target by target.
-      remat, offload: as of `choose`.
+      remat, offload, remedies: as of `choose`.
       options: changes by XLA options.
       notes: advice, filled while it runs.
+      saved: as of `Choice`, filled while it runs.
     """
 
     compiles: Compiles
     bases: Sequence[Candidate]
     remat: bool
     offload: bool
+    remedies: bool
     options: Sequence[StepChange]
     notes: list[str] = field(default_factory=list)
+    saved: SavedValues | None = None
+    _written: Dump | None = None
     _solutions: list[_Solution] = field(default_factory=list)
 
     def run(self) -> None:
         policies = self.remat or self.offload
         bases = self.bases
-        if not policies and not self.options:
+        if not policies and not self.options and not self.remedies:
             self._run((base, [None]) for base in bases)
             self._compare_with_no_limit()
             return
@@ -215,6 +235,7 @@ class _Search:
             graphs = self._graphs(bases, folder)
         if not policies:
             self._run((base, self.options) for base in bases)
+            self._run((base, self._remedies(base, graphs)) for base in bases if self.remedies)
             self._compare_with_no_limit()
             return
         places = {values: places_of(graph) for values, graph in graphs.items()}
@@ -257,7 +278,11 @@ class _Search:
         """Compiles the step as written; the forward pass of each point, by its values."""
         of_one_target = [base for base in bases if base.target == bases[0].target]
         note = {number: folder / f"{number}.json" for number in range(len(of_one_target))}
-        self.compiles.run(bases, recording={number: str(path) for number, path in note.items()})
+        recording = {number: str(path) for number, path in note.items()}
+        self.compiles.run(bases, recording=recording, on_first_dump=self._keep_written)
+        if self.remedies and not self.compiles.rows:  # perhaps what cannot be recorded
+            self.compiles.failed.clear()
+            self.compiles.run(bases, on_first_dump=self._keep_written)
         graphs = {}
         for number, base in enumerate(of_one_target):
             if not note[number].exists():
@@ -265,12 +290,34 @@ class _Search:
             graph = forward_graph_at(note[number])
             if graph.program_sha256 is not None:
                 self.compiles.unchanged[base.values_text] = graph.program_sha256
+            if number == 0 and self._written is not None:
+                self.saved = saved_values(self._written, graph)
             policies = self.remat or self.offload
             if policies and any(site.kind == "checkpoint" for site in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
                 graph = self._with_everything(base, graph, folder) or graph
             graphs[base.values_text] = graph
         return graphs
+
+    def _keep_written(self, dump: Dump) -> None:
+        self._written = dump
+
+    def _remedies(
+        self, base: Candidate, graphs: Mapping[str, ForwardGraph]
+    ) -> Iterator[StepChange]:
+        """Changes that may save memory: first those that are quick to make."""
+        if self._written is None:
+            return
+        job = job_of(base, self.compiles.search.compile)
+        changes = [*changes_of(self._written, job)]
+        yield from (change for change in changes if change.is_same_step)
+        graph = graphs.get(base.values_text)
+        if graph is not None and self.saved is not None:
+            try:
+                yield from policies_for(job, graph)
+            except XlapipeError as error:
+                self.notes.append(f"No policy of jax.checkpoint was tried: {error}")
+        yield from (change for change in changes if not change.is_same_step)
 
     def _with_everything(
         self, base: Candidate, graph: ForwardGraph, folder: Path
@@ -329,8 +376,8 @@ class _Search:
             where = ", ".join(place.where for place in places)
             self.notes.append(
                 f"{base.target}, {base}: {len(own)} forms were tried, as written and with policies "
-                f"for: {where}; none fits. Not tried: {_not_tried(places)}; `xlapipe advise` tries "
-                "other changes."
+                f"for: {where}; none fits. Not tried: {_not_tried(places)}; `xlapipe choose` "
+                "without --remat tries other changes."
             )
 
     def _compare_with_no_limit(self) -> None:
@@ -380,15 +427,3 @@ def _identity(candidate: Candidate) -> str:
     change = candidate.change
     own = [change.arguments, change.policy, change.options] if change is not None else None
     return repr((candidate.target, candidate.values, own))
-
-
-def forward_graph_at(path: Path) -> ForwardGraph:
-    """What a compiling child recorded."""
-    return typed(ForwardGraph, read_json(path))
-
-
-def target_device(target: str) -> Device:
-    """The GPU whose speeds order what is recomputed on a target."""
-    device = device_of_target(target) or device_of_target(_REFERENCE)
-    assert device is not None
-    return device

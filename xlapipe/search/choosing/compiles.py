@@ -1,13 +1,23 @@
 """Compiles candidates within a budget of minutes and compiles."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from xlapipe.compile.job import Job
-from xlapipe.errors import DifferentTracesError, XlapipeError
+from xlapipe.compile.lowering.forward_graph import ForwardGraph
+from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.dump.dump import Dump
+from xlapipe.errors import DifferentTracesError, ParameterError, XlapipeError
+from xlapipe.files.contents import read_json
+from xlapipe.files.typed_data import typed
 from xlapipe.search.candidate import Candidate, job_of
 from xlapipe.search.rows import Row, SearchSettings, compile_rows
+
+# The GPU whose speeds order candidates of a target without known ones.
+_REFERENCE = "h200"
 
 
 class _BudgetUsedError(Exception):
@@ -29,6 +39,9 @@ class Compiles:
       unchanged: digest of the step as written, by its values as text; compiles of changes refuse a
         step that is traced to another one.
       prices: of one device for an hour, by target.
+      on_progress: called with the number of compiles that ended, the number of all that are known
+        of, and those that run now.
+      inapplicable: number of changes of a size that the workload does not have.
     """
 
     search: SearchSettings
@@ -41,11 +54,13 @@ class Compiles:
     left_out: int = 0
     unchanged: dict[str, str] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
+    on_progress: Callable[[int, int, Sequence[Candidate]], None] = lambda *_: None
+    inapplicable: int = 0
 
     @property
     def count(self) -> int:
         """Number of compiles so far."""
-        return len(self.rows) + len(self.failed)
+        return len(self.rows) + len(self.failed) + self.inapplicable
 
     def rows_of(self, base: Candidate) -> list[Row]:
         """The rows of a target and values."""
@@ -60,13 +75,18 @@ class Compiles:
         )
 
     def run(
-        self, candidates: Sequence[Candidate], *, recording: Mapping[int, str] | None = None
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        recording: Mapping[int, str] | None = None,
+        on_first_dump: Callable[[Dump], None] | None = None,
     ) -> None:
         """Compiles candidates in this order until the budget is used up.
 
         Args:
           recording: file for the forward graph of the candidate of a number. This machine then
             compiles, whatever the scheduler.
+          on_first_dump: as of `compile_rows`.
 
         Raises:
           XlapipeError: an unknown workload, target or argument.
@@ -78,15 +98,25 @@ class Compiles:
         notes = recording or {}
         jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
 
+        waiting = dict(enumerate(allowed))
+        at_once = self.search.at_once or os.cpu_count() or 1
+
+        def show_progress() -> None:
+            running = [*waiting.values()][:at_once]
+            self.on_progress(self.count, done_before + len(allowed), running)
+
         def done(row: Row) -> None:
+            del waiting[row.number]
             self._keep(replace(row, number=done_before + row.number))
+            show_progress()
             if self.exhausted and self.count - done_before < len(jobs):
                 raise _BudgetUsedError
 
         search = replace(self.search, scheduler=None) if recording else self.search
         try:
             if jobs:
-                compile_rows(allowed, search, done, jobs=jobs)
+                show_progress()
+                compile_rows(allowed, search, done, jobs=jobs, on_first_dump=on_first_dump)
         except _BudgetUsedError:
             pass
         finally:  # an interrupt leaves some as well
@@ -101,6 +131,9 @@ class Compiles:
     def _keep(self, row: Row) -> None:
         if isinstance(row.outcome, DifferentTracesError):
             raise row.outcome
+        if isinstance(row.outcome, ParameterError) and row.candidate.change is not None:
+            self.inapplicable += 1
+            return
         if isinstance(row.outcome, XlapipeError):
             self.failed.append(row)
         else:
@@ -111,6 +144,8 @@ class Compiles:
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
         unchanged = self.unchanged.get(candidate.values_text, "" if note is not None else None)
+        if candidate.change is not None and candidate.change.arguments:
+            unchanged = None  # the step is traced to another one
         return job_of(candidate, self.search.compile, record=note, unchanged=unchanged)
 
 
@@ -127,3 +162,15 @@ def items_of(candidate: Candidate, name: str) -> float:
             f"give its values with --vary {name}=…"
         )
     return float(value)
+
+
+def forward_graph_at(path: Path) -> ForwardGraph:
+    """What a compiling child recorded."""
+    return typed(ForwardGraph, read_json(path))
+
+
+def target_device(target: str) -> Device:
+    """The GPU whose speeds order what is recomputed on a target."""
+    device = device_of_target(target) or device_of_target(_REFERENCE)
+    assert device is not None
+    return device

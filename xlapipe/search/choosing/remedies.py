@@ -15,7 +15,7 @@ from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.report.advice import Remedy, TriedChanges
 from xlapipe.search.candidate import Candidate, StepChange, changed_job
-from xlapipe.search.choosing.choose import forward_graph_at, target_device
+from xlapipe.search.choosing.compiles import forward_graph_at, target_device
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
     applicable,
@@ -54,7 +54,6 @@ def try_changes(
       held_bytes: part of it that the program's arguments and other arrays use already.
       at_once: number of compiles that run at the same time; None for the number of cores.
     """
-    device_count = prod((dump.manifest.mesh or {}).values())
     search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
 
     def compiled(
@@ -66,7 +65,7 @@ def try_changes(
 
     with scratch_folder("advise-") as folder:
         note = folder / "graph.json"
-        changes = [None, *changes_of(dump, job, device_count=device_count)]
+        changes = [None, *changes_of(dump, job)]
         unchanged, *rows = compiled(changes, str(note))
         graph = forward_graph_at(note) if note.exists() else None
     if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded
@@ -120,12 +119,9 @@ def policies_for(job: Job, graph: ForwardGraph) -> Iterator[StepChange]:
             yield offloaded(largest, place)
 
 
-def changes_of(program: Program, job: Job, *, device_count: int = 1) -> Iterator[StepChange]:
-    """The changes but policies that are worth a compile for this program.
-
-    Args:
-      device_count: number of devices of the program.
-    """
+def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
+    """The changes but policies that are worth a compile for this program."""
+    device_count = prod((program.facts.mesh or {}).values())
     names = tuple(row.name for row in donatable(program))
     if names:
         text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"

@@ -27,6 +27,7 @@ def row_figures(row: Row) -> dict[str, Any]:
         **named(memory, "total_bytes", "temp_bytes", "host_bytes", "error_bytes", "basis"),
         "limit_bytes": memory.usable_bytes,
         "headroom_bytes": memory.headroom_bytes,
+        "saved_bytes": row.saved_bytes,
         **named(memory.predicted, *_OF_PREDICTION, prefix="predicted_"),
         "price_per_hour": row.price,
         "devices": row.devices,
@@ -50,10 +51,23 @@ def with_chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
     for target_rows in by_target(sorted(rows, key=lambda row: row.number)).values():
         own = sorted(target_rows, key=lambda row: row.rank)
         best = _best([row for row in own if row.fits])
-        ordered += [
-            replace(row, chosen=row is best, probability_faster=_probability(row, best))
+        written = {
+            row.candidate.values_text: row.memory.total_bytes
             for row in own
-        ]
+            if row.candidate.change is None
+        }
+        for row in own:
+            as_written = written.get(row.candidate.values_text)
+            saved = None if as_written is None else as_written - row.memory.total_bytes
+            probability = _probability(row, best)
+            ordered.append(
+                replace(
+                    row,
+                    chosen=row is best,
+                    probability_faster=probability,
+                    saved_bytes=saved,
+                )
+            )
     return tuple(ordered)
 
 
@@ -67,7 +81,7 @@ def _best(fitting: Sequence[Row]) -> Row | None:
 
 def _probability(row: Row, best: Row | None) -> float | None:
     """The probability that a row is faster than the chosen one."""
-    if best is None or row is best:
+    if best is None or row is best or row.is_same_step != best.is_same_step:
         return None
     seconds, others = row.seconds_per_item, best.seconds_per_item
     if not seconds or not others:
