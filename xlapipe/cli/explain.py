@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     where = "standard input" if options.log == _STDIN else options.log
     log = read_log(_read(options.log))
     if not log.failures and not log.warnings:
-        raise XlapipeError(_nothing_found(where, log.unrecognised))
+        raise XlapipeError(_not_recognised(where, log.unrecognised))
     failure = log.last_failure
     planned, tried = None, None
     if failure is None:
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _nothing_found(where: str, unrecognised: tuple[int, str] | None) -> str:
+def _not_recognised(where: str, unrecognised: tuple[int, str] | None) -> str:
     from xlapipe.report.failures.messages import SUPPORTED
 
     if unrecognised is None:

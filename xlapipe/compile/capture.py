@@ -343,7 +343,7 @@ class _Relative:
 
     def _in_module(self, content: bytes) -> bytes:
         changed = {
-            _SCHEDULE: lambda schedule: _written_again(HloScheduleProto.FromString(schedule)),
+            _SCHEDULE: lambda schedule: _canonical_bytes(HloScheduleProto.FromString(schedule)),
             _STACK_FRAMES: self._in_stack_frames,
         }
         return with_fields(content, changed)
@@ -351,10 +351,10 @@ class _Relative:
     def _in_stack_frames(self, content: bytes) -> bytes:
         index = StackFrameIndexProto.FromString(content)
         index.file_names[:] = map(self.path, index.file_names)
-        return _written_again(index)
+        return _canonical_bytes(index)
 
 
-def _written_again(message: Message) -> bytes:
+def _canonical_bytes(message: Message) -> bytes:
     """The bytes of a message, the same from every version of protobuf and of the schema."""
     return in_number_order(message.SerializeToString(deterministic=True), type(message))
 

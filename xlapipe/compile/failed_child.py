@@ -127,8 +127,8 @@ def _import_fix(error: ChildError, module: str) -> str:
     missing = _MISSING_MODULE.match(error.message)
     if missing is not None:
         own = f"{module}.".startswith(f"{missing[1]}.")
-        here = ", or run this in the folder that has it" if own else ""
-        return f"; fix: install {missing[1]}{here}"
+        run_in_folder = ", or run this in the folder that has it" if own else ""
+        return f"; fix: install {missing[1]}{run_in_folder}"
     if error.type == "SystemExit":
         return '; fix: put what ends the program below if __name__ == "__main__":'
     if "Workload.__init__()" in error.message:

@@ -172,8 +172,8 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 def _shared(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables without the number of CPU devices, which each forked child gives to jax."""
     count = environment.get(CPU_DEVICES, "")
-    each = {CPU_DEVICES} if count.isascii() and count.isdigit() else set()
-    return {name: value for name, value in environment.items() if name not in each}
+    excluded = {CPU_DEVICES} if count.isascii() and count.isdigit() else set()
+    return {name: value for name, value in environment.items() if name not in excluded}
 
 
 class ServerOfEnvironment:

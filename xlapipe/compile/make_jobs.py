@@ -163,11 +163,11 @@ def jobs_to_compare(workload: str, settings: Sequence[CompileSettings]) -> list[
     Raises:
       XlapipeError: as `jobs_of`.
     """
-    jobs = [job for each in settings for job in jobs_of([workload], each)]
+    jobs = [job for chosen in settings for job in jobs_of([workload], chosen)]
     if len({job.known_results is None for job in jobs}) == 1:
         return jobs
-    untuned = [replace(each, tuning=Tuned.NONE) for each in settings]
-    return [job for each in untuned for job in jobs_of([workload], each)]
+    untuned = [replace(chosen, tuning=Tuned.NONE) for chosen in settings]
+    return [job for chosen in untuned for job in jobs_of([workload], chosen)]
 
 
 def _topology(target: Target | None, settings: CompileSettings) -> DeviceTopology | None:

@@ -80,7 +80,7 @@ def aspects_of(matching: Matching, node: Node, other: Node) -> tuple[Aspect, ...
         aspects += _kind_aspects(matching, node, other)
     aspects += _collective_aspects(matching, node, other)
     aspects += _form_aspects(one, two)
-    if _of_two_vendors(one, two):
+    if _are_of_two_vendors(one, two):
         return tuple(aspects)  # each vendor's XLA fuses and configures in its own way
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
         aspects.append(Aspect("body", *_bodies(matching, one, two)))
@@ -127,7 +127,9 @@ def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | Non
 def _kind_aspects(matching: Matching, node: Node, other: Node) -> Iterator[Aspect]:
     if (node.gemm is None) != (other.gemm is None):
         yield Aspect("kind", str(matching.a.category(node)), str(matching.b.category(other)))
-    vendor_names = () if _of_two_vendors(node.instruction, other.instruction) else ("fusion_kind",)
+    vendor_names = (
+        () if _are_of_two_vendors(node.instruction, other.instruction) else ("fusion_kind",)
+    )
     for name in ("opcode", *vendor_names, "custom_call_target"):
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)
         if one != two:
@@ -166,13 +168,13 @@ def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
         yield Aspect("layout" if same else "shape", *forms)
 
 
-def _of_two_vendors(one: Instruction, two: Instruction) -> bool:
+def _are_of_two_vendors(one: Instruction, two: Instruction) -> bool:
     return one.shape.is_tiled != two.shape.is_tiled
 
 
 def _form(instruction: Instruction, other: Instruction) -> str:
     """The shape of an instruction; without layouts and dimensions of 1 if only one is a TPU's."""
-    if not _of_two_vendors(instruction, other):
+    if not _are_of_two_vendors(instruction, other):
         return instruction.shape.text
     return _without_ones(instruction.shape)
 

@@ -164,7 +164,9 @@ def time_changes(
     changed = [change for change in changes if _differs(change, least)]
     if not changed:
         return ()
-    step = TimeChange(None, _of_step(a, lines_a, predicted_a), _of_step(b, lines_b, predicted_b))
+    step = TimeChange(
+        None, _step_change(a, lines_a, predicted_a), _step_change(b, lines_b, predicted_b)
+    )
     return (step, *sorted(changed, key=_rank))
 
 
@@ -184,7 +186,7 @@ def _differs(change: TimeChange, least: float) -> bool:
     return counts != (b.read_bytes, b.written_bytes, b.launches)
 
 
-def _of_step(
+def _step_change(
     cost: StepCost, lines: Mapping[str, LineCost], prediction: Prediction | None
 ) -> LineCost:
     return LineCost(

@@ -281,11 +281,11 @@ def no_leaf_named(program: Program, name: str) -> Violation:
     more = f", … {len(names)} in total" if len(names) > _MAX_LISTED else ""
     listed = ", ".join(names[:_MAX_LISTED]) + more
     near = get_close_matches(name, dict.fromkeys([*names, *paths]), n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
+    hint = f"did you mean {near[0]!r}? " if near else ""
     return Violation(
         f"an argument or output named {name!r}",
         f"the program has {listed or 'no recorded leaf names'}",
-        advice=f"{meant}name a leaf by the function's parameter and its path, e.g. cache[0]['k'], "
+        advice=f"{hint}name a leaf by the function's parameter and its path, e.g. cache[0]['k'], "
         "out[1]",
     )
 

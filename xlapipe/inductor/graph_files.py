@@ -101,14 +101,14 @@ def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
     """
     if path.is_dir():
         folders = sorted(_graph_folders(path), key=_natural)
-        return tuple(_of_folder(folder, path) for folder in folders)
+        return tuple(_folder_files(folder, path) for folder in folders)
     source = read_source(path)
     name = _plain(path.name)
     if name == WRAPPER:
-        return (_of_folder(path.parent, path.parent, wrapper=path),)
+        return (_folder_files(path.parent, path.parent, wrapper=path),)
     if name in (IR_POST, IR_PRE):
-        return (_of_ir(path, source),)
-    return _of_text(path, source)
+        return (_ir_files(path, source),)
+    return _text_files(path, source)
 
 
 def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
@@ -118,13 +118,13 @@ def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
         return ()
     siblings = (sibling for sibling in _subfolders(folder.parent) if sibling != folder)
     return tuple(
-        _of_folder(sibling, folder.parent)
+        _folder_files(sibling, folder.parent)
         for sibling in sorted(siblings, key=_natural)
         if WRAPPER in _names(sibling) and _named(sibling.name)[0] == GraphKind.FORWARD
     )
 
 
-def _of_folder(folder: Path, root: Path, *, wrapper: Path | None = None) -> GraphFiles:
+def _folder_files(folder: Path, root: Path, *, wrapper: Path | None = None) -> GraphFiles:
     names, name = _names(folder), folder.resolve().name
     kind, number = _named(name)
     ir = names.get(IR_POST) or names.get(IR_PRE)
@@ -142,7 +142,7 @@ def _of_folder(folder: Path, root: Path, *, wrapper: Path | None = None) -> Grap
     )
 
 
-def _of_ir(path: Path, source: SourceText) -> GraphFiles:
+def _ir_files(path: Path, source: SourceText) -> GraphFiles:
     folder = path.resolve().parent.name
     kind, number = _named(folder)
     name, text = folder if kind is not None else path.name, TextLines.of(source)
@@ -154,15 +154,15 @@ def _fx(names: Mapping[str, Path]) -> TextLines | None:
     return _text(next((names[name] for name in FX if name in names), None))
 
 
-def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
+def _text_files(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
     """The graphs of a file with another name: IR, wrapper code or a log."""
     text = TextLines.of(source)
     content = [line for line in text.lines if line.strip() and not line.startswith("#")]
     if content and is_ir_header(content[0]):
-        return (_of_ir(path, source),)
+        return (_ir_files(path, source),)
     sections = log_sections(text)
     if any(section.kind in ("wrapper", "ir") for section in sections):
-        return tuple(_of_sections(path, sections))
+        return tuple(_section_files(path, sections))
     if any(line.startswith("def call(") or "def call(self, args" in line for line in text.lines):
         kind, number = _named(path.name)
         kind = _id_of(text)[0] or kind
@@ -175,7 +175,7 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
     )
 
 
-def _of_sections(path: Path, sections: tuple[LogSection, ...]) -> Iterator[GraphFiles]:
+def _section_files(path: Path, sections: tuple[LogSection, ...]) -> Iterator[GraphFiles]:
     """Graphs of a log: wrapper codes, or IR without wrapper code."""
     wrappers = [section for section in sections if section.kind == "wrapper"]
     irs = [section for section in sections if section.kind == "ir"]

@@ -176,9 +176,9 @@ class _Graph:
             if forward.files.kind != GraphKind.FORWARD or forward.code is None:
                 continue
             if (forward.files.group, forward.files.number) == same:
-                found = link(forward.replayed, self.code)
-                if found is not None:
-                    forward.saved, self.given = found.saved, found.given
+                linked = link(forward.replayed, self.code)
+                if linked is not None:
+                    forward.saved, self.given = linked.saved, linked.given
                     return
 
 

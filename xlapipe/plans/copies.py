@@ -206,25 +206,27 @@ def _copy(
         if (operand := dataflow.operand(whole, position)) is not None
     }
     places = {position: plan.place_of(operand) for position, operand in operands.items()}
-    known = {position: found for position, found in places.items() if found is not None}
-    in_place = any(address_of(place) == address_of(found) for found in known.values())
+    known = {
+        position: known_place for position, known_place in places.items() if known_place is not None
+    }
+    in_place = any(address_of(place) == address_of(known_place) for known_place in known.values())
     # Without the bodies of loops, the memory of what an update changes is not known.
     updates = _has(dataflow, written, opcodes.UPDATES)
     if in_place or (not known and updates):
         return None
     sources = tuple(
         CopiedValue(
-            found[1].name,
-            found[0].index,
+            known_place[1].name,
+            known_place[0].index,
             copied_bytes,
-            copied_bytes == found[1].size_bytes,
+            copied_bytes == known_place[1].size_bytes,
             origins_of(plan).parameter_number(operands[position]),
         )
-        for position, found in known.items()
+        for position, known_place in known.items()
         for copied_bytes in [min(_bytes(operands[position], elements[position]), value.size_bytes)]
     )
     shapes = [operand.shape for operand in operands.values()]
-    names = (value.name, *(found[1].name for found in known.values()))
+    names = (value.name, *(known_place[1].name for known_place in known.values()))
     return Copy(
         instruction.name,
         value.size_bytes,
@@ -272,10 +274,10 @@ def _moved(
         for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
             if output in body.by_name and _moves_alone(_feeding(dataflow, body, output)):
                 path = (index,) if root.opcode == "tuple" else ()
-                yield ((1, *path) if starts else path), _of_parameters(body, output)
+                yield ((1, *path) if starts else path), _parameter_sources(body, output)
 
 
-def _of_parameters(body: Computation, output: str) -> dict[int, int]:
+def _parameter_sources(body: Computation, output: str) -> dict[int, int]:
     """How many elements of each parameter of a computation `output` has, by its number."""
     elements = {output: body.by_name[output].shape.elements}
     for instruction in reversed(body.instructions):

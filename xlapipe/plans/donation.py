@@ -201,10 +201,10 @@ class _Outcomes:
                 writes=writes,
                 source=source,
             )
-        again = next((row for row in returned(program) if row.same_as == written), None)
+        same = next((row for row in returned(program) if row.same_as == written), None)
         cause = (
             (written is not None and cause_of_sharding(leaf, written))
-            or (again and Cause(again.text, f"return it once: not as {again.output.path} too"))
+            or (same and Cause(same.text, f"return it once: not as {same.output.path} too"))
             or cause_of_loop(program, leaf, alias)
             or cause_of_order(program, leaf, alias)
             or Cause("", self._changed.advice(leaf, path))

@@ -117,7 +117,7 @@ class Uses:
         value, role = counted.value, counted.role
         number = counted.allocation.parameter_number
         if role in (Role.PARAMETER, Role.ALIAS):
-            return self._of_argument(number, is_updated=role is Role.ALIAS)
+            return self._argument_purpose(number, is_updated=role is Role.ALIAS)
         if role is Role.CONSTANT:
             return Purpose.CONSTANT
         if role is Role.OUTPUT:
@@ -126,14 +126,14 @@ class Uses:
             return Purpose.WORKSPACE
         copied = self.copied_argument(value)
         if copied is not None and copied.memory_kind is not None:
-            return self._of_argument(copied.parameter_number, is_updated=False)
+            return self._argument_purpose(copied.parameter_number, is_updated=False)
         if copied is not None and copied.parameter_number not in self._differentiated:
             return Purpose.COPY
         if value.name in saved_for_backward(self._plan):
             return Purpose.SAVED
         if value.instruction in self._collectives:
             return Purpose.COLLECTIVE
-        return self._of_operation(value)
+        return self._operation_purpose(value)
 
     def copied_argument(self, value: LogicalBuffer) -> ArgumentLeaf | None:
         """The argument that a value is a copy of, as it was passed; None for other values."""
@@ -146,7 +146,7 @@ class Uses:
     def _made(self, value: LogicalBuffer) -> Value:
         return Value(*makers(self._plan)[value.instruction], value.index)
 
-    def _of_operation(self, value: LogicalBuffer) -> Purpose:
+    def _operation_purpose(self, value: LogicalBuffer) -> Purpose:
         name = value.instruction
         phase = self._phases.of(name)
         instruction = self._plan.instructions.get(name)
@@ -180,7 +180,7 @@ class Uses:
         parameters = (self._plan.parameter(number) for number in numbers)
         return frozenset(item.shape.dims_without_ones for item in parameters if item is not None)
 
-    def _of_argument(self, number: int | None, *, is_updated: bool) -> Purpose:
+    def _argument_purpose(self, number: int | None, *, is_updated: bool) -> Purpose:
         if number in self._differentiated:
             return Purpose.WEIGHTS
         if number in self._returned and self._read_by_update_alone(number):

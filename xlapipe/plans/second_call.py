@@ -77,8 +77,8 @@ def second_call(program: Program) -> str:
         cause = f"in_shardings= of jax.jit differ: {rows[0]}"
         return f"{condition}the second call fails, since {cause}"
     leaves = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    again = f"the second call compiles again: {rows[0]}{leaves}"
-    return f"{condition}{again}; {_third_call(program, rows, facts)}"
+    text = f"the second call compiles again: {rows[0]}{leaves}"
+    return f"{condition}{text}; {_third_call(program, rows, facts)}"
 
 
 def _condition(program: Program, rows: Sequence[Recompile], facts: CallFacts) -> str:

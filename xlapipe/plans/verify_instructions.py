@@ -71,11 +71,11 @@ def instruction_mismatches(module: HloModule) -> Iterator[Mismatch]:
     """(expected, found) of instructions that are not well formed; the first is meaningful."""
     sound: set[int] = set()  # identities of shapes that were checked; equal ones are one object
     for computation in module.computations.values():
-        yield from _of_computation(module, computation, sound)
+        yield from _computation_problems(module, computation, sound)
     yield from _cycle(module)
 
 
-def _of_computation(
+def _computation_problems(
     module: HloModule, computation: Computation, sound: set[int]
 ) -> Iterator[Mismatch]:
     if set(computation.parameters) != set(range(len(computation.parameters))) or (

@@ -69,9 +69,11 @@ def _heading(rows: Sequence[Donation]) -> Iterator[str]:
         in_place_bytes = sum(row.size_bytes for row in in_place)
         leaves = counted(len(rows), "leaf", "leaves")
         text = f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
-        again = [row.writes for row in in_place if row.writes is not None and row.writes.is_whole]
-        if again:
-            text += f"; {len(again)} of them rewritten: {together(again)} in each step"
+        rewritten = [
+            row.writes for row in in_place if row.writes is not None and row.writes.is_whole
+        ]
+        if rewritten:
+            text += f"; {len(rewritten)} of them rewritten: {together(rewritten)} in each step"
         yield text
 
 

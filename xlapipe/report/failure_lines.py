@@ -201,7 +201,7 @@ def failure_lines(
         yield "No allocation failed in this log: the run went on."
         return
     title = _ON_CHIP_TITLE if failure.memory is Memory.ON_CHIP else _TITLES[failure.kind]
-    explaining = [each for each in log.warnings if _explains(each, failure)]
+    explaining = [logged for logged in log.warnings if _explains(logged, failure)]
     yield f"{failure.kind}: {title}"
     yield f"  line {failure.line}: {_shortened(failure.message)}{_times(failure.count)}"
     if failure.exceeds_limit:

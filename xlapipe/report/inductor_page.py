@@ -261,8 +261,8 @@ def inductor_page(dump: InductorDump, command: str = "") -> Page:
 def _first_screen(plan: InductorPlan) -> Section:
     section = _section(plan)
     totals, peak, *others = section.tables
-    found = [table.title for table in others if table.rows]
-    also = [f"also: {'; '.join(found)} (--all)"] if found else []
+    titles = [table.title for table in others if table.rows]
+    also = [f"also: {'; '.join(titles)} (--all)"] if titles else []
     lines = (*section.lines[:_FEW_ROWS], *also)
     return replace(section, lines=lines, tables=(totals, peak.first(_FEW_ROWS)))
 

@@ -32,11 +32,11 @@ from xlapipe.report.xla_subject import XlaSubject
 def figures_of(opened: XlaSubject) -> dict[str, Any]:
     """The figures of a dump of xlapipe, or of files that XLA wrote."""
     return {
-        **_of_plan(opened.plan),
+        **_plan_figures(opened.plan),
         **dict.fromkeys(("xla_patches", "target", "topology", "mesh", "tuned", "refused")),
         **dict.fromkeys(("recompiles", "compile_time", "donations")),
         "padding": (),
-        **(_of_dump(opened.dump) if opened.dump is not None else {}),
+        **(_dump_figures(opened.dump) if opened.dump is not None else {}),
         "notes": opened.notes,
         "collectives": collective_figures(opened),
         "requested_collectives": requested_collectives(opened),
@@ -45,7 +45,7 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
     }
 
 
-def _of_plan(plan: Plan) -> dict[str, Any]:
+def _plan_figures(plan: Plan) -> dict[str, Any]:
     platform = platform_named(plan.platform)
     return {
         "totals": plan.totals,
@@ -82,7 +82,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _of_dump(dump: Dump) -> dict[str, Any]:
+def _dump_figures(dump: Dump) -> dict[str, Any]:
     """What the manifest and the compile add."""
     manifest = dump.manifest
     own = ("target", "topology", "mesh", "refused", "xla_patches", "autotuning", "workload")

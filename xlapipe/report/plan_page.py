@@ -48,7 +48,7 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
         "arenas": lambda: _arenas(opened),
         "aliasing": lambda: _aliasing(opened),
         "copies": lambda: _copies(opened),
-        "gemms": lambda: _of_instructions(
+        "gemms": lambda: _instruction_section(
             opened, "Matrix products", "gemms", len(plan.gemms), gemm_table(plan)
         ),
         "collectives": lambda: collective_section(opened),
@@ -304,7 +304,7 @@ def _several(group: Sequence[Gemm]) -> Name:
     return Name(group[0].instruction, tuple(members))
 
 
-def _of_instructions(
+def _instruction_section(
     opened: XlaSubject, title: str, key: str, number: int, table: Table
 ) -> Section:
     """A section on a number of instructions."""
@@ -366,7 +366,7 @@ def _fusions(opened: XlaSubject) -> Section:
             "source line": lambda row: Name.of(row["source"]),
         },
     )
-    return _of_instructions(opened, "Fusions", "fusions", len(table.rows), table)
+    return _instruction_section(opened, "Fusions", "fusions", len(table.rows), table)
 
 
 def report_markdown(

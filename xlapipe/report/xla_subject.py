@@ -66,8 +66,8 @@ class XlaSubject:
     @property
     def notes(self) -> tuple[str, ...]:
         """What XLA computes again, what was not read, and what is particular to the program."""
-        again, total = self.study.recomputation, self.plan.totals.total_allocation_bytes
-        return (*([again.text(total)] if again is not None else []), *self.program.notes)
+        repeated, total = self.study.recomputation, self.plan.totals.total_allocation_bytes
+        return (*([repeated.text(total)] if repeated is not None else []), *self.program.notes)
 
     @property
     def device(self) -> Device | None:

@@ -152,7 +152,7 @@ def planned_memory(
     started = time.monotonic()
     job = replace(job, memory_fraction=budget.share or DEFAULT_MEMORY_FRACTION)
     dump = compile_dump(job, None, allow_refused=True) if whole else None
-    compiled = _compile_plan(job) if dump is None else _of_dump(dump)
+    compiled = _compile_plan(job) if dump is None else _plan_from_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
     facts, libtpu = compiled.facts, compiled.facts.versions.get("libtpu")
@@ -245,7 +245,7 @@ def _compile_plan(job: Job) -> _CompiledPlan:
     return _CompiledPlan(plan, record, record.target_config, record.seconds, lowered)
 
 
-def _of_dump(dump: CompiledDump) -> _CompiledPlan:
+def _plan_from_dump(dump: CompiledDump) -> _CompiledPlan:
     config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
     before = dump.files.get("before_optimizations.txt")
     source = before and SourceText("before_optimizations.txt", before.decode(errors="replace"))

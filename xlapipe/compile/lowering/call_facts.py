@@ -207,11 +207,11 @@ class TracedCall:
         if first == second:
             return None, ""
         try:
-            again = trace(passed)
+            second_trace = trace(passed)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
         try:
-            third = types_of(self._passed(carry, again))
+            third = types_of(self._passed(carry, second_trace))
         except LookupError:
             return None, ""
         return third in (first, second), ""

@@ -123,14 +123,14 @@ class AppliedPolicy:
             changed = decorator(function)
 
             @wraps(function)
-            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+            def with_arguments(*args: Any, **kwargs: Any) -> Any:
                 number = position.next(calling_frame(sys._getframe(1)))
                 if self._kind != BLOCK or not eval(is_chosen, {"number": number}):
                     return function(*args, **kwargs)
                 self._applied.add(line)
                 return changed(*args, **kwargs)
 
-            return of_arguments
+            return with_arguments
 
         return decorate
 
@@ -146,7 +146,7 @@ class AppliedPolicy:
             called = self._site(GRADIENT, f"jax.{transform.__name__}")
 
             @wraps(fun)
-            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+            def with_arguments(*args: Any, **kwargs: Any) -> Any:
                 self.gradients += 1
                 if self._differentiates:
                     return fun(*args, **kwargs)
@@ -154,7 +154,7 @@ class AppliedPolicy:
                 site = replace(called, positions=positions)
                 self.sites[site] = None
 
-                def of_differentiated(*values: Any) -> Any:
+                def with_values(*values: Any) -> Any:
                     whole = list(args)
                     for position, value in zip(positions, values, strict=True):
                         whole[position] = value
@@ -163,24 +163,24 @@ class AppliedPolicy:
                 chosen = [args[position] for position in positions]
                 with patch.object(self, "_differentiates", True):
                     if is_vmapped():
-                        self._keep_keys(of_differentiated, chosen, has_aux)
+                        self._keep_keys(with_values, chosen, has_aux)
                     if self._kind != GRADIENT:
                         outputs = fun(*args, **kwargs)
                         self._keep_other_output(site, outputs)
                         return outputs
                     self._applied.add(site.source)
-                    return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
+                    return self._checkpoint(with_values, policy=self._policy)(*chosen)
 
             @wraps(fun)
-            def of_weights(*args: Any, **kwargs: Any) -> Any:
+            def with_named_weights(*args: Any, **kwargs: Any) -> Any:
                 whole = list(args)
                 if self._records and not self._differentiates:
                     for position in given:
                         whole[position] = jax.tree.map(_as_weight, args[position])
                 return differentiated(*whole, **kwargs)
 
-            differentiated = transform(of_arguments, argnums, has_aux, **options)
-            return of_weights
+            differentiated = transform(with_arguments, argnums, has_aux, **options)
+            return with_named_weights
 
         return differentiate
 
@@ -242,14 +242,14 @@ class AppliedPolicy:
             changed = original(fun, **{**options, "policy": self._keeping_keys})
 
             @wraps(fun)
-            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+            def with_arguments(*args: Any, **kwargs: Any) -> Any:
                 self.sites[site] = None
                 if self._kind != CHECKPOINT:
                     return as_written(*args, **kwargs)
                 self._applied.add(site.source)
                 return changed(*args, **kwargs)
 
-            return of_arguments
+            return with_arguments
 
         return checkpoint
 

@@ -85,7 +85,7 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
     step = wrapped_step(workload)
     if step is None:
         return replace(workload, donate_argnums=(), donate_argnames=tuple(names))
-    jitted = _jitted_again(step.fn, names) if not step.args and not step.kwargs else None
+    jitted = _jit_with_donation(step.fn, names) if not step.args and not step.kwargs else None
     if jitted is None:
         raise WorkloadError(
             f"workload {workload.name}: its step is wrapped already, so its donation cannot be "
@@ -94,28 +94,30 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
     return replace(workload, fn=jitted)
 
 
-def _jitted_again(fn: Any, names: Sequence[str]) -> Any:
+def _jit_with_donation(fn: Any, names: Sequence[str]) -> Any:
     """A jitted function with other donated arguments; None if its jit cannot be repeated."""
-    said = jit_parameters(fn)
-    if said is None or said.device is not None or said.backend is not None:
+    jit_options = jit_parameters(fn)
+    if jit_options is None or jit_options.device is not None or jit_options.backend is not None:
         return None
-    if any(jit_shardings(fn)) or any((*said.in_layouts_leaves, *said.out_layouts_leaves)):
+    if any(jit_shardings(fn)) or any(
+        (*jit_options.in_layouts_leaves, *jit_options.out_layouts_leaves)
+    ):
         return None
-    said_too: dict[str, Any] = {
+    new_options: dict[str, Any] = {
         "donate_argnames": tuple(names),
-        "static_argnums": said.static_argnums or None,
-        "static_argnames": said.static_argnames or None,
-        "keep_unused": said.keep_unused,
+        "static_argnums": jit_options.static_argnums or None,
+        "static_argnames": jit_options.static_argnames or None,
+        "keep_unused": jit_options.keep_unused,
     }
     if isinstance(fn, type(jax.jit(len))):
-        options = dict(said.compiler_options_kvs)
+        options = dict(jit_options.compiler_options_kvs)
         inner: Any = fn
-        return jax.jit(inner.__wrapped__, compiler_options=options, **said_too)
+        return jax.jit(inner.__wrapped__, compiler_options=options, **new_options)
     if not NnxJit.accepts(fn):
         return None
     from flax import nnx
 
-    jitted = nnx.jit(fn.fun, **said_too)
+    jitted = nnx.jit(fn.fun, **new_options)
     return jitted if type(jitted) is type(fn) else None  # `graph=False` has another type
 
 
@@ -194,10 +196,10 @@ def _reshaped(workload: Workload, path: str, leaf: Any, text: str) -> Any:
     size, _, dtype = text.partition(":")
     shape = tuple(int(part) for part in size.split("x") if part)
     if not hasattr(leaf, "shape") or len(leaf.shape) != len(shape):
-        found = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
+        actual = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
         raise WorkloadError(
             f"{fn_text(workload)}: --calls gives {path} the shape {size}, expected one of as many "
-            f"dimensions as it has, found {found}; fix: state each dimension, as in 5x128"
+            f"dimensions as it has, found {actual}; fix: state each dimension, as in 5x128"
         )
     try:
         of = jnp.dtype(dtype or leaf.dtype)

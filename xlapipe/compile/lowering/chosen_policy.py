@@ -87,9 +87,9 @@ def _differing(first: str, second: str) -> str:
     """The message, with the first line that differs between two programs, if both are known."""
     lines = zip(first.splitlines(), second.splitlines(), strict=False)
     pair = next(((a.strip(), b.strip()) for a, b in lines if a != b), None)
-    found = f": once `{pair[0]:.120}`, then `{pair[1]:.120}`" if pair is not None else ""
+    difference = f": once `{pair[0]:.120}`, then `{pair[1]:.120}`" if pair is not None else ""
     return (
-        f"the step is another program each time that it is traced{found}. Its forms cannot be "
+        f"the step is another program each time that it is traced{difference}. Its forms cannot be "
         "compared; fix: let its shapes, loops and constants depend on the workload's arguments "
         "alone, not on random numbers, counters, files or the time"
     )

@@ -98,7 +98,7 @@ def _by_position(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -
     return tuple(sizes)
 
 
-def _of_product(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+def _product_sizes(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
     batch = (max(inputs[0][i], inputs[1][j]) for i, j in zip(left_batch, right_batch, strict=True))
     return (
@@ -108,7 +108,7 @@ def _of_product(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) ->
     )
 
 
-def _of_convolution(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+def _convolution_sizes(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     numbers = equation.params["dimension_numbers"]
     sizes = [Size.UNKNOWN] * len(shape)
     for own, output in zip(numbers.lhs_spec, numbers.out_spec, strict=True):
@@ -193,8 +193,8 @@ def _reshaped(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> S
 
 _Rule = Callable[[Any, Sequence[Sizes], Sequence[int]], Sizes]
 _RULES: Mapping[str, _Rule] = {
-    "dot_general": _of_product,
-    "conv_general_dilated": _of_convolution,
+    "dot_general": _product_sizes,
+    "conv_general_dilated": _convolution_sizes,
     "transpose": _transposed,
     "broadcast_in_dim": _broadcast,
     "squeeze": _squeezed,

@@ -68,21 +68,23 @@ def workload(path: str) -> Workload:
 def _exported(content: bytes) -> tuple[export.Exported, set[int]]:
     """The module, and the positions of donated arguments, which a call of it leaves out."""
     if content.startswith(b"HloModule"):
-        return _of_hlo(hlo_module_of_text(content.decode()))
+        return _exported_hlo(hlo_module_of_text(content.decode()))
     if _is_proto(content):
-        return _of_hlo(HloProto.FromString(content).hlo_module.SerializeToString())
+        return _exported_hlo(HloProto.FromString(content).hlo_module.SerializeToString())
     if content.startswith(_BYTECODE) or b"module" in content[:4096]:
-        exported = _of_stablehlo(content)
+        exported = _exported_stablehlo(content)
     else:
         exported = export.deserialize(bytearray(content))
     attributes = enumerate(_argument_attributes(exported))
     return exported, {number for number, text in attributes if _DONATED.search(text)}
 
 
-def _of_hlo(module: bytes) -> tuple[export.Exported, set[int]]:
+def _exported_hlo(module: bytes) -> tuple[export.Exported, set[int]]:
     proto = HloModuleProto.FromString(module)
     entries: tuple[Any, ...] = (*proto.input_output_alias.entries, *proto.buffer_donor.entries)
-    return _of_stablehlo(stablehlo_of_hlo(module)), {entry.parameter_number for entry in entries}
+    return _exported_stablehlo(stablehlo_of_hlo(module)), {
+        entry.parameter_number for entry in entries
+    }
 
 
 def _is_proto(content: bytes) -> bool:
@@ -92,7 +94,7 @@ def _is_proto(content: bytes) -> bool:
         return False
 
 
-def _of_stablehlo(module: bytes) -> export.Exported:
+def _exported_stablehlo(module: bytes) -> export.Exported:
     """The module as what jax.export gives of a function with its arguments and results."""
     with mlir.make_ir_context():
         parsed: Any = ir.Module.parse(module)
@@ -123,9 +125,9 @@ def _remove_shardings(main: Any) -> None:
         if name in main.attributes:
             kept = [
                 ir.DictAttr.get(
-                    {item.name: item.attr for item in each if "sharding" not in item.name}
+                    {item.name: item.attr for item in attributes if "sharding" not in item.name}
                 )
-                for each in _dictionaries(main.attributes[name])
+                for attributes in _dictionaries(main.attributes[name])
             ]
             main.attributes[name] = ir.ArrayAttr.get(kept)
 

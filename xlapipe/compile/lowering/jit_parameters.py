@@ -64,12 +64,12 @@ def jit_device(fn: Any) -> Any:
 
 def dropped_donations(fn: Any) -> dict[str, str]:
     """The settings of jax that drop the donation of a step, by the names of its parameters."""
-    said = jit_parameters(fn)
-    if said is None or not jax.config.jax_debug_nans:
+    jit_options = jit_parameters(fn)
+    if jit_options is None or not jax.config.jax_debug_nans:
         return {}
-    numbers = said.donate_argnums
+    numbers = jit_options.donate_argnums
     by_position = positional_names(fn, max(numbers, default=-1) + 1)
-    names = (*said.donate_argnames, *(by_position[number] for number in numbers))
+    names = (*jit_options.donate_argnames, *(by_position[number] for number in numbers))
     return dict.fromkeys(names, "jax_debug_nans")
 
 

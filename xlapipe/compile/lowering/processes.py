@@ -56,9 +56,9 @@ def compared_processes(
             groups[text].append(number)
     if not groups:
         return "" if len(numbers) == hosts - 1 else _sample_text(hosts, numbers)
-    again = TracedProcess(0)
+    repeated = TracedProcess(0)
     jax.clear_caches()  # jax would give the trace of before
-    if _first_difference(first, trace(again)):
+    if _first_difference(first, trace(repeated)):
         return (
             "each trace of the step is another program, so processes differ: "
             f"{next(iter(groups))}; let it depend on its arguments alone, not on random numbers, "

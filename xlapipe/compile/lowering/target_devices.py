@@ -88,9 +88,9 @@ class TargetClient:
     def local_devices(self) -> "list[TargetDevice]":
         """Those of the host where the step is traced."""
         self._note_question()
-        return self._of_host()
+        return self._host_devices()
 
-    def _of_host(self) -> "list[TargetDevice]":
+    def _host_devices(self) -> "list[TargetDevice]":
         return [device for device in self._devices if device.process_index == self.process.number]
 
     def device_count(self) -> int:
@@ -98,7 +98,7 @@ class TargetClient:
 
     def local_device_count(self) -> int:
         self._note_question()
-        return len(self._of_host())
+        return len(self._host_devices())
 
     def process_index(self) -> int:
         self._note_question()
@@ -142,7 +142,7 @@ class TargetDevice:
     @property
     def local_hardware_id(self) -> int:
         """Its position among the devices of its host."""
-        return self.id % len(self.client._of_host())
+        return self.id % len(self.client._host_devices())
 
     def addressable_memories(self) -> list[_Memory]:
         return [_Memory(kind) for kind in _MEMORY_KINDS]

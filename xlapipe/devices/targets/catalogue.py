@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from xlapipe.devices.targets.target import Target
-from xlapipe.devices.targets.target_names import Meant, Named, meant
+from xlapipe.devices.targets.target_names import Named, TargetMatch, resolve_target
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.errors import TargetError
 
@@ -207,14 +207,14 @@ def target_named(name: str) -> Target:
     return row.target() if row is not None else tpu_catalogue()[name].target()
 
 
-def resolved_name(name: str) -> Meant:
+def resolved_name(name: str) -> TargetMatch:
     """The name in the catalogue of what people write, e.g. h100_sxm of `H100`; never without one.
 
     Raises:
       TargetError: the catalogue has no such target.
     """
     rows = _named_rows()
-    target = meant(name, rows)
+    target = resolve_target(name, rows)
     if target.name is not None:
         return target
     similar = [f"{other} ({rows[other].description})" for other in target.others]

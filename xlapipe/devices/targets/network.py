@@ -89,9 +89,9 @@ def network_named(name: str) -> Network:
     known = networks()
     if name not in known:
         close = get_close_matches(name, known, n=1, cutoff=0.5)
-        meant = f"; did you mean {close[0]}?" if close else ""
+        hint = f"; did you mean {close[0]}?" if close else ""
         raise NetworkError(
-            f"unknown network {name!r}: expected one of {', '.join(known)}{meant}; fix: use one of "
+            f"unknown network {name!r}: expected one of {', '.join(known)}{hint}; fix: use one of "
             f"these, or describe your own: {_OWN}"
         )
     return known[name]
@@ -102,7 +102,7 @@ def networks() -> Mapping[str, Network]:
     """The named networks."""
     text = (files("xlapipe.devices.targets") / "networks.toml").read_text(encoding="utf-8")
     return {
-        name: replace(_of_table(table, where=f"networks.toml, {name}"), name=name)
+        name: replace(_network_from(table, where=f"networks.toml, {name}"), name=name)
         for name, table in tomllib.loads(text).items()
     }
 
@@ -122,7 +122,7 @@ def network_stated(start: Path) -> Network | None:
         return None
     where = f"{file}: {'.'.join(TABLE)}.{_KEY}"
     if not isinstance(value, str):
-        return _of_table(value, where=where)
+        return _network_from(value, where=where)
     try:
         return network_named(value)
     except NetworkError as error:
@@ -144,10 +144,10 @@ def _described(text: str) -> Network:
         raise NetworkError(
             f"network {text:.200}: expected a table of TOML, found {error}; fix: write e.g. {_OWN}"
         ) from None
-    return _of_table(value, where=f"network {text}")
+    return _network_from(value, where=f"network {text}")
 
 
-def _of_table(value: Any, *, where: str) -> Network:
+def _network_from(value: Any, *, where: str) -> Network:
     known = [item.name for item in fields(Network) if item.name not in ("name", "assumed")]
     unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
     if unknown:

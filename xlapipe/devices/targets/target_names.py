@@ -13,7 +13,7 @@ _PARTS = re.compile(r"[a-z]+|\d+")
 _SOCKET = re.compile(r"sxm\d?(?!\d)")
 # Cloud's name of the chips whose name ends with e.
 _LITE = re.compile(r"\b(v\d)lite(?:pod)?")
-# Which one people mean that write only the family.
+# Default when only the family is given.
 _USUAL = ("h100_sxm", "a100_sxm_80")
 # How far a number of gigabytes, of either kind, may be from the device's memory.
 _MEMORY_ERROR = 0.06
@@ -51,7 +51,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class TargetMatch:
     """What a text names.
 
     Attributes:
@@ -63,21 +63,21 @@ class Meant:
     others: tuple[str, ...] = ()
 
 
-def meant(text: str, rows: Mapping[str, Named]) -> Meant:
+def resolve_target(text: str, rows: Mapping[str, Named]) -> TargetMatch:
     """The row that `text` names.
 
     Args:
       rows: the catalogue, by name.
     """
     if text in rows:
-        return Meant(text)
+        return TargetMatch(text)
     plain = _LITE.sub(r"\1e", _SOCKET.sub("sxm ", _GIGABYTES.sub(r"\1", text.lower())))
     parts = set(_PARTS.findall(plain)) - _FILLERS
     matches = [name for name, row in rows.items() if parts and _fits(parts, row)]
     usual = [name for name in matches if name in _USUAL] or matches
     if len(usual) == 1:
-        return Meant(usual[0], tuple(name for name in matches if name != usual[0]))
-    return Meant(None, tuple(matches) or _nearest(text, rows))
+        return TargetMatch(usual[0], tuple(name for name in matches if name != usual[0]))
+    return TargetMatch(None, tuple(matches) or _nearest(text, rows))
 
 
 def _fits(parts: set[str], row: Named) -> bool:
@@ -116,13 +116,13 @@ def _nearest(text: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
     plain = compact.removeprefix("google").removeprefix("tpu")
     for capability, names in _CAPABILITIES.items():
         if compact in names.split():
-            return _of_generation(capability, of_kind)
+            return _names_of_generation(capability, of_kind)
     begin = [name for name in of_kind if plain and name.replace("_", "").startswith(plain)]
     cutoff = 0.5 if is_tpu else 0.65
     return tuple(begin or get_close_matches(plain, of_kind, n=3, cutoff=cutoff))
 
 
-def _of_generation(capability: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
+def _names_of_generation(capability: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
     """The GPUs whose compute capability is nearest, those with the same major number first."""
     major = capability.split(".", maxsplit=1)[0]
     distances = {

@@ -19,11 +19,11 @@ from xlapipe.inductor.reader import InductorDump
 
 def inductor_sides(dump: InductorDump) -> tuple[CompilerSide, ...]:
     """A side for each graph, and one for all of them if there are several."""
-    alone = tuple(_of_graph(dump, plan) for plan in dump.plans)
-    return alone if len(dump.plans) == 1 else (*alone, _of_all(dump, alone))
+    alone = tuple(_graph_side(dump, plan) for plan in dump.plans)
+    return alone if len(dump.plans) == 1 else (*alone, _whole_side(dump, alone))
 
 
-def _of_graph(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
+def _graph_side(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
     totals = plan.totals
     in_place = {alias.parameter_number for alias in plan.aliases}
     return CompilerSide(
@@ -51,7 +51,7 @@ def _of_graph(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
     )
 
 
-def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
+def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
     """One step: forward and inference graphs, then backward graphs."""
     left = list(accumulate((plan.totals.end_bytes for plan in dump.plans), initial=0))
     held = [

@@ -73,8 +73,8 @@ def _arguments(opened: XlaFiles) -> Iterator[TensorLeaf]:
     shape: tuple[int | str, ...] | None
     for leaf in leaves:
         local = plan.parameter_allocation(leaf.parameter_number)
-        found = _shape_in(local) if local is not None else None
-        dtype, shape = found or (leaf.dtype, leaf.shape)
+        dtype_and_shape = _shape_in(local) if local is not None else None
+        dtype, shape = dtype_and_shape or (leaf.dtype, leaf.shape)
         reused = leaf.parameter_number in aliased
         yield TensorLeaf(leaf.path, dtype, shape, leaf.size_bytes, reused)
     if not leaves:
@@ -128,6 +128,6 @@ def _waste(opened: XlaFiles) -> Iterator[Waste]:
     failed = [row for row in rows if not row.holds]
     if failed:
         yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))
-    again = [row for row in rows if row.is_rewritten]
-    if again:
-        yield Waste("donated and rewritten", len(again), sum(r.size_bytes for r in again))
+    rewritten = [row for row in rows if row.is_rewritten]
+    if rewritten:
+        yield Waste("donated and rewritten", len(rewritten), sum(r.size_bytes for r in rewritten))

@@ -155,8 +155,8 @@ def places_of(
     places: dict[SourceLine, None] = {}
     for computation in read_module_text(text)[1].values():
         for line in computation.instructions:
-            _, found = split_constants(line.text)
-            if not any(constant.digits in wanted for constant in found):
+            _, values = split_constants(line.text)
+            if not any(constant.digits in wanted for constant in values):
                 continue
             readers = (it.name for it in computation.instructions if line.name in it.reads)
             known = (source(name) for name in (line.name, *readers))

@@ -32,13 +32,13 @@ def real_of_text(shape: Shape, value: str) -> float | None:
 
 def integer_of_proto(shape: Shape, literal: bytes) -> int | None:
     """The integer in the wire form of a constant's LiteralProto."""
-    value = _of_proto(shape, literal) if _is_scalar(shape, _INTEGERS) else None
+    value = _proto_value(shape, literal) if _is_scalar(shape, _INTEGERS) else None
     return None if value is None else int(value)
 
 
 def real_of_proto(shape: Shape, literal: bytes) -> float | None:
     """The float in it; None if it is not finite."""
-    value = _of_proto(shape, literal) if _is_scalar(shape, _REALS) else None
+    value = _proto_value(shape, literal) if _is_scalar(shape, _REALS) else None
     return None if value is None else _finite(float(value), shape.element)
 
 
@@ -46,7 +46,7 @@ def _is_scalar(shape: Shape, elements: frozenset[str]) -> bool:
     return shape.element in elements and not shape.dims
 
 
-def _of_proto(shape: Shape, literal: bytes) -> float | int | None:
+def _proto_value(shape: Shape, literal: bytes) -> float | int | None:
     try:
         values = getattr(LiteralProto.FromString(literal), f"{shape.element}s")
     except DecodeError:

@@ -124,11 +124,11 @@ class Gathered:
     def _result(self, call: ast.Call | None, place: int, element: str) -> None:
         if call is None:
             return
-        said = _RESULTS.get(base_name(dotted(call.func)), {}).get(place)
-        if isinstance(said, str):
-            self.dtypes.setdefault(element, said)
-        elif said is not None and said < len(call.args):
-            operand = name_of(call.args[said])
+        stated = _RESULTS.get(base_name(dotted(call.func)), {}).get(place)
+        if isinstance(stated, str):
+            self.dtypes.setdefault(element, stated)
+        elif stated is not None and stated < len(call.args):
+            operand = name_of(call.args[stated])
             if operand is not None:
                 self._same.append((element, operand))
 

@@ -74,8 +74,8 @@ def read_log(text: str) -> LogFindings:
     text = log_text(text)
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
     dumps = read_allocator_dumps(text)
-    found = list(find_messages(text))
-    messages = sorted([*found, *_unreported(dumps, found)], key=lambda message: message.start)
+    logged = list(find_messages(text))
+    messages = sorted([*logged, *_unreported(dumps, logged)], key=lambda message: message.start)
     failures: list[MemoryFailure] = []
     for index, message in enumerate(messages):
         if message.is_usage and any(earlier.by_compiler for earlier in messages[:index]):
@@ -91,7 +91,7 @@ def read_log(text: str) -> LogFindings:
         else:
             failures.append(failure)
     warnings = sorted(find_warnings(text), key=lambda warning: warning.start)
-    lines = [replace(each, line=bisect_right(line_starts, each.start)) for each in warnings]
+    lines = [replace(item, line=bisect_right(line_starts, item.start)) for item in warnings]
     unrecognised = None if failures or lines else _unrecognised(text, line_starts)
     return LogFindings(tuple(failures), tuple(lines), unrecognised)
 

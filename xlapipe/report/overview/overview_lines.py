@@ -208,13 +208,13 @@ def _donation(overview: Overview) -> Iterator[str]:
             outcomes = ", ".join(dict.fromkeys(str(row.outcome) for row in failed))
             text += f"; {rounded(lost)} are not ({outcomes}; --donation)"
         yield text
-        again = [row.writes for row in rows if row.holds and row.writes and row.writes.is_whole]
-        if again:
-            lines = Counter(item.source for item in again if item.source is not None)
+        rewritten = [row.writes for row in rows if row.holds and row.writes and row.writes.is_whole]
+        if rewritten:
+            lines = Counter(item.source for item in rewritten if item.source is not None)
             at = f" at {overview.named(lines.most_common(1)[0][0])}" if lines else ""
             yield (
-                f"Rewritten in place{at}: {counted(len(again), 'leaf', 'leaves')}, "
-                f"{together(again)} in each step (--donation)"
+                f"Rewritten in place{at}: {counted(len(rewritten), 'leaf', 'leaves')}, "
+                f"{together(rewritten)} in each step (--donation)"
             )
     candidates = donatable(program)
     if candidates:
@@ -240,8 +240,8 @@ def _copies(overview: Overview) -> Iterator[str]:
         )
     for row in returned(overview.opened.program)[:_MAX_NOTES]:
         if row.copied_bytes >= LEAST_SHARE * overview.total_bytes:
-            again = "return it once" if isinstance(row.same_as, OutputLeaf) else "do not return it"
-            yield f"{row.output.path}: {row.text.partition(' is ')[2]}: {again}"
+            fix = "return it once" if isinstance(row.same_as, OutputLeaf) else "do not return it"
+            yield f"{row.output.path}: {row.text.partition(' is ')[2]}: {fix}"
     transfers = find_host_transfers(overview.plan)
     if transfers:
         yield f"Host memory: {counted(len(transfers), 'transfer')} (--all)"

@@ -36,9 +36,9 @@ class SourceTexts:
 
     @cached_property
     def _folders(self) -> tuple[Path, ...]:
-        here, dump = Path.cwd(), self._dump.absolute()
-        projects = (_project_of(here), _project_of(dump))
-        return (here, *(folder for folder in projects if folder is not None))
+        current, dump = Path.cwd(), self._dump.absolute()
+        projects = (_project_of(current), _project_of(dump))
+        return (current, *(folder for folder in projects if folder is not None))
 
     @cached_property
     def _written(self) -> float | None:

@@ -162,13 +162,13 @@ def _changed_loop(loop: LoopCall, name: str, some: Some) -> str:
 def _decorator(name: str, function: RepeatedCall) -> str:
     finds_arrays = function.form == "eqx.filter_checkpoint"
     if function.static_argnums is None and not finds_arrays:
-        return _of_arrays(name, function.form)
+        return _applied_to_arrays(name, function.form)
     static = f"static_argnums={function.static_argnums!r}, " if function.static_argnums else ""
     own = "" if finds_arrays else static
     return f"{name} = functools.partial({function.form}, {own}policy=policy)\n"
 
 
-def _of_arrays(name: str, form: str) -> str:
+def _applied_to_arrays(name: str, form: str) -> str:
     """A decorator for functions whose arguments are partly not arrays, and passed by name.
 
     The first argument of a library's form is the module.

@@ -246,8 +246,8 @@ class _Search:
             places[values], messages = applicable(workload, graph, places[values])
             self.notes += messages
             if graph.repeated:
-                found = blocks_text(graph.repeated, lines=True)
-                self.notes.append(f"Called repeatedly in the forward pass: {found}.")
+                blocks = blocks_text(graph.repeated, lines=True)
+                self.notes.append(f"Called repeatedly in the forward pass: {blocks}.")
         searched = [
             (base, places[base.values_text]) for base in bases if base.values_text in places
         ]

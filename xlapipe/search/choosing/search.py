@@ -117,7 +117,7 @@ def keep_within(
         return None
     groups = groups_of(own)
     group_of = {value.number: g for g, group in enumerate(groups) for value in group.values}
-    again = {value.number: len(groups) + i for i, value in enumerate(own)}
+    new_numbers = {value.number: len(groups) + i for i, value in enumerate(own)}
     extra = [value for value in own if not value.needed]
     stored = {value.number: len(groups) + len(own) + i for i, value in enumerate(extra)}
     host = {g: len(groups) + len(own) + len(extra) + g for g in range(len(groups))}
@@ -127,17 +127,21 @@ def keep_within(
     def at_hand(number: int) -> dict[int, float]:
         """Terms of which one is 1 if the backward pass has a value."""
         group = group_of[number]
-        return {group: 1.0, host[group]: 1.0, again[number]: 1.0}
+        return {group: 1.0, host[group]: 1.0, new_numbers[number]: 1.0}
 
     for value in own:
         if value.needed:
             rows.append((at_hand(value.number), 1.0))
         for number in value.inputs:
-            if number not in again:
+            if number not in new_numbers:
                 continue
-            rows.append(({**at_hand(number), again[value.number]: -1.0}, 0.0))
+            rows.append(({**at_hand(number), new_numbers[value.number]: -1.0}, 0.0))
             if number in stored:
-                used = {stored[number]: 1.0, group_of[number]: -1.0, again[value.number]: -1.0}
+                used = {
+                    stored[number]: 1.0,
+                    group_of[number]: -1.0,
+                    new_numbers[value.number]: -1.0,
+                }
                 rows.append((used, -1.0))
     size = {value.number: float(value.size_bytes) for value in own}
     bytes_row = np.zeros(count)
@@ -147,7 +151,7 @@ def keep_within(
     rows.append(({c: -float(v) for c, v in enumerate(bytes_row) if v}, -float(budget_bytes)))
     cost = np.zeros(count)
     for value in own:
-        cost[again[value.number]] = seconds_of(value, device)
+        cost[new_numbers[value.number]] = seconds_of(value, device)
     total = float(cost.sum()) or 1.0
     cost[: len(groups)] = total * 1e-5  # prefers a short policy
     for g, group in enumerate(groups):
@@ -175,7 +179,7 @@ def keep_within(
     kept = tuple(group for g, group in enumerate(groups) if chosen[g] > 0.5)
     moved = tuple(group for g, group in enumerate(groups) if chosen[host[g]] > 0.5)
     again_seconds = sum(
-        seconds_of(value, device) for value in own if chosen[again[value.number]] > 0.5
+        seconds_of(value, device) for value in own if chosen[new_numbers[value.number]] > 0.5
     )
     return Kept(kept, int(bytes_row @ chosen), again_seconds, moved)
 

@@ -55,7 +55,7 @@ def layout_of(collective: Collective, topology: str | None, network: Network) ->
         Counter(network.domain_of(device, gpus) for device in group) for group in groups if group
     ]
     # A pair sends from its first device alone.
-    senders = [Counter(list(each)[:1]) for each in members] if pairs else members
+    senders = [Counter(list(member)[:1]) for member in members] if pairs else members
     layouts = _over_domains(members, senders, network, collective.devices)
     return max(layouts, key=lambda item: (item.domains, item.gpus, -(item.nic_rate or 0.0)))
 

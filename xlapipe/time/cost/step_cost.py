@@ -400,16 +400,16 @@ def _link_bytes(collective: Collective) -> int:
 def _launched(earlier: KernelCost | None, one: KernelCost, times: int) -> KernelCost:
     """The total of earlier launches of a kernel and further ones, of the same types and models."""
 
-    def total(before: float | None, each: float | None) -> float | None:
-        return None if before is None or each is None else before + times * each
+    def total(before: float | None, more: float | None) -> float | None:
+        return None if before is None or more is None else before + times * more
 
     figures: dict[str, Any] = {
         name: total(getattr(earlier, name) if earlier is not None else 0, getattr(one, name))
         for name in _FIGURES
     }
     for name in ("flops", "estimates"):
-        before, each = getattr(earlier, name) if earlier is not None else {}, getattr(one, name)
+        before, more = getattr(earlier, name) if earlier is not None else {}, getattr(one, name)
         figures[name] = None
-        if before is not None and each is not None:
-            figures[name] = {key: before.get(key, 0) + times * each[key] for key in each}
+        if before is not None and more is not None:
+            figures[name] = {key: before.get(key, 0) + times * more[key] for key in more}
     return replace(earlier or one, **figures)

@@ -230,13 +230,13 @@ class TouchedBytes:
             )
         ]
         reads = self._reads(instruction, scope, tuple(sizes[position][0] for position in given))
-        again, writes = [], []
+        loads, writes = [], []
         for memory, (loaded, stored), whole_bytes in zip(
             results, sizes[len(operands) :], code.result_bytes, strict=True
         ):
-            again += [Access(memory, loaded, whole_bytes)] if loaded else []
+            loads += [Access(memory, loaded, whole_bytes)] if loaded else []
             writes += [Access(memory, stored, whole_bytes)] if stored else []
-        return Touched((*reads, *again), tuple(writes))
+        return Touched((*reads, *loads), tuple(writes))
 
     def _updates(
         self, instruction: Instruction, scope: Computation

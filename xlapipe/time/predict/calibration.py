@@ -349,8 +349,8 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     for number, line in enumerate(lines[2:], 3):
         kernel = _typed(where, number, line, _KernelLine)
         if kernel.device not in ("", header.device):
-            found = visible_line(repr(kernel.device)[:60])
-            raise _error(where, number, f"device: expected {header.device}'s alone, found {found}")
+            device = visible_line(repr(kernel.device)[:60])
+            raise _error(where, number, f"device: expected {header.device}'s alone, found {device}")
         names = features_of(kernel.kind)
         expected = lengths.setdefault(kernel.kind, len(names or kernel.at))
         if len(kernel.at) != expected:

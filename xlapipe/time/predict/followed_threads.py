@@ -189,14 +189,14 @@ class _Threads:
         near = far = 0.0
         for read, total in moved.items():
             size = self._shape_of(read).size_bytes or 1
-            again = max(0.0, 1 - _L1_BYTES / size)
+            missed_share = max(0.0, 1 - _L1_BYTES / size)
             if element_bytes(self._shape_of(read).arrays[0]) > 1:
-                again *= _SHARE_AGAIN
+                missed_share *= _SHARE_AGAIN
             # The L2 cache may evict a sector before other blocks read the rest of it.
             lost = missed[read]
             far += lost * max(0.0, total - needed[read])
-            near += lost * again * max(0.0, needed[read] - size)
-            kept = max(0.0, min(size, total) - needed[read]) + again * max(0.0, total - size)
+            near += lost * missed_share * max(0.0, needed[read] - size)
+            kept = max(0.0, min(size, total) - needed[read]) + missed_share * max(0.0, total - size)
             near += (1 - lost) * kept
         return near, far
 
@@ -363,7 +363,7 @@ class _Threads:
             return
         terms = list(terms_of(instruction, arrays[0], at.index, len(at.active)))
         number = max(1, prod(window_of(instruction, arrays[0])))
-        each = times * number / max(1, len(terms))
+        times_per_term = times * number / max(1, len(terms))
         weight = self._weight_of_sum(instruction)
         if len(terms) < number:
             same *= same_terms(instruction, arrays[0], THREADS_OF_A_BLOCK * self._unrolled)
@@ -371,8 +371,10 @@ class _Threads:
             places = self._at.places(index, at.active & inside)
             if not places.threads:
                 continue
-            self._operations += places.warps * (weight * each)
-            self._left_to_follow += [(frame, name, places, each, same, False) for name in names]
+            self._operations += places.warps * (weight * times_per_term)
+            self._left_to_follow += [
+                (frame, name, places, times_per_term, same, False) for name in names
+            ]
 
     def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: float) -> None:
         if in_sum:

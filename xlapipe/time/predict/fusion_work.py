@@ -62,11 +62,11 @@ def fusion_work(fusion: Fusion) -> KernelWork:
         missing_threads=missing,
         gpu=fusion.gpu,
     )
-    work = _of_hero(fusion, work)
+    work = _hero_work(fusion, work)
     if emitter == "loop":
-        work = _of_loop(fusion, work, done)
+        work = _loop_work(fusion, work, done)
     elif emitter == "input":
-        work = _of_input(fusion, work, done)
+        work = _input_work(fusion, work, done)
     else:
         return work
     return replace(work, point=(*work.point, work.beside_memory))
@@ -74,7 +74,7 @@ def fusion_work(fusion: Fusion) -> KernelWork:
 
 def _followed(fusion: Fusion) -> ThreadWork:
     if fusion.emitter not in ("loop", "input"):
-        return _of_tiles(fusion.body, fusion.module)
+        return _tiles_work(fusion.body, fusion.module)
     # numpy takes longer to start than most commands that predict no time.
     from xlapipe.time.predict.followed_threads import followed
 
@@ -85,13 +85,13 @@ def _followed(fusion: Fusion) -> ThreadWork:
     )
 
 
-def _of_hero(fusion: Fusion, work: KernelWork) -> KernelWork:
+def _hero_work(fusion: Fusion, work: KernelWork) -> KernelWork:
     """The work with the kind, and the features, that the hero makes of it."""
     hero, opcode = fusion.hero, fusion.opcode
     if fusion.sums is not None:
-        return _of_sums(fusion, fusion.sums, work)
+        return _sums_work(fusion, fusion.sums, work)
     if hero is not None and opcode in opcodes.INDEXED:
-        return _of_rows(fusion, hero, work)
+        return _rows_work(fusion, hero, work)
     if hero is not None and opcode == "sort":
         point, operations = sort_steps(hero, fusion.inner.shape, fusion.gpu)
         arrays, elements = fusion.inner.shape.arrays, first_array(fusion.inner.shape).elements
@@ -108,7 +108,7 @@ def _named(work: KernelWork, name: str, what: str = "") -> KernelWork:
     return replace(work, kind=f"{work.kind} {name}".strip(), what=what)
 
 
-def _of_sums(fusion: Fusion, sums: Reduced, work: KernelWork) -> KernelWork:
+def _sums_work(fusion: Fusion, sums: Reduced, work: KernelWork) -> KernelWork:
     along, length = sums.along, sums.length
     point = [*work.point, 0.7 * log(length), 0.5 * log(sums.kept), 0.5 * log(fusion.per_block)]
     what = f"{along} reduction of {length:,} elements each"
@@ -119,7 +119,7 @@ def _of_sums(fusion: Fusion, sums: Reduced, work: KernelWork) -> KernelWork:
     return _named(replace(work, point=tuple(point)), f"{along} reduction", what)
 
 
-def _of_rows(fusion: Fusion, indexed: Instruction, work: KernelWork) -> KernelWork:
+def _rows_work(fusion: Fusion, indexed: Instruction, work: KernelWork) -> KernelWork:
     """The work of a gather or scatter."""
     from xlapipe.time.predict.scatter_work import rows_of, updates_of
 
@@ -139,7 +139,7 @@ def _of_rows(fusion: Fusion, indexed: Instruction, work: KernelWork) -> KernelWo
     return _named(work, TRIED_SCATTER if updates.tried else "scatter", what)
 
 
-def _of_loop(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
+def _loop_work(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     """The work with what each thread of a loop does in dependent succession."""
     sums, chain, scattered = fusion.sums, done.longest_operations, 0.0
     accesses = 0.0
@@ -159,19 +159,19 @@ def _of_loop(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     )
 
 
-def _of_input(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
+def _input_work(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     """The same of a thread that has a part of a tile."""
     inner, sums, threads = fusion.inner, fusion.sums, work.threads
     chain = work.operations / max(threads, 1)
     work = replace(work, chain_operations=chain, chain_reads=done.longest_reads)
-    each = done.elements / max(threads, 1)
+    elements_per_thread = done.elements / max(threads, 1)
     if sums is None:
         return work
     if sums.along == "row":
         terms = sums.length * sums.sums
         if all(array.elements < terms for array in inner.shape.arrays):
             return work
-        accesses = each * ACCESSES_OF_WRITTEN
+        accesses = elements_per_thread * ACCESSES_OF_WRITTEN
         return replace(work, chain_operations=chain * CHAIN_OF_WRITTEN, serial_accesses=accesses)
     tile = column_tile(sums, threads, fusion.per_block)
     accesses = tile.accesses(len(inner.shape.arrays), len(inner.operands))
@@ -179,7 +179,7 @@ def _of_input(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
         work,
         point=(*work.point, float(tile.whole), 0.5 * log(tile.vector)),
         chain_operations=chain * (tile.elements / tile.elements_of_all),
-        serial_accesses=max(each, tile.elements) * accesses,
+        serial_accesses=max(elements_per_thread, tile.elements) * accesses,
     )
 
 
@@ -210,7 +210,7 @@ def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int, gpu: Gpu) -> f
     return 0.0 if at_once else unrolled
 
 
-def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
+def _tiles_work(body: Computation, module: HloModule) -> ThreadWork:
     """The work of a Triton fusion, which computes each instruction's tile once."""
     operations = most = 0.0
     for instruction in body.instructions:
@@ -218,7 +218,7 @@ def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
         most = max(most, own)
         if opcode in opcodes.HAS_BODY:
             called = module.computations[instruction.called_computations[0]]
-            inside = _of_tiles(called, module)
+            inside = _tiles_work(called, module)
             operations, most = operations + inside.operations, max(most, inside.elements)
         elif opcode not in FREE | opcodes.RESHAPES:
             size = float(own)

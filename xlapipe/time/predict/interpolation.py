@@ -35,8 +35,8 @@ def interpolated(
     around = squares.argsort()[: 2 * _NEIGHBOURS]
     around.sort()
     # math.dist rounds correctly: equally distant kernels stay in the order of the calibration.
-    here = place.tolist()
-    distances = [math.dist(row, here) for row in timed.places[around].tolist()]
+    coordinates = place.tolist()
+    distances = [math.dist(row, coordinates) for row in timed.places[around].tolist()]
     nearest = around[np.argsort(distances, kind="stable")[:_NEIGHBOURS]]
     kernels = timed.kernels(nearest.tolist())
     places, near = timed.places[nearest], covariance(differences[nearest])

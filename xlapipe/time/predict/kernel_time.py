@@ -77,14 +77,14 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     if work.far_sector_bytes:
         memory += work.far_sector_bytes / (constants.fitted.isolated_share * constants.bandwidth)
         text += f" and {work.far_sector_bytes / 1e6:,.2f} MB of sectors of device memory"
-    sides = [TimePart(memory, text), *_of_operations(work, constants)]
+    sides = [TimePart(memory, text), *_operation_parts(work, constants)]
     if work.sector_bytes:
         all_bytes = work.touched_bytes + work.sector_bytes
         rate = constants.l2_bandwidth
         text = f"{all_bytes / 1e6:,.2f} MB of sectors of the L2 cache at {rate / 1e12:.2f} TB/s"
         sides.append(TimePart(all_bytes / rate, text))
     if work.kind.startswith(_BY_XLA):
-        sides += _of_threads(work, cached_bytes, constants)
+        sides += _thread_parts(work, cached_bytes, constants)
     if work.engine is not None:
         seconds = work.engine.serial_seconds
         text = f"{seconds * 1e6:,.1f} µs of terms that a thread adds one after another"
@@ -110,7 +110,7 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     return tuple(parts)
 
 
-def _of_operations(work: KernelWork, constants: Constants) -> Iterator[TimePart]:
+def _operation_parts(work: KernelWork, constants: Constants) -> Iterator[TimePart]:
     flops = sum(count for name, count in work.flops.items() if name != VECTOR)
     if flops:
         seconds = sum(
@@ -126,7 +126,9 @@ def _of_operations(work: KernelWork, constants: Constants) -> Iterator[TimePart]
     yield TimePart(started / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
 
 
-def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[TimePart]:
+def _thread_parts(
+    work: KernelWork, cached_bytes: float, constants: Constants
+) -> Iterator[TimePart]:
     """Parts of XLA-emitted kernels by scattered writes, updates, latency, and L1 cache lines."""
     fitted = constants.fitted
     if work.scattered_bytes:
@@ -137,11 +139,11 @@ def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> 
         yield TimePart(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
     if work.serial_accesses:
         cached = min(1.0, cached_bytes / max(1, work.read_bytes))
-        each = cached * fitted.cached_serial_seconds + (1 - cached) * fitted.serial_seconds
+        step_seconds = cached * fitted.cached_serial_seconds + (1 - cached) * fitted.serial_seconds
         text = f"{work.serial_accesses:,.0f} accesses of each thread, one after another"
-        yield TimePart(work.serial_accesses * each, text)
-    each = _by_kind(fitted.chain_seconds, work.kind) or 0.0
-    chain = work.chain_operations * each + work.chain_reads * fitted.chain_read_seconds
+        yield TimePart(work.serial_accesses * step_seconds, text)
+    step_seconds = _by_kind(fitted.chain_seconds, work.kind) or 0.0
+    chain = work.chain_operations * step_seconds + work.chain_reads * fitted.chain_read_seconds
     text = f"{work.chain_operations:,.0f} operations of a thread, one after another"
     if work.chain_reads:
         text += f", with {work.chain_reads:,.0f} reads"
@@ -169,7 +171,7 @@ def _start(work: KernelWork, fitted: Fitted) -> list[TimePart]:
     if work.kind == _COPY and work.written_bytes > fitted.large_copy_bytes:
         for number, seconds in fitted.rest_seconds:
             if work.written_bytes % number:
-                return [TimePart(seconds, f"a rest that is no multiple of {number:,} B")]
+                return [TimePart(seconds, f"a tail that is not a multiple of {number:,} B")]
         return []
     if seconds_of_kind := _by_kind(fitted.start_seconds, work.kind):
         return [TimePart(seconds_of_kind, "first elements")]

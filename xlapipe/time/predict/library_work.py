@@ -150,8 +150,8 @@ def _unknown(call: LibraryCall) -> LibraryPoint:
     if call.instruction.opcode == "custom-call":
         return LibraryPoint((log(call.touched_bytes), log(call.elements)), elements)
     threads = call.threads or call.elements
-    each = log(call.elements / max(threads, 1))
-    point = (log(call.touched_bytes), log(threads), 1.5, 0.0, each)
+    elements_per_thread = log(call.elements / max(threads, 1))
+    point = (log(call.touched_bytes), log(threads), 1.5, 0.0, elements_per_thread)
     return LibraryPoint(point, elements, "loop", threads=threads)
 
 
@@ -212,9 +212,9 @@ def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int, gpu:
     element_bytes = touched / 2 / max(1, elements)
     costs = gpu.features.libraries
     if rows > 1:
-        each = costs.sorted_element + costs.sorted_byte * element_bytes
-        return costs.rows_start + each * columns * max(1.0, rows / gpu.multiprocessors)
+        element_seconds = costs.sorted_element + costs.sorted_byte * element_bytes
+        return costs.rows_start + element_seconds * columns * max(1.0, rows / gpu.multiprocessors)
     if elements <= _SORTED_AT_ONCE:
         return costs.passes_start
-    each = costs.passed_element + costs.passed_byte * element_bytes
-    return costs.passes_start + key_bits / 32 * (costs.passes + each * elements)
+    element_seconds = costs.passed_element + costs.passed_byte * element_bytes
+    return costs.passes_start + key_bits / 32 * (costs.passes + element_seconds * elements)

@@ -31,20 +31,20 @@ def measured_products(plan: Plan, cost: StepCost) -> Products:
     device = cost.device
     if device is None or device.row is None or gpu_of(device) == HOPPER:
         return {}
-    found: dict[str, tuple[Product, ProductSeconds]] = {}
+    nearest: dict[str, tuple[Product, ProductSeconds]] = {}
     several = set()
     for gemm in plan.gemms or ():
         kernel = cost.kernel_of.get(gemm.instruction)
         if kernel is None or gemm.backend not in _OF_A_TUNER:
             continue
-        if gemm.instruction in found:
+        if gemm.instruction in nearest:
             several.add(gemm.instruction)
         flops = sum(count for name, count in (kernel.cost.flops or {}).items() if name != VECTOR)
         product = product_of(gemm, flops)
         seconds = product_seconds(product, device) if product is not None else None
         if product is not None and seconds is not None:
-            found[gemm.instruction] = product, seconds
-    return {name: item for name, item in found.items() if name not in several}
+            nearest[gemm.instruction] = product, seconds
+    return {name: item for name, item in nearest.items() if name not in several}
 
 
 def product_time(

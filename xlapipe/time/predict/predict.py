@@ -509,19 +509,19 @@ class _Predictor:
 
     def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
         """Advance the clocks by the slowest branch of a conditional."""
-        before, dearest = self._clock, None
+        before, slowest = self._clock, None
         for branch in branches:
             self._clock = before.at_branch()
             self._steps(branch, 1, outer=times)
-            if dearest is None or self._clock.device > dearest.device:
-                dearest = self._clock
+            if slowest is None or self._clock.device > slowest.device:
+                slowest = self._clock
         if len(branches) > 1:
-            self._assumptions["of each conditional, the dearest branch is counted"] = None
+            self._assumptions["for each conditional, the slowest branch is counted"] = None
         self._clock = before
         before.graph = None
-        if dearest is not None:
-            before.timeline.extend(dearest.timeline)
-            self._clock = replace(dearest, timeline=before.timeline)
+        if slowest is not None:
+            before.timeline.extend(slowest.timeline)
+            self._clock = replace(slowest, timeline=before.timeline)
 
     def _launch(self, launch: KernelLaunch, times: int) -> None:
         kernel, name, constants = launch.kernel, launch.kernel.name, self._constants

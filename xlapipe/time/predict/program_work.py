@@ -12,7 +12,7 @@ _ISSUED = 4  # warps that a multiprocessor issues for at once
 _MOST_RESIDENT = 32.0
 # Wave quantization: waves, and programs of a multiprocessor, are whole numbers if they are few and
 # no program takes longer than this multiple of the average.
-_FEW_ROUNDS, _FEW_PROGRAMS, _AS_LONG = 6, 12, 1.2
+_FEW_ROUNDS, _FEW_PROGRAMS, _LOAD_IMBALANCE_LIMIT = 6, 12, 1.2
 _L1_BYTES = 64 * 1024  # of a small array
 _LINE_BYTES = 128
 
@@ -55,17 +55,17 @@ class ProgramWork:
     def rounds(self) -> float:
         """Waves of the programs over the multiprocessors."""
         rounds = self.code.programs / (self.gpu.multiprocessors * self.resident)
-        return self._whole(rounds, _FEW_ROUNDS)
+        return self._quantized_waves(rounds, _FEW_ROUNDS)
 
     @property
     def busiest(self) -> float:
         """Programs of the busiest multiprocessor; one with more steps counts more."""
-        return self._whole(self.code.programs / self.gpu.multiprocessors, _FEW_PROGRAMS)
+        return self._quantized_waves(self.code.programs / self.gpu.multiprocessors, _FEW_PROGRAMS)
 
-    def _whole(self, times: float, few: int) -> float:
+    def _quantized_waves(self, times: float, few: int) -> float:
         # Load imbalance: steps of the longest program, as a multiple of the average.
         longest = max(1.0, self.code.longest_steps / self.steps)
-        if longest > _AS_LONG or times > few:
+        if longest > _LOAD_IMBALANCE_LIMIT or times > few:
             return max(times, longest)
         return ceil(times)
 
@@ -101,8 +101,8 @@ class ProgramWork:
           peak: of the whole GPU, by type.
         """
         code, costs, loaded_bytes = self.code, self.gpu.features.programs, self.loaded_bytes
-        each = self.gpu.multiprocessors / code.programs
-        operations = self.operations * each / operation_rate
+        multiprocessors_per_program = self.gpu.multiprocessors / code.programs
+        operations = self.operations * multiprocessors_per_program / operation_rate
         trip, loaded = costs.load_seconds, loaded_bytes * costs.loaded_byte_seconds
         if any(code.flops.values()):
             trip = costs.product_seconds if code.stages > 1 else costs.unstaged_product_seconds
@@ -114,11 +114,11 @@ class ProgramWork:
         alone = operations * costs.alone_factor + added * costs.added_element_seconds
         waits += alone * fewer + loaded * fewer**costs.fewer_warps_power
         products = sum(
-            count * each / (costs.peak_shares.get(name, 1.0) * peak(name))
+            count * multiprocessors_per_program / (costs.peak_shares.get(name, 1.0) * peak(name))
             for name, count in code.flops.items()
         )
-        again = self.steps if self.steps > 1 else 0.0
-        spilled = max(0.0, self.registers - costs.held_registers) * self.threads * again
+        repeats = self.steps if self.steps > 1 else 0.0
+        spilled = max(0.0, self.registers - costs.held_registers) * self.threads * repeats
         computes = operations + products + loaded_bytes * costs.byte_seconds
         computes += spilled * costs.spilled_word_seconds
         return float(max(self.rounds * waits, self.busiest * computes))

@@ -92,9 +92,9 @@ def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:
     Args:
       threads: of the launch; `per_block` of each block.
     """
-    each = max(1, columns.length * columns.sums) / max(1, threads)
+    elements_per_thread = max(1, columns.length * columns.sums) / max(1, threads)
     if per_block != _THREADS_OF_COLUMNS:
-        return ColumnTile(each, each, 1, whole=True)
+        return ColumnTile(elements_per_thread, elements_per_thread, 1, whole=True)
     major = max(1, columns.sums // columns.kept)
     vector = 1
     while vector < _LONGEST_VECTOR and (
@@ -103,4 +103,6 @@ def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:
         vector *= 2
     rows = ceil(columns.length / THREADS_OF_A_WARP)
     whole = columns.kept % (THREADS_OF_A_WARP * vector) == columns.length % THREADS_OF_A_WARP == 0
-    return ColumnTile(max(each, float(rows * vector)), each, vector, whole)
+    return ColumnTile(
+        max(elements_per_thread, float(rows * vector)), elements_per_thread, vector, whole
+    )

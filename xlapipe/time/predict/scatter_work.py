@@ -136,8 +136,8 @@ class _Added:
         share = log2(max(1.0, min(self.elements / self.sectors, 8.0))) / 3
         if self.tried or (largest and self.element in _FLOATS):
             alone = self.elements < 1.2 * self.sectors
-            each = costs.tried_seconds if alone else costs.tried_together_seconds
-            seconds = self.sectors * each
+            update_seconds = costs.tried_seconds if alone else costs.tried_together_seconds
+            seconds = self.sectors * update_seconds
         else:
             far = self.table_bytes > self.gpu.l2_bytes
             one, eight = costs.far_added_seconds if far else costs.added_seconds
@@ -156,8 +156,10 @@ class _Added:
         there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
         several = self.together > 1
         waiting = costs.waiting_of_several_seconds if several else costs.waiting_seconds
-        each = self._all_try(rows) * there / (1 + there) + there * waiting
-        return each * (costs.word_factor if self.element in SHORT_TYPES and not several else 1.0)
+        update_seconds = self._all_try(rows) * there / (1 + there) + there * waiting
+        return update_seconds * (
+            costs.word_factor if self.element in SHORT_TYPES and not several else 1.0
+        )
 
     def _rows_at_once(self) -> float:
         """Rows whose threads are resident at the same time."""

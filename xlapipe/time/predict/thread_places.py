@@ -156,7 +156,7 @@ class ThreadPlaces:
         elif opcode == "dynamic-update-slice" and len(first) > 1:
             yield from of_update(instruction, first, at.index)
         elif opcode == "gather" and len(first) > 1:
-            yield from self._of_gather(frame, instruction, at)
+            yield from self._gather_places(frame, instruction, at)
         else:
             for position, (name, arrays) in enumerate(zip(names, shapes, strict=True)):
                 if not arrays:
@@ -169,7 +169,7 @@ class ThreadPlaces:
                     if index is not None:
                         yield name, index, inside
 
-    def _of_gather(
+    def _gather_places(
         self, frame: BoundComputation, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Index, Array | None]]:
         by_name, (table, indices) = frame.computation.by_name, instruction.operands[:2]
@@ -265,6 +265,6 @@ class ThreadPlaces:
     def _moved_value(self, frame: BoundComputation, instruction: Instruction, at: Places) -> Array:
         values = np.zeros(len(at.active), np.int64)
         for operand, places, branches in self.operands(frame, instruction, at):
-            found = self.value(frame, operand, places)
-            values = np.where(places.active, found, values) if branches else found
+            value = self.value(frame, operand, places)
+            values = np.where(places.active, value, values) if branches else value
         return values

@@ -117,7 +117,7 @@ class KernelWork:
 
         The base-2 logarithm of the ratio of the two, roughly; 0 of small kernels.
         """
-        each = _CHAIN_SECONDS if self.kind.startswith("loop") else _CHAIN_SECONDS / 6
+        link_seconds = _CHAIN_SECONDS if self.kind.startswith("loop") else _CHAIN_SECONDS / 6
         gpu = self.gpu
         beside = max(
             self.operations / gpu.operation_rate,
@@ -126,7 +126,7 @@ class KernelWork:
             self.scattered_bytes / gpu.partial_sector_rate,
             self.sector_bytes / gpu.sector_rate + self.far_sector_bytes / gpu.isolated_sector_rate,
             self.updates.seconds if self.updates is not None else 0.0,
-            self.chain_operations * each + self.chain_reads * _READ_SECONDS,
+            self.chain_operations * link_seconds + self.chain_reads * _READ_SECONDS,
             self.serial_accesses * _SERIAL_SECONDS,
             self.apart_seconds,
         )
