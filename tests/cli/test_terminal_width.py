@@ -105,9 +105,11 @@ def test_no_line_is_wider_and_no_name_is_broken(
 def test_a_command_to_paste_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(80, ("show", DONATED), monkeypatch)
     start = next(at for at, line in enumerate(lines) if line.startswith("Next: "))
-    command, last = lines[start], lines[start + 1]
-    assert command.endswith(" \\") and len(command) <= 80
-    assert last.startswith("      ") and ":" in last and not last.endswith("\\")
+    *parts, last = lines[start : lines.index("", start)]
+    assert parts and all(part.endswith(" \\") for part in parts)
+    assert max(map(len, parts)) <= 80
+    words = " ".join(part.removesuffix("\\") for part in (*parts, last)).split()
+    assert words[:4] == ["Next:", "xlapipe", "show", str(DONATED)] and len(words) == 5
 
 
 def test_a_cut_name_is_found() -> None:

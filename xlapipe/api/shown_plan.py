@@ -33,6 +33,9 @@ class Rows(list[dict[str, Any]]):
             ) from None
         return DataFrame(self)
 
+    def __repr__(self) -> str:
+        return f"<{len(self):,} rows of {', '.join(self[0]) if self else 'nothing':.400}>"
+
     def _repr_html_(self) -> str:
         more = f"<p>and {len(self) - _SHOWN:,} more rows</p>" if len(self) > _SHOWN else ""
         return html_table(self[:_SHOWN]) + more

@@ -291,6 +291,7 @@ class StepPlan(ShownPlan):
 
     def _repr_html_(self) -> str:
         """All but the page is readable where frames and scripts are not allowed."""
+        from xlapipe.report.html_page import render_page
         from xlapipe.report.target_text import short_label
         from xlapipe.report.units import rounded, seconds_text
 
@@ -314,7 +315,7 @@ class StepPlan(ShownPlan):
         tuning = escape(short_label(self.opened.program.autotuning))
         return (
             f"<p><b>{escape(self.opened.program.title)}</b>, {tuning}</p>{html_table([sizes])}"
-            f"{html_table(lines)}{framed(self.to_html())}"
+            f"{html_table(lines)}{framed(render_page([self.opened], map_only=True))}"
         )
 
 

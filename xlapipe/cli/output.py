@@ -59,7 +59,7 @@ def _parts(line: str, width: int) -> "Iterator[str]":
     if not line.startswith(NEXT):
         yield from folded(line, width)
         return
-    *parts, last = wrapped(line, width - 2, indent=len(NEXT), names=False)
+    *parts, last = wrapped(line, width - 2, indent=len(NEXT), first="", names=False)
     yield from (f"{part} \\" for part in parts)
     yield last
 

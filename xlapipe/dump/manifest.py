@@ -13,6 +13,7 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
 from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.program import CompileFacts, RequestedCollective, RequestedDot
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.wording import counted, listed
 from xlapipe.time.predicted_locks.basis import shares_text
 
@@ -62,6 +63,8 @@ class Manifest(CompileFacts):
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`;
         empty for `source_lines.json`, which may change where the plan does not.
     """
+
+    __repr__ = short_repr
 
     # Without the defaults that they have while they are unknown.
     target: str = field()

@@ -8,6 +8,7 @@ from pathlib import Path
 from xlapipe.devices.platforms.dump_files import STAGE_TITLES
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.program import Program
+from xlapipe.plans.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class StageText:
     Attributes:
       title: for people.
     """
+
+    __repr__ = short_repr
 
     title: str
     text: str

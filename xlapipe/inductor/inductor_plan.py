@@ -18,6 +18,7 @@ from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputA
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.short_repr import short_repr
 
 
 class GraphKind(StrEnum):
@@ -307,6 +308,8 @@ class InductorPlan:
       peak_position: position of the kernel at which the call holds most; None for an empty graph.
       peak_line: line of the statement at which it does.
     """
+
+    __repr__ = short_repr
 
     where: str
     graph: str

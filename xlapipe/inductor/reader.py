@@ -21,6 +21,7 @@ from xlapipe.inductor.verify import verify
 from xlapipe.inductor.wrapper.evaluation import GivenArgument, Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
 from xlapipe.inductor.wrapper.replay import replay_wrapper
+from xlapipe.plans.short_repr import short_repr
 
 _BY_NAME = (
     "no forward graph was found: arguments that are not named as parameters, inputs or tangents "
@@ -31,6 +32,8 @@ _BY_NAME = (
 @dataclass(frozen=True)
 class InductorDump:
     """The graphs at one path: forward and inference graphs by name, then backward graphs."""
+
+    __repr__ = short_repr
 
     path: Path
     plans: tuple[InductorPlan, ...]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.short_repr import short_repr
 
 
 class AllocationKind(StrEnum):
@@ -84,6 +85,8 @@ class BufferAllocation:
       color: XLA's memory space number; 0 is the default.
       values: ordered by offset, then size, then name.
     """
+
+    __repr__ = short_repr
 
     index: int
     size_bytes: int

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
+from xlapipe.plans.short_repr import short_repr
+
 # Folders of installed packages and of Python's standard library: as the machine that compiled names
 # them, and as capture writes them into a dump.
 _LIBRARY_FOLDER = re.compile(
@@ -43,6 +45,8 @@ class CallChains:
       frames: by id, from 1.
       frame_of: the innermost frame of each instruction that has one, by its name.
     """
+
+    __repr__ = short_repr
 
     frames: Sequence[Frame] = ()
     frame_of: Mapping[str, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from xlapipe.plans.buffers import value_name
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.short_repr import short_repr
 
 Path = tuple[int, ...]
 """The shape index of an element of a tuple; `()` for the whole result."""
@@ -96,6 +97,8 @@ class OperandUse(NamedTuple):
 @dataclass(frozen=True)
 class Dataflow:
     """Operand and body queries over a complete `HloModule`."""
+
+    __repr__ = short_repr
 
     module: HloModule
 

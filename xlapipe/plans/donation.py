@@ -32,6 +32,7 @@ from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.plans.returned import returned
+from xlapipe.plans.short_repr import short_repr
 
 
 class DonationOutcome(StrEnum):
@@ -60,6 +61,8 @@ class Donation:
       writes: what a step writes into the leaf's memory; None without an alias or a complete module.
       source: line of the first copy, or of the output that most likely should alias the leaf.
     """
+
+    __repr__ = short_repr
 
     path: str
     shape: tuple[int, ...]

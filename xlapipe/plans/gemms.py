@@ -15,6 +15,7 @@ from xlapipe.plans.dataflow import PASS_THROUGH, Dataflow, Value, dataflow_of
 from xlapipe.plans.hlo import HloModule, Instruction, SourceLine
 from xlapipe.plans.opcodes import CONTRACTS, DOTS
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.short_repr import short_repr
 
 
 class GemmBackend(StrEnum):
@@ -51,6 +52,8 @@ class Gemm:
       op_name: op_name of the original dot, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
       fast_accumulation: whether a float8 gemm on cuBLASLt uses it; None for other gemms.
     """
+
+    __repr__ = short_repr
 
     instruction: str
     backend: GemmBackend

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.short_repr import short_repr
 
 KERNEL_NAMES = {
     call: pattern for platform in PLATFORMS for call, pattern in platform.kernel_names.items()
@@ -125,6 +126,9 @@ class Instruction(NamedTuple):
     comparison: str | None = None
     unique_indices: bool = False
 
+    def __repr__(self) -> str:
+        return short_repr(self)
+
     @property
     def fusion_backend_kind(self) -> str | None:
         """Backend kind of a kCustom fusion, e.g. `__triton_nested_gemm_fusion` or `__cudnn$…`."""
@@ -154,6 +158,8 @@ class Instruction(NamedTuple):
 @dataclass(frozen=True)
 class Computation:
     """A computation, with its instructions in the order in which XLA printed or scheduled them."""
+
+    __repr__ = short_repr
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -189,6 +195,8 @@ class HloModule:
       chains: where the program was traced. Not compared: two modules with equal instructions are
         equal.
     """
+
+    __repr__ = short_repr
 
     name: str
     computations: Mapping[str, Computation]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from xlapipe.plans.short_repr import short_repr
+
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
@@ -25,6 +27,8 @@ class LiveRanges:
       live_range_peak_bytes: that sum. Some XLA versions count aliases twice in it, so it is not the
         allocation total.
     """
+
+    __repr__ = short_repr
 
     schedule: tuple[str, ...]
     ranges: tuple[LiveRange, ...]

@@ -18,6 +18,7 @@ from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.origins import output_values
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.short_repr import short_repr
 
 
 class Role(StrEnum):
@@ -51,6 +52,8 @@ class CountedValue(HeldValue):
     Attributes:
       counted_bytes: its bytes, without bytes shared with a value that is counted already.
     """
+
+    __repr__ = short_repr
 
     role: Role
     counted_bytes: int

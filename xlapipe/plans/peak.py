@@ -10,9 +10,10 @@ from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Gap, Occupancy, Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
+from xlapipe.plans.short_repr import short_repr
 
 NO_SOURCE = "no source line"
-_SHOWN_LINES = 10
+_SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class PeakValue:
 @dataclass(frozen=True, slots=True)
 class PeakGroup:
     """Values that differ only by a number in their names, e.g. one leaf of every layer."""
+
+    __repr__ = short_repr
 
     label: str
     role: Role
@@ -73,6 +76,8 @@ class Arena:
       fullest_bytes: in use at that position.
       groups_at_fullest: its contents at that position, largest first; they determine its size.
     """
+
+    __repr__ = short_repr
 
     allocation: int
     kinds: tuple[str, ...]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
+from xlapipe.plans.short_repr import short_repr
+
 _ARRAY = re.compile(
     r"(?P<element>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]"
     r"(?:\{(?P<order>(?:\d{1,3},?)*)(?::(?P<attributes>[^{}]*))?\})?"
@@ -37,6 +39,8 @@ class Shape:
       parts: shapes of a tuple's elements; of `b(…)`, a reference to a buffer, of what it refers to.
       is_dynamic: whether a dimension has a bound instead of a size.
     """
+
+    __repr__ = short_repr
 
     text: str
     element: str = ""

@@ -74,18 +74,26 @@ SCRIPTS = (
 )
 
 
-def render_page(dumps: Sequence[XlaSubject], comparison: Mapping[str, Any] | None = None) -> str:
+def render_page(
+    dumps: Sequence[XlaSubject],
+    comparison: Mapping[str, Any] | None = None,
+    *,
+    map_only: bool = False,
+) -> str:
     """The whole page.
 
     Args:
       comparison: from `compare_dumps`, shown first.
+      map_only: leave out the tables, the timeline and the texts of stages, for a notebook.
 
     Raises:
       DumpError: the text of a stage is damaged.
     """
     style, script = read_style(), read_script()
-    entries = [_template_data(dump) for dump in dumps]
+    entries = [_template_data(dump, map_only=map_only) for dump in dumps]
     shown = {*_DRAWN, *(name for entry in entries for name in entry["sections"])}
+    if map_only:
+        shown = {"map"}
     page = (
         _environment()
         .get_template("page.html.j2")
@@ -133,7 +141,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _template_data(dump: XlaSubject) -> dict[str, Any]:
+def _template_data(dump: XlaSubject, *, map_only: bool) -> dict[str, Any]:
     figures, overview = figures_of(dump), Overview(dump)
     memory, copies = overview.memory, known_copies(dump.plan)
     not_aliased = (row["size_bytes"] for row in alias_groups(dump) if row["answer"] == NOT_ALIASED)
@@ -150,12 +158,12 @@ def _template_data(dump: XlaSubject) -> dict[str, Any]:
         "label": short_label(dump.program.autotuning),
         **_headline_time(dump),
         "roofline": roofline(step_time(dump)),
-        "timeline": timeline_data(dump),
+        "timeline": None if map_only else timeline_data(dump),
         "memory": memory,
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
         "error_bytes": overview.error_bytes,
         "map_data": map_data(dump),
-        "stages": [_packed(stage) for stage in dump.program.stage_texts],
+        "stages": [_packed(stage) for stage in (() if map_only else dump.program.stage_texts)],
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from xlapipe.devices.targets.device import Device
 from xlapipe.dump.time_record import TimeRecord
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.report.records import fields_of, named, row_of
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict import Prediction, basis_of
@@ -60,6 +61,8 @@ class StepTime:
       predicted_latency_seconds: of one call until its results are awaited.
       predicted_span_seconds: from the first kernel to the last one, as a profiler shows it.
     """
+
+    __repr__ = short_repr
 
     traffic_bytes: int
     traffic_at_most_bytes: int | None

@@ -10,6 +10,7 @@ from xlapipe.devices.targets.device import Device, Tpu, device_of_config, device
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Study:
       device: None if unknown, which leaves out floors and the prediction.
       lowered: reads the module before optimisation, for the MFU; None without one.
     """
+
+    __repr__ = short_repr
 
     plan: Plan
     device: Device | None

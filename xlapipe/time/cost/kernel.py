@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.estimate import estimate_of
 from xlapipe.time.cost.schedule import Site
@@ -94,6 +95,8 @@ class Kernel:
       graph_size: kernels of that command buffer.
       wire_bytes: that a device sends to other GPUs.
     """
+
+    __repr__ = short_repr
 
     site: Site
     cost: KernelCost

@@ -7,6 +7,7 @@ from functools import cache
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.loops import find_loops
 from xlapipe.plans.opcodes import ALLOCATE_BUFFER, NO_KERNEL
+from xlapipe.plans.short_repr import short_repr
 
 SEPARATE_FIRST_TRIPS = 3
 """Nesting depth up to which a loop's first trip, with a colder cache, is visited separately.
@@ -24,6 +25,8 @@ class Site:
       caller: the computation that has it.
       scope, inner: what is computed and where; of an async-start, what it wraps.
     """
+
+    __repr__ = short_repr
 
     instruction: Instruction
     caller: Computation

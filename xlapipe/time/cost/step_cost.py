@@ -18,6 +18,7 @@ from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.cost.elements import size_of
 from xlapipe.time.cost.estimate import estimates_of
 from xlapipe.time.cost.flops import VECTOR, Flops
@@ -80,6 +81,8 @@ class StepCost:
       kernel_of: each kernel, by name.
       device: that runs the step; None if unknown.
     """
+
+    __repr__ = short_repr
 
     kernels: tuple[KernelCost, ...]
     traffic: Range

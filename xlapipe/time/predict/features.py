@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from xlapipe.files.typed_data import Line
+from xlapipe.plans.short_repr import short_repr
 
 # Plausible ranges: seconds of a latency, a factor or a number, operations, bytes per second.
 Latency: TypeAlias = Annotated[float, Meta(ge=0, le=0.1)]
@@ -246,6 +247,8 @@ class Programs:
 @dataclass(frozen=True, kw_only=True)
 class Features:
     """Constants of features, by library."""
+
+    __repr__ = short_repr
 
     convolutions: Convolutions
     scatters: Scatters

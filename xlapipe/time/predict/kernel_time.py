@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.collectives.exchange import Exchange
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.calibration import Calibration, Constants
@@ -52,6 +53,8 @@ class KernelTime:
       nearest: programs of the calibration with the most similar kernels.
       in_a_step: factor by which it takes longer in a step than alone.
     """
+
+    __repr__ = short_repr
 
     seconds: float
     parts: tuple[TimePart, ...]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
@@ -74,6 +75,8 @@ class PredictedKernel:
       at_floor: whether the prediction was below the floor, and is the floor.
     """
 
+    __repr__ = short_repr
+
     name: str
     launches: int
     seconds: float
@@ -121,6 +124,8 @@ class Prediction:
       launch_bound: that launches take most of the time, which, and remedies; else empty.
       is_estimate: whether no program was timed on such a device.
     """
+
+    __repr__ = short_repr
 
     kernels: tuple[PredictedKernel, ...]
     step_seconds: float | None

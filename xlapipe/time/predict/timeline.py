@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.predict.kernel_time import KernelTime
 
 COMPUTE, ASYNCHRONOUS = "compute", "asynchronous"
@@ -31,3 +32,6 @@ class TimelineEvent(NamedTuple):
     launches: int
     time: KernelTime | None
     trips: int = 0
+
+    def __repr__(self) -> str:
+        return short_repr(self)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf, log2
 
 from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.predict.convolutions import EngineWork
 from xlapipe.time.predict.gpu import HOPPER, SMALL_SECONDS, Gpu
 from xlapipe.time.predict.program_work import ProgramWork
@@ -81,6 +82,8 @@ class KernelWork:
       partly_unknown: whether part of a Pallas kernel's work is not stated, or depends on data.
       gpu: that runs it.
     """
+
+    __repr__ = short_repr
 
     kind: str
     point: tuple[float, ...]
