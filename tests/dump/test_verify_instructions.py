@@ -1,5 +1,7 @@
 """Instructions that an opcode cannot have are refused; those that XLA writes are not."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.conftest import ROOT
@@ -8,6 +10,8 @@ from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.proto_reader import read_proto
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import PlanMismatchError
+from xlapipe.plans import Plan
+from xlapipe.plans.verify import verify
 from xlapipe.plans.verify_instructions import instruction_mismatches
 
 MODULE = """HloModule small
@@ -56,6 +60,7 @@ TWICE = [
     "(f32[4,8]{1,0}, f32[4,8]{1,0}) scatter(%a, %a, %n, %a, %a), to_apply=",
 ]
 SOUND = [
+    "bf16[4,8]{1,0} copy(%a)",  # as libtpu 0.0.48.1 writes it
     *(f"{text}%both" for text in TWICE),
     "f32[8]{0} gather(%a, %n), offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0}",
     "f32[4,8]{1,0} negate(%a)",
@@ -176,6 +181,15 @@ def test_what_xla_writes(instruction: str) -> None:
 @pytest.mark.parametrize("instruction", BROKEN)
 def test_what_no_opcode_can_have(instruction: str) -> None:
     assert mismatch(instruction) is not None
+
+
+def test_an_unknown_form_is_a_note_where_few_dumps_were_read() -> None:
+    text = MODULE.format(instruction="f32[8,8]{1,0} reverse(%a), dimensions={0}")
+    plan = Plan((), module=parse_hlo(SourceText("small.txt", text)).module)
+    with pytest.raises(PlanMismatchError, match="that a reverse can have"):
+        verify(plan, where="dump")
+    (note,) = verify(replace(plan, platform="tpu"), where="dump").notes
+    assert "reverse(f32[4,8]{1,0})" in note
 
 
 def test_a_cycle_of_calls() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.expect import Aliased, Donated, Expectation
 from xlapipe.plans import InputOutputAlias
@@ -86,9 +87,9 @@ DECAYED = (
 )
 
 
-def program_of(text: str, memory: dict[str, int]) -> Program:
+def updated(text: str, memory: dict[str, int]) -> Program:
     plan = replace(plan_of_text(text, memory), header_aliases=(InputOutputAlias(0, ()),))
-    return Program(
+    return program_of(
         plan,
         arguments=(ArgumentLeaf("cache", (64, 64), "bfloat16", SIZE, True, 0),),
         outputs=(OutputLeaf("out", (64, 64), "bfloat16", SIZE, 0),),
@@ -97,7 +98,7 @@ def program_of(text: str, memory: dict[str, int]) -> Program:
 
 def fused(lines: tuple[str, ...]) -> Program:
     text = FUSED.replace("BODY", "\n".join(f"  {line}" for line in lines))
-    return program_of(text, {"a": 0, "f": 0})
+    return updated(text, {"a": 0, "f": 0})
 
 
 def writes_of(program: Program) -> LeafWrites:
@@ -204,6 +205,6 @@ ENTRY %main (a: bf16[64,64], n: bf16[1,64], p: s32[]) -> bf16[64,64] {{
 
 
 def test_what_a_loop_writes_counts_once_per_trip() -> None:
-    writes = writes_of(program_of(LOOP, {"a": 0, "w{1}": 0, "new": 0}))
+    writes = writes_of(updated(LOOP, {"a": 0, "w{1}": 0, "new": 0}))
     assert (writes.written_bytes, writes.changed_bytes) == (10 * SIZE, 10 * ROW_BYTES)
     assert writes.is_rewritten

@@ -105,7 +105,7 @@ def test_outputs_that_are_written_later_have_a_row(shown) -> None:
 
 
 def test_an_output_that_is_returned_twice_is_named(dump_of) -> None:
-    program = dump_of("debug").program
+    program = dump_of("debug")
     (row,) = returned(program)
     assert row.text == "out[1]['debug'] is out[0], returned twice, 1,048,576 B copied"
     (donation,) = donations(program)
@@ -113,5 +113,5 @@ def test_an_output_that_is_returned_twice_is_named(dump_of) -> None:
 
 
 def test_an_argument_that_is_returned_as_it_is_is_named(dump_of) -> None:
-    (row,) = returned(dump_of("unchanged").program)
+    (row,) = returned(dump_of("unchanged"))
     assert row.text == "out[0] is w, returned unchanged, 16,384 B copied"

@@ -16,6 +16,15 @@ from xlapipe.plans.opcodes import ELEMENTWISE
 from xlapipe.plans.shapes import Shape, element_bits
 
 Mismatch: TypeAlias = tuple[str, str]
+
+
+class UnknownForm(NamedTuple):
+    """A `Mismatch` of one instruction with the rule of its opcode."""
+
+    expected: str
+    found: str
+
+
 _MOST_BYTES = 1 << 62  # of an array; sums of a few fit 64 bits
 
 
@@ -130,14 +139,14 @@ def _operand_shapes(instruction: Instruction, before: Mapping[str, Shape]) -> It
         yield shape
 
 
-def _described(instruction: Instruction, operands: Sequence[Shape]) -> Mismatch:
+def _described(instruction: Instruction, operands: Sequence[Shape]) -> UnknownForm:
     texts = ", ".join(shape.text for shape in operands)
     dims = instruction.contraction
     numbers = "" if dims is None else f", dimensions {[*dims.dims]}, starts {[*dims.starts]}"
     count = len(instruction.called_computations)
     calls = f", calls {count}" if count else ""
     found = f"{instruction.shape.text:.100} {instruction.opcode}({texts:.200}){numbers:.100}{calls}"
-    return (
+    return UnknownForm(
         f"operands, dimensions and called computations of {instruction.name} that a "
         f"{instruction.opcode} can have",
         found,
@@ -247,6 +256,14 @@ def _elementwise(x: _Checked) -> bool:
 
 def _same(x: _Checked) -> bool:
     return _alike(x.operands[0], x.shape)
+
+
+def _copies(x: _Checked) -> bool:
+    """Whether dimensions are equal: XLA for TPUs changes the type of elements while it copies."""
+    (operand,) = x.operands
+    return _alike(operand, x.shape) or bool(
+        operand.element and x.shape.element and operand.dims == x.shape.dims
+    )
 
 
 def _same_elements(x: _Checked) -> bool:
@@ -430,7 +447,7 @@ _GROUPS: Mapping[_Rule, Set[str]] = {
     | {"rng-get-and-update-state"},
     _Rule(1, 1, 0): {"copy-done", "copy-start", "get-dimension-size", "infeed", "recv"}
     | {"recv-done", "rng-bit-generator", "send-done"},
-    _Rule(1, 1, 0, (_same,)): {"cholesky", "copy", "domain", "get-tuple-element", "opt-barrier"},
+    _Rule(1, 1, 0, (_same,)): {"cholesky", "domain", "get-tuple-element", "opt-barrier"},
     _Rule(1, 1, None): {"async-done"},
     _Rule(1, inf, None): {"async-update"},
     _Rule(0, inf, 1, (_as_body,)): {"call", "fusion"},
@@ -451,6 +468,7 @@ _RULES: Mapping[str, _Rule] = {
     "broadcast": _Rule(1, 1, 0, (_arrays, _broadcast)),
     "concatenate": _Rule(1, inf, 0, (_arrays, _concatenate)),
     "conditional": _Rule(1, inf, None, (_conditional,)),
+    "copy": _Rule(1, 1, 0, (_copies,)),
     "convolution": _Rule(2, 2, 0, (_arrays, _convolution)),
     "dot": _Rule(2, inf, 0, (_arrays, _dot)),
     "dynamic-slice": _Rule(1, inf, 0, (_arrays, _dynamic_slice)),

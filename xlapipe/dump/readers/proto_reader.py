@@ -37,8 +37,7 @@ def read_proto(data: bytes, *, where: str) -> Plan:
       PlanMismatchError: the plan breaks an invariant.
     """
     plan = parse_proto(data, where=where)
-    verify(plan, where=where)
-    return plan
+    return verify(plan, where=where)
 
 
 def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) -> Plan:

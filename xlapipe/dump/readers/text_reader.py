@@ -150,8 +150,7 @@ def _with_optional_parts(plan: Plan, texts: DumpTexts, where: str) -> Plan:
     ranges = optional("live ranges", lambda: _live_ranges(plan.allocations, texts))
     thunks = optional("thunks", lambda: parse_thunks(texts.thunks) if texts.thunks else None)
     plan = replace(plan, live_ranges=ranges, thunks=thunks, notes=tuple(notes))
-    verify(plan, where=where)
-    return plan
+    return verify(plan, where=where)
 
 
 def _total_of(texts: DumpTexts) -> int | None:
