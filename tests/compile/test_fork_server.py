@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,9 @@ from xlapipe.compile import child_process
 from xlapipe.compile.fork_server import ServerOfEnvironment
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump
+from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import CompileError, WorkloadError
 from xlapipe.registry import find_workload
@@ -143,3 +146,23 @@ def test_a_compile_on_the_attached_gpu_has_the_cpu_too() -> None:
     """Lowering asks for the CPU's device, and fails where only the GPU's platform is allowed."""
     attached = Job(reference=find_workload("broken:good"), target=None)
     assert child_process._environment(attached, STEPS)["JAX_PLATFORMS"] == "cuda,cpu"
+
+
+def test_a_compile_on_an_attached_amd_gpu_tunes_with_its_own_libraries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where AMD's driver lists a GPU, and not where it lists a CPU alone, whose id is 0."""
+    node = tmp_path / "1" / "gpu_id"
+    node.parent.mkdir()
+    node.write_text("0\n")
+    machine = replace(Machine.local(), devices=tmp_path, amd_nodes=tmp_path)
+    monkeypatch.setattr(Machine, "local", lambda: machine)
+    attached = Job(reference=find_workload("broken:good"), target=None, tune=True)
+    assert environment_of(attached)["JAX_PLATFORMS"] == "cuda,cpu"
+    node.write_text("51140\n")
+    environment = environment_of(attached)
+    assert environment["JAX_PLATFORMS"] == "rocm,cpu"
+    assert "--xla_gpu_dump_autotune_results_to=" in environment["XLA_FLAGS"]
+    assert PLUGINS_VARIABLE not in environment
+    absent = Job(reference=find_workload("broken:good"), target=target_named("mi300x"))
+    assert environment_of(absent)[PLUGINS_VARIABLE] == "jax_plugins.xla_rocm7,jax_rocm7_plugin"

@@ -16,6 +16,7 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.workers import error_of, submit, workers
 from xlapipe.devices.environment.scratch import scratch_folder
+from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.dump.dump import (
@@ -91,7 +92,7 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
     """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
     Arguments of the workload's function follow its name: `gpt-remat=True`.
-    For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options add a
+    The version of the compiler follows where it is not jaxlib's, as for TPUs. Extra options add a
     digest, and patches of XLA that are switched off their names, so that a dump with them has its
     own folder.
     """
@@ -100,8 +101,9 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
         tuned = "-predicted"
     device = manifest.device.replace(" ", "-")
     label = f"{device}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
-    if "libtpu" in manifest.versions:
-        label += f"-libtpu{manifest.versions['libtpu']}"
+    compiler = platform_named(manifest.platform).own_compiler
+    if compiler in manifest.versions:
+        label += f"-{compiler.removeprefix('jax-')}{manifest.versions[compiler]}"
     if manifest.extra_options:
         text = json.dumps(dict(manifest.extra_options), sort_keys=True)
         label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -38,6 +38,7 @@ AMD = replace(
     config_name="ROCM",
     recorded_packages=_PACKAGES,
     compiler_packages=_PACKAGES,
+    own_compiler="jax-rocm7-pjrt",
     library_names={
         "cublas": "rocblas",
         "cublaslt": "hipblaslt",

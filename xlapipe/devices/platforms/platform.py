@@ -49,6 +49,7 @@ class Platform:
       config_name: its name in a GpuTargetConfigProto; None if it has no such configuration.
       recorded_packages: distributions whose versions a manifest records in addition to jax's.
       compiler_packages: all distributions that affect a plan; part of a cache key.
+      own_compiler: the one that compiles, if its version is not that of jaxlib.
       dump_files: every file that XLA dumps for a module, in the order of the stages.
       gemm_policies: XLA options that make each GEMM policy.
       gemm_calls: backend of a matrix product by its custom call target, the first prefix that
@@ -123,6 +124,7 @@ class Platform:
     memory_spaces: Mapping[int, str]
     default_memory_space: str
     noun: str = "GPU"
+    own_compiler: str = ""
     config_name: str | None = None
     library_names: Mapping[str, str] = field(default_factory=dict)
     communication_library: str = ""

@@ -50,6 +50,7 @@ TPU = Platform(
     noun="TPU",
     recorded_packages=("libtpu",),
     compiler_packages=("libtpu",),
+    own_compiler="libtpu",
     dump_files=stage_files(".after_optimizations"),
     gemm_policies={"auto": {}},
     gemm_calls=(),
