@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from step import f32, i32, step
 
 from xlapipe import Workload
@@ -128,7 +129,7 @@ def optimization_barrier() -> Workload:
 def stop_gradient_and_names() -> Workload:
     def loss(x: Any) -> Any:
         with jax.named_scope("inside"):
-            return (jax.ad_checkpoint.checkpoint_name(jnp.sin(x), "s") * lax.stop_gradient(x)).sum()
+            return (checkpoint_name(jnp.sin(x), "s") * lax.stop_gradient(x)).sum()
 
     return step("stop_gradient_and_names", jax.grad(loss), [f32(1000)])
 

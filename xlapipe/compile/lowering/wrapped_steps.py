@@ -23,7 +23,7 @@ from jax import stages
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
 
 from xlapipe.compile.lowering.arguments import CallArguments
-from xlapipe.compile.lowering.jaxprs import equation_line, pallas_calls
+from xlapipe.compile.lowering.jaxprs import KERNELS, equation_line, pallas_calls
 from xlapipe.compile.lowering.names import fn_text, positional_names, unbound
 from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.errors import WorkloadError
@@ -352,7 +352,7 @@ def _refuse_kernels(closed_jaxpr: Any, platform: Platform) -> None:
     """
     if not platform.refused_kernels:
         return
-    for equation in pallas_calls(closed_jaxpr.jaxpr):
+    for equation in pallas_calls(closed_jaxpr.jaxpr, KERNELS):
         parameters = equation.params.get("compiler_params")
         module = type(parameters).__module__
         if not any(part in module for part in platform.refused_kernels):
