@@ -15,8 +15,8 @@ from xlapipe.compile import child_process
 from xlapipe.compile.fork_server import ServerOfEnvironment
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump
-from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES
+from xlapipe.compile.xla_patches.stand_ins import PLUGINS_VARIABLE
 from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import CompileError, WorkloadError

@@ -8,7 +8,13 @@ from pathlib import Path
 import jaxlib
 import pytest
 
-from xlapipe.compile.stand_ins import Imported, _load, imports_of, load_stand_ins, stand_in
+from xlapipe.compile.xla_patches.stand_ins import (
+    Imported,
+    _load,
+    imports_of,
+    load_stand_ins,
+    stand_in,
+)
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="ELF for x86-64"

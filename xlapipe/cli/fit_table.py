@@ -249,7 +249,7 @@ def _outside_text(compiled: Sequence[PlannedMemory]) -> str:
     outside = [plan.outside for plan in compiled if plan.outside is not None]
     most = max(outside, key=lambda item: (item.known_bytes, item.unmeasured), default=None)
     if most is None or most.device is None:
-        return f"Not included: the CUDA context, NCCL's buffers and {arrays}."
+        return f"Not included: the context of CUDA or HIP, NCCL's or RCCL's buffers and {arrays}."
     parts = [f"{outside_label(name)} {exact(size)}" for name, size in most.parts.items()]
     unmeasured = "".join(f"; {outside_label(name)}: not measured" for name in most.unmeasured)
     return (

@@ -140,7 +140,7 @@ class _Child:
 
 
 def _import_libraries() -> None:
-    import_module("xlapipe.compile.stand_ins").load_named_stand_ins()
+    import_module("xlapipe.compile.xla_patches.stand_ins").load_named_stand_ins()
     for name in IMPORTED_BY_CHILDREN:
         import_module(name)
     for name in IMPORTED_BY_WORKLOADS:

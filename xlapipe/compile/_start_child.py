@@ -18,7 +18,7 @@ if __name__ == "__main__":
     # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13
     # on), looking for cycles among them took 13 to 18 % of a compile's CPU time, and freed nothing.
     gc.set_threshold(100_000)
-    from xlapipe.compile.stand_ins import load_named_stand_ins
+    from xlapipe.compile.xla_patches.stand_ins import load_named_stand_ins
 
     load_named_stand_ins()  # before jax, which imports the plugins' modules
     from xlapipe.compile.child import main

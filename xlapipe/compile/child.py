@@ -55,10 +55,10 @@ from xlapipe.compile.messages import (
     of_json,
     to_json,
 )
-from xlapipe.compile.stand_ins import are_loaded
 from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_log import rematerialised_bytes
 from xlapipe.compile.xla_patches import XlaPatch, cub_table
+from xlapipe.compile.xla_patches.stand_ins import are_loaded
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
 from xlapipe.devices.targets.chip_grid import ChipGrid

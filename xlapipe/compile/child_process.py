@@ -31,10 +31,10 @@ from xlapipe.compile.messages import (
     to_json,
 )
 from xlapipe.compile.reused_compiles import COMPILED_AT
-from xlapipe.compile.stand_ins import PLUGINS_VARIABLE
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.compile.xla_log import LOGGED
 from xlapipe.compile.xla_patches import XlaPatch
+from xlapipe.compile.xla_patches.stand_ins import PLUGINS_VARIABLE
 from xlapipe.devices.environment.process_state import (
     child_memory_limit,
     memory_of,

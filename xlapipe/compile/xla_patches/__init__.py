@@ -21,7 +21,7 @@ instruction-order (`client_order.py`)
   Not needed once: XLA numbers instructions alike in both compiles, or jax passes HLO modules to
     compiles without a device.
 
-stand-ins (`xlapipe.compile.stand_ins`)
+stand-ins (`stand_ins.py`)
   What: on a machine without ROCm, libraries that report no device are loaded under the names of
     those with which jax's plugin for AMD GPUs is linked.
   Why: without them the plugin does not load, and no package index has them.

@@ -45,7 +45,6 @@ AMD = replace(
         "cublaslt_f8": "hipblaslt_f8",
         "cudnn": "miopen",
     },
-    communication_library="RCCL",
     kernel_names={TRITON_CALL: NVIDIA.kernel_names[TRITON_CALL]},
     # Neither XLA's own sorts nor its order of instructions are changed: see `xla_patches`.
     plugin=None,

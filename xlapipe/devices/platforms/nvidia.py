@@ -72,7 +72,6 @@ NVIDIA = Platform(
     name="cuda",
     vendor="NVIDIA",
     config_name="CUDA",
-    communication_library="NCCL",
     recorded_packages=("jax-cuda13-plugin",),
     compiler_packages=(
         "jax-cuda13-plugin",

@@ -57,7 +57,6 @@ class Platform:
       gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
       library_names: names of its own libraries, by the backends of `gemm_calls` and
         `gemm_fusion_kinds` that stand for them.
-      communication_library: what computes collectives, for messages.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
         of the kernel in the backend config, or else in the op_name.
       memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plans.memory_spaces`.
@@ -83,7 +82,7 @@ class Platform:
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
       plugins_with_stand_ins: packages in whose folders plugins are whose libraries are replaced by
-        `xlapipe.compile.stand_ins` if they are not installed; that of XLA first.
+        `xlapipe.compile.xla_patches.stand_ins` if they are not installed; that of XLA first.
       refuses_without_device: whether jax's plugin does not register where it counts no device.
       memory_limit: bytes that XLA's allocator takes on a device, from the device's memory and the
         process's share of it; XLA recomputes values to stay below. None if it is not known.
@@ -127,7 +126,6 @@ class Platform:
     own_compiler: str = ""
     config_name: str | None = None
     library_names: Mapping[str, str] = field(default_factory=dict)
-    communication_library: str = ""
     callback_calls: tuple[str, ...] = ()
     calls_finished_on_device: tuple[str, ...] = ()
     untuned_call: re.Pattern[str] | None = None

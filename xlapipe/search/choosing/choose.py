@@ -59,7 +59,9 @@ def _option(text: str, name: str, value: XlaOption) -> StepChange:
 # XLA options that decide between memory and time.
 _OPTIONS = (
     _option("hide the latency of collectives", "xla_gpu_enable_latency_hiding_scheduler", True),
-    _option("leave all matrix products to cuBLAS", "xla_gpu_enable_triton_gemm", False),
+    _option(
+        "leave all matrix products to cuBLAS or hipBLASLt", "xla_gpu_enable_triton_gemm", False
+    ),
 )
 # HloRematerialization's limit, in percent of what the process may use: as if the device had a
 # hundred times its memory.
