@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.plans.program import Program
@@ -81,6 +82,8 @@ class KernelCount(Expectation):
 class ConvolutionCount(Expectation):
     """Exactly `count` calls of cuDNN's convolutions are in the name scope `scope`.
 
+    On AMD GPUs those of MIOpen, and those that XLA computes where MIOpen is not asked.
+
     XLA computes some gradients by a forward convolution, so targets of calls do not state what
     they compute. `scope` is a segment of the op_name, also as autodiff's `transpose(jvp(scope))`;
     None for all convolutions.
@@ -95,24 +98,28 @@ class ConvolutionCount(Expectation):
             for instruction in program.plan.instructions.values()
             if (instruction.custom_call_target or "").startswith(_CUDNN_CONVOLUTION)
         ]
+        calls += program.plan.convolutions_by_xla
         matching = [
             call
             for call in calls
             if self.scope is None or within_differentiated(self.scope, call.op_name)
         ]
-        targets = ((call.custom_call_target or "").removeprefix("__cudnn$") for call in calls)
+        names = (call.custom_call_target or call.opcode for call in calls)
+        targets = (name.removeprefix("__cudnn$") for name in names)
         all_calls = tally(targets)
         measured = f"{len(matching)} of {counted(len(calls), 'convolution')}"
         if len(matching) == self.count:
             return self.finding(measured)
+        library = platform_named(program.plan.platform).convolution_library
         return self.finding(
             measured,
             Violation(
-                f"{counted(self.count, 'convolution')} by cuDNN"
+                f"{counted(self.count, 'convolution')} by {library}"
                 + (f" in {self.scope}" if self.scope else ""),
                 f"{len(matching)} (all: {all_calls})",
                 f"instruction {matching[-1].name}" if matching else "",
                 matching[-1].source if matching else None,
-                "look for convolutions that are computed twice, merged, or not computed by cuDNN",
+                "look for convolutions that are computed twice, merged, or not computed by "
+                f"{library}",
             ),
         )

@@ -154,6 +154,14 @@ class Plan:
         )
 
     @cached_property
+    def convolutions_by_xla(self) -> tuple[Instruction, ...]:
+        """Convolutions in XLA's own kernels that a library of the device computes there."""
+        if self.module is None or not platform_named(self.platform).convolution_options:
+            return ()
+        instructions = (item for _, item in self.module.instructions())
+        return tuple(item for item in instructions if item.opcode == "convolution")
+
+    @cached_property
     def missing_memory(self) -> tuple[MissingMemory, ...]:
         """What the step may need more on the device than in the plan."""
         calls = (
@@ -164,11 +172,9 @@ class Plan:
             MissingMemory(MissingKind.SORT, sort.name, scratch_estimate_bytes(sort), sort.source)
             for sort in (sorts_for_cub(self.module) if self.sorts_undecided else ())
         )
-        by_xla = platform_named(self.platform).convolution_options
         convolutions = (
             MissingMemory(MissingKind.CONVOLUTION, item.name, None, item.source)
-            for _, item in (self.module.instructions() if self.module and by_xla else ())
-            if item.opcode == "convolution"
+            for item in self.convolutions_by_xla
         )
         return (*calls, *sorts, *convolutions)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import Plan
 from xlapipe.plans.copies import Move, find_moves
 from xlapipe.plans.host_transfers import find_host_transfers
@@ -124,7 +125,8 @@ def untuned_call_lines(plan: Plan) -> Iterator[str]:
     """That calls have no algorithm and no workspace; none if autotune results name them all."""
     calls = plan.untuned_calls
     if calls:
+        library = platform_named(plan.platform).convolution_library
         yield (
-            f"{counted(len(calls), 'convolution')} of cuDNN without an algorithm: temp lacks the "
-            "workspaces, which autotune results of the GPU state (--tuning)"
+            f"{counted(len(calls), 'convolution')} of {library} without an algorithm: temp lacks "
+            "the workspaces, which autotune results of the GPU state (--tuning)"
         )

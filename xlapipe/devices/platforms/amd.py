@@ -50,6 +50,7 @@ AMD = replace(
     plugin=None,
     plugins_with_stand_ins=("jax_plugins.xla_rocm7", "jax_rocm7_plugin"),
     refuses_without_device=True,
+    convolution_library="MIOpen",
     # MIOpen chooses on the device alone, and XLA ends the process where no result names a choice.
     convolution_options={"xla_gpu_experimental_disable_binary_libraries": True},
     device_figures=_device_figures,

@@ -66,6 +66,7 @@ class Platform:
         gets from a library on the device, and leaves out where no device is attached.
       untuned_call: a pattern in the backend config of a call whose algorithm, and so its workspace,
         comes from autotune results alone; None if the platform has no such calls.
+      convolution_library: what computes convolutions, for messages.
       convolution_options: XLA options without which a convolution has no default where autotune
         results are missing: XLA computes it by its own kernel, not by the device's library.
       may_sort_by_library: whether XLA may give large sorts to a library, where it has the device.
@@ -129,6 +130,7 @@ class Platform:
     callback_calls: tuple[str, ...] = ()
     calls_finished_on_device: tuple[str, ...] = ()
     untuned_call: re.Pattern[str] | None = None
+    convolution_library: str = "cuDNN"
     convolution_options: Mapping[str, bool] = field(default_factory=dict)
     may_sort_by_library: bool = False
     load_autotune_flag: str | None = None
