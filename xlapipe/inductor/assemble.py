@@ -42,12 +42,7 @@ def plan_of_wrapper(
     saved: int | None = None,
     notes: Sequence[str] = (),
 ) -> InductorPlan:
-    """The plan of wrapper code after its replay.
-
-    Args:
-      saved: how many of the last outputs are kept for the backward graph; None if not known.
-      notes: what was assumed.
-    """
+    """The plan of wrapper code after its replay."""
     returned = {tensor.storage for _, tensor in replay.returned if tensor is not None}
     only = ir_facts(ir) if ir is not None else InductorOnly()
     resized = tuple(replay.resized) or only.resized_storages
@@ -66,9 +61,6 @@ def plan_of_wrapper(
 
 def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout]) -> InductorPlan:
     """The plan that liveness gives for IR alone.
-
-    Args:
-      layouts: layouts of arguments, from an FX graph.
 
     Raises:
       DumpError: a loop's body is not Python.

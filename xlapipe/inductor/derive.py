@@ -33,11 +33,7 @@ _CALLS_SUBGRAPH = frozenset({"WhileLoop", "Conditional", "InvokeSubgraph"})
 
 
 def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replay:
-    """Allocations, launches and frees that the nodes of `graph` need.
-
-    Args:
-      layouts: layouts of arguments, from another file.
-    """
+    """Allocations, launches and frees that the nodes of `graph` need."""
     return _Deriver(graph, layouts or {}).run()
 
 

@@ -39,14 +39,7 @@ Dimension = int | str
 
 
 def evaluate(text: str, symbols: Mapping[str, object]) -> int | None:
-    """The value of an integer expression.
-
-    Args:
-      symbols: values of names such as `s0`.
-
-    Returns:
-      None for a name without a value, an unknown function, or a number beyond int64.
-    """
+    """The value of an integer expression; None if a name has none, or it is beyond int64."""
     if text.isdecimal() and len(text) < 19:
         return int(text)
     tree = parse_expression(text)
@@ -119,9 +112,6 @@ def linear_terms(text: str) -> Mapping[str, int] | None:
 
     A term `k*ModularIndexing(v, 1, m)`, or `k*(v % m)`, counts as `k` of `v`: neighbours in `v`
     are `k` elements apart nearly everywhere. Other terms are left out.
-
-    Returns:
-      None if the expression cannot be parsed.
 
     >>> linear_terms("8*x0 + 4096*(r0 % 512) + x1")
     {'x0': 8, 'r0': 4096, 'x1': 1}

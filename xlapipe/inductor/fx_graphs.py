@@ -54,11 +54,7 @@ class FxGraph:
         return {node.name: node.source for node in self.nodes}
 
     def source_of(self, names: Iterable[str], operators: Iterable[str]) -> SourceLine | None:
-        """The line of the first of some nodes that has one; else that of an operator.
-
-        Args:
-          operators: e.g. `aten.mm`; one whose calls are in several lines has none.
-        """
+        """The line of the first of some nodes that has one; else that of an operator."""
         for name in names:
             if name in self.sources:
                 return self.sources[name]

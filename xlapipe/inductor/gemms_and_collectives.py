@@ -64,11 +64,7 @@ def _shapes(launch: Launch) -> Iterator[str]:
 def collectives(
     launches: Sequence[Launch], kernels: Sequence[InductorKernel], returned: Set[int]
 ) -> Iterator[InductorCollective]:
-    """Collectives in the order of their launches.
-
-    Args:
-      returned: storages that the call returns.
-    """
+    """Collectives in the order of their launches."""
     for at, launch in enumerate(launches):
         kind, start = collective_kind(launch.kernel.name), launch.kernel.position
         if kind is None:

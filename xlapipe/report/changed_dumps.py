@@ -52,12 +52,7 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
 
 
 def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -> dict[str, Any]:
-    """The figures of a dump in both folders, and the sentences that state its changes.
-
-    Args:
-      name: its path in both folders.
-      old, new: None in the folder that lacks it.
-    """
+    """The figures of a dump in both folders, and the sentences that state its changes."""
     sentences: list[Sentence] = []
     if old is not None and new is not None:
         stated = compare_opened(old.program, new.program, names=("before", "after")).sentences()
@@ -99,9 +94,6 @@ def changed_markdown(changed: Sequence[Mapping[str, Any]], *, link: str | None =
     """The comment: a table of totals, time, donation and traffic, and the changes of each dump.
 
     Text of dumps is in code, where no mention, address or Markdown is live.
-
-    Args:
-      link: address of the full text.
     """
     if not changed:
         return f"{MARKER}\n**XLA plans:** no plan changed.\n"

@@ -17,11 +17,7 @@ _MAX_TIME_LINES = 12
 
 
 def difference_lines(difference: Difference, *, everything: bool = False) -> Iterator[Text]:
-    """The totals, how the programs differ, then bytes, largest first, then all other changes.
-
-    Args:
-      everything: list every change, also those that only follow from others.
-    """
+    """The totals, how the programs differ, then bytes, largest first, then all other changes."""
     yield Text(f"A  {difference.a_name}")
     yield Text(f"B  {difference.b_name}")
     for line in difference.context_lines()[: None if everything else _MAX_CONTEXT_LINES]:

@@ -12,13 +12,7 @@ from xlapipe.plans import Plan
 def dump_row(
     dump: Dump, *, changed: bool, seconds: float, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a compile wrote.
-
-    Args:
-      changed: whether a file of the dump differs from what was there before.
-      seconds: that the compile took.
-      notes: what differs from what was there before without being a change.
-    """
+    """What a compile wrote."""
     manifest, plan = dump.manifest, dump.plan
     return {
         "workload": manifest.workload,

@@ -186,12 +186,7 @@ def failure_lines(
     planned: Mapping[str, Any] | None = None,
     remedies: Sequence[Remedy] | None = None,
 ) -> Iterator[str]:
-    """What a log reports, for a terminal.
-
-    Args:
-      planned: None without a plan.
-      remedies: None if none was tried.
-    """
+    """What a log reports, for a terminal."""
     failure = log.last_failure
     if failure is None:
         yield "warning: XLA compiled a program that needs more memory than it wanted"

@@ -34,12 +34,7 @@ _SCROLL = Markup(
 
 
 def table_html(table: Table, label: str, scroll: str = "tall", style: str = "sortable") -> Markup:
-    """A table without its title; empty without rows.
-
-    Args:
-      label: what a screen reader calls it.
-      scroll, style: classes of the area that scrolls, and of the table.
-    """
+    """A table without its title; empty without rows."""
     if not table.rows:
         return Markup()
     columns, right = table.columns(on_page=True), table.right

@@ -82,10 +82,6 @@ def render_page(
 ) -> str:
     """The whole page.
 
-    Args:
-      comparison: from `compare_dumps`, shown first.
-      map_only: leave out the tables, the timeline and the texts of stages, for a notebook.
-
     Raises:
       DumpError: the text of a stage is damaged.
     """

@@ -234,11 +234,7 @@ def _results(sizes: Sequence[int | None]) -> Cell:
 
 
 def inductor_page(dump: InductorDump, command: str = "") -> Page:
-    """The report on a dump: a section for each graph.
-
-    Args:
-      command: that shows one screen; the page is then that screen, and ends with the next command.
-    """
+    """The report on a dump: a section for each graph."""
     note = sequence_line(dump) or ""
     if not command:
         return Page(str(dump.path), "torch Inductor", tuple(map(_section, dump.plans)), note)

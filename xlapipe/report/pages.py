@@ -148,11 +148,7 @@ def html_text(text: str) -> str:
 
 
 def table(headings: Row, rows: Iterable[Row], *, right: Collection[int] = ()) -> list[str]:
-    """A Markdown table, padded so that it is also readable as plain text.
-
-    Args:
-      right: indices of the columns to align right.
-    """
+    """A Markdown table, padded so that it is also readable as plain text."""
     body = list(rows)
     widths = [max(3, width) for width in column_widths((headings, *body))]
 

@@ -34,12 +34,7 @@ _TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 
 
 def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
-    """The page of a dump; it depends on the plan alone.
-
-    Args:
-      keys: of the sections to show on a terminal, which has some that a report does not have;
-        default: the report.
-    """
+    """The page of a dump; it depends on the plan alone."""
     plan = opened.plan
     on_tpu = platform_named(plan.platform).has_chip_memory
     sections: Mapping[str, Callable[[], Section]] = {

@@ -38,9 +38,6 @@ def roofline(time: StepTime | None) -> Markup | None:
     A dot is a kernel, at its measured time, else its predicted one, else its floor, which is on the
     roof; its area is the kernel's share of the step's time.
     A roof is the bandwidth's slope up to a peak, and the peak.
-
-    Args:
-      time: from `step_time`.
     """
     if time is None or time.speeds is None:
         return None

@@ -137,9 +137,6 @@ def open_subject(
 ) -> "XlaSubject | InductorSubject":
     """The dump at `path`.
 
-    Args:
-      name: for people; default: the path.
-
     Raises:
       DumpError: a file is missing, damaged, or made by a newer xlapipe.
       PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.

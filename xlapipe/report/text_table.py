@@ -107,11 +107,7 @@ def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def aligned_row(row: Sequence[str], widths: Sequence[int], right: Collection[int] = ()) -> str:
-    """One line of a table.
-
-    Args:
-      right: indices of the columns to align right.
-    """
+    """One line of a table."""
     cells = (
         cell.rjust(width) if index in right else cell.ljust(width)
         for index, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -14,11 +14,7 @@ from xlapipe.time.predict import basis_of
 
 
 def time_section(time: StepTime | None) -> Section:
-    """Totals, and tables by source line and by kernel, the longest first.
-
-    Args:
-      time: from `step_time`.
-    """
+    """Totals, and tables by source line and by kernel, the longest first."""
     if time is None:
         unknown = "unknown, because the dump has no complete HLO module"
         return Section("Time", (unknown,), key="time")

@@ -25,9 +25,6 @@ def timed_kernels(folder: Path, device: str) -> Mapping[str, float]:
     Times of the tuner count only for kernels that no time record has, and that take several
     microseconds: it measures with events, which the profiler does without.
 
-    Args:
-      device: description of the GPU; records of others are passed over.
-
     Raises:
       DumpError: there are no times of this GPU, or one of the files or its dump is damaged.
     """

@@ -113,11 +113,7 @@ def names(text: str, at: int) -> tuple[str, ...]:
 
 
 def problem_of(layout: Layout) -> tuple[str, str] | None:
-    """What is expected and found if no tensor has the layout: sizes below 0, too many or too large.
-
-    Returns:
-      None for the layout of a tensor.
-    """
+    """What is expected and found if no tensor has the layout; None for a tensor's."""
     if len(layout.shape) != len(layout.strides):
         return "one stride for each size", str(layout)
     if len(layout.shape) > _MOST_DIMENSIONS:

@@ -66,11 +66,7 @@ class Calls(Evaluator):
     def _argument(
         self, name: str, layout: Layout | None, node: ast.AST, groups: dict[int, int]
     ) -> tuple[Tensor, bool]:
-        """An argument, and whether the caller gives it away.
-
-        Args:
-          groups: storages of arguments that share one, by group.
-        """
+        """An argument, and whether the caller gives it away."""
         link = self.known.given.get(name)
         size = layout.element_bytes if layout is not None else None
         if link is None:

@@ -73,11 +73,7 @@ class Launch:
 def kernel_kind(
     operator: str, definition: TritonKernel | None, how: str | None, *, has_out: bool
 ) -> KernelKind:
-    """Who computes a launch.
-
-    Args:
-      how: how the module makes it, if it is a C++ or CUTLASS kernel.
-    """
+    """Who computes a launch."""
     if definition is not None:
         if definition.heuristic == "template" or operator.startswith("triton_tem_"):
             return KernelKind.TEMPLATE

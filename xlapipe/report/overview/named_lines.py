@@ -35,10 +35,6 @@ Placed = tuple[BufferAllocation, LogicalBuffer]
 def named_lines(opened: XlaSubject, names: Sequence[str], *, width: int) -> Iterator[Text]:
     """The lines for each name.
 
-    Args:
-      names: values (`fusion.12`, `fusion.12{0}`), source lines (`gpt.py:63`, or the end of a
-        path), or arguments (`params`, `cache[0]['k']`).
-
     Raises:
       XlapipeError: the plan has nothing of that name.
     """
@@ -351,12 +347,7 @@ _MAX_LIBRARY = 4
 
 
 def chain_lines(chain: Sequence[Frame], texts: SourceTexts, width: int) -> Iterator[str]:
-    """One line per frame.
-
-    Args:
-      chain: innermost frame first.
-      texts: for the text of the lines, where the files are there.
-    """
+    """One line per frame."""
     own = next((i for i, frame in enumerate(chain) if frame.is_own_code), len(chain) - 1)
     if not chain:
         return

@@ -43,12 +43,7 @@ _MORE = re.compile(r" and \d+ more")
 
 
 def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Text]:
-    """The lines.
-
-    Args:
-      name: name of the dump, for the next command.
-      width: in characters; only the parts of a name are never broken.
-    """
+    """The lines."""
     head = list(_head(overview, width))
     tail = list(_tail(overview, name, width))
     rows = list(_rows(overview, width, MAX_LINES - len(head) - len(tail)))

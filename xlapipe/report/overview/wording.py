@@ -41,11 +41,8 @@ def purpose_text(
 
     Args:
       until: lines at which their lifetimes end, most bytes first.
-      until_phase: the phase of most of them.
-      in_place: for arguments, whether outputs are written over them.
       read_at: for arguments, the line that reads most of their bytes.
       is_brought: whether an argument's value is a copy that was brought from the host's memory.
-      named: how lines are written.
     """
     noun = _NOUNS[purpose]
     if purpose in _ARGUMENTS and is_brought:
