@@ -210,7 +210,7 @@ def _seconds(plan: Plan, target: Target) -> float | None:
     cost = step_cost(plan, device)
     if calibration is None or cost is None:
         return None
-    return predict(plan, cost, calibration).seconds
+    return predict(plan, cost, calibration).span_seconds
 
 
 def _products_right(case: Case, plan: Plan) -> dict[str, Any]:

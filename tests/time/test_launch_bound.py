@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.expect import BoundBy
@@ -38,7 +39,7 @@ TRIPS = 'backend_config={"known_trip_count":{"n":"1000000"}}'
 
 
 def program(size: int) -> Program:
-    return Program(
+    return program_of(
         plan_of_text(LOOP.replace("SIZE", str(size)).replace("TRIPS", TRIPS)), target="h200"
     )
 

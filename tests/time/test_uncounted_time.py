@@ -80,7 +80,7 @@ def test_what_is_not_counted_is_said_and_no_limit_holds(text: str, why: str) -> 
     assert uncounted.startswith(why)
     finding = StepTimeAtMost(1.0).check(program_of(plan, target="h200"))
     (violation,) = finding.violations
-    assert violation.found.startswith("at least ")
+    assert violation.found.startswith("step of at least ")
     assert why in violation.found
     assert "loop_trips" in violation.advice
 
@@ -106,7 +106,7 @@ def test_the_timeline_of_a_loop_has_its_first_trips_and_the_rest_as_one_event() 
         after.start_seconds >= before.start_seconds + before.seconds
         for before, after in pairwise(events)
     )
-    assert step.seconds == pytest.approx(events[-1].start_seconds + events[-1].seconds)
+    assert step.span_seconds == pytest.approx(events[-1].start_seconds + events[-1].seconds)
 
 
 def row(seconds: float | None, *, total_bytes: int = 4, change: str | None = None) -> Row:
@@ -131,7 +131,7 @@ def test_choose_does_not_rank_a_lower_bound() -> None:
         "a loop."
     )
     figures = row_figures(rows[2])
-    assert figures["predicted_seconds"] is None
+    assert figures["predicted_step_seconds"] is None
     assert figures["predicted_at_least_seconds"] == 1e-6
 
 

@@ -53,11 +53,7 @@ class Recomputation:
     added_share: float | None = None
 
     def text(self, total_bytes: int) -> str:
-        """Bytes and time with and without it.
-
-        Args:
-          total_bytes: of the plan; the one without is larger by what XLA estimates that it saves.
-        """
+        """Bytes and time with and without it."""
         parts = [f"{_rounded(total_bytes)} with {counted(self.instructions, 'instruction')} more"]
         if self.before_bytes is not None and self.after_bytes is not None:
             before = total_bytes + self.before_bytes - self.after_bytes
@@ -80,12 +76,7 @@ def rematerialised_names(plan: Plan) -> tuple[str, ...]:
 def recomputation(
     plan: Plan, names: Sequence[str], seconds_of: Mapping[str, float]
 ) -> Recomputation:
-    """What XLA computes again.
-
-    Args:
-      names: `rematerialised_names` of the plan.
-      seconds_of: predicted time of each kernel in a step; empty without a prediction.
-    """
+    """What XLA computes again."""
     added = sum(seconds_of[name] for name in _computed_before(seconds_of))
     rest = sum(seconds_of.values()) - added
     before, after = plan.rematerialised_bytes or (None, None)

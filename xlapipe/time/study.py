@@ -103,14 +103,7 @@ def study_of(
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:
-    """The device that a plan's times are for; None if it is unknown.
-
-    Args:
-      target: name of the target that the plan was compiled for.
-      config_text: its GpuTargetConfigProto, if the dump has it: a device reports figures that
-        differ from the catalogue's.
-      asked: name of another target of the catalogue.
-    """
+    """The device that a plan's times are for; None if it is unknown."""
     if asked not in (None, target):
         return device_of_target(asked or "")
     if config_text:

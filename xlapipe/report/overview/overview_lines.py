@@ -18,6 +18,7 @@ from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
+from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import OutputLeaf
 from xlapipe.plans.returned import returned
 from xlapipe.plans.second_call import second_call
@@ -28,12 +29,15 @@ from xlapipe.report.overview.wording import purpose_text, shapes_text
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for, with_error
 from xlapipe.report.wrapped_text import shortened, wrapped
+from xlapipe.time.cost.schedule import most_launches, schedule_of
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
     from xlapipe.time.predict import Prediction
 
 MAX_LINES = 40
+# Of an empty kernel, at least; fewer launches bound no step.
+_LAUNCH_SECONDS, _FEW_LAUNCHES = 0.7e-6, 16
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6
 _MAX_NOTES = 2
@@ -298,9 +302,11 @@ def _time(overview: Overview) -> Iterator[str]:
     if cost is not None and floor is not None:
         bounds = cost.bound_seconds()
         most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
-        by_launches = prediction is not None and prediction.launch_bound
         least = f"at least {seconds_text(floor)}"
-        least += f" ({most})" if most and not by_launches else ""
+        if prediction is None and (launches := _most_launches(opened.plan, floor)):
+            least += f", bound by launches: {launches}"
+        elif most and (prediction is None or not prediction.launch_bound):
+            least += f" ({most})"
     bound = prediction.at_least_seconds if prediction is not None else None
     network = ""
     if prediction is not None and prediction.network:
@@ -313,6 +319,13 @@ def _time(overview: Overview) -> Iterator[str]:
             yield f"Time: {prediction.launch_bound}"
     elif least:
         yield f"Time: {least}" + ("" if is_asked else "; --time predicts it")
+
+
+def _most_launches(plan: Plan, floor_seconds: float) -> str:
+    """Which launches take longer than all bytes and operations; empty if none do."""
+    launches, text = most_launches(schedule_of(plan.module)) if plan.module is not None else (0, "")
+    is_bound = launches * _LAUNCH_SECONDS > 2 * floor_seconds and launches >= _FEW_LAUNCHES
+    return text or counted(launches, "launch", "launches") if is_bound else ""
 
 
 def _compile_time(overview: Overview) -> Iterator[str]:

@@ -81,11 +81,7 @@ class Sample:
 def calibration_of(
     profiles: Sequence[ProgramProfile], device: Device, provenance: Mapping[str, Any]
 ) -> Calibration:
-    """The calibration that follows from the profiles of `probes`.
-
-    Args:
-      device: speeds of the GPU, from its datasheet.
-    """
+    """The calibration that follows from the profiles of `probes`."""
     samples = samples_of(profiles, device)
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))

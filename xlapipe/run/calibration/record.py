@@ -115,9 +115,6 @@ class ProgramProfile:
 def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[ProgramProfile]]:
     """Where a record is from, and its programs, each read when it is needed.
 
-    Args:
-      only: the name of the one program that is wanted; empty for all.
-
     Raises:
       RecordError: it is not a record.
     """

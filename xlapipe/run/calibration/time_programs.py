@@ -73,11 +73,6 @@ def time_programs(
     """Times programs; each has XLA's files in `folder`/NAME.
 
     Programs that fail, or are not compiled in time, are reported and left out.
-
-    Args:
-      compile_seconds, total_seconds: limits on the time for compiling, and for everything.
-      report: is called with programs that are left out.
-      advance: is called when a program is compiled, and again when it is timed.
     """
     started = time.perf_counter()
     executables: dict[str, Any] = {}
@@ -206,12 +201,6 @@ def time_probes(
     advance: Advance,
 ) -> RecordAbout:
     """Time programs on the attached GPU; takes at most ten minutes.
-
-    Args:
-      programs: `probes_for_attached`.
-      folder: gets XLA's files and the profile of each program.
-      report: is called with a line for each program that is left out.
-      advance: is called twice for each program.
 
     Returns:
       Where the times are from, for `record_of`.

@@ -67,9 +67,6 @@ def exchange_of(
 ) -> Exchange | None:
     """The time of one execution of a collective.
 
-    Args:
-      topology: hosts and GPUs of each.
-
     Returns:
       None if its bytes or its devices are unknown, or the GPU's links.
     """

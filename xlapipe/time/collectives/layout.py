@@ -35,9 +35,6 @@ class GroupLayout:
 def layout_of(collective: Collective, topology: str | None, network: Network) -> GroupLayout | None:
     """The groups of a collective over a network.
 
-    Args:
-      topology: hosts and GPUs of each, `8x8`; without one, device ids fill the network's hosts.
-
     Returns:
       None for one group of all devices, if their number is unknown, and for pairs of one device.
     """
@@ -97,10 +94,6 @@ def leaving_bytes(kind: str, size_bytes: int, layout: GroupLayout) -> float:
 
     A ring crosses the border once, so that all that a GPU sends to the next one crosses it. Of an
     all-to-all, each GPU sends a part to every GPU of the other domains.
-
-    Args:
-      kind: as in `Collective`.
-      size_bytes: of the whole array, of one GPU's buffer for an all-to-all or a permutation.
     """
     if layout.domains == 1:
         return 0.0
@@ -140,11 +133,7 @@ def least_seconds(collective: Collective, topology: str | None, network: Network
 
 
 def spans_hosts(collective: Collective, topology: str | None) -> bool | None:
-    """Whether a group of a collective has GPUs of several hosts; None without a topology.
-
-    Args:
-      topology: hosts and GPUs of each, `8x8`.
-    """
+    """Whether a group of a collective has GPUs of several hosts; None without a topology."""
     if topology is None:
         return None
     parsed = Topology.parse(topology)

@@ -36,12 +36,7 @@ class ElementCounts:
     def of_operands(
         self, instruction: Instruction, scope: Computation, in_place: Collection[str] = ()
     ) -> tuple[int, ...]:
-        """Bytes that `instruction` reads of each operand when all of its result is needed.
-
-        Args:
-          scope: the computation that contains it.
-          in_place: names of the updates in its body (or its own name) that are done in place.
-        """
+        """Bytes that `instruction` reads of each operand when all of its result is needed."""
         needed = instruction.shape.elements
         return tuple(self._reads(instruction, scope.by_name, needed, in_place))
 
@@ -59,11 +54,7 @@ class ElementCounts:
     def _parameters(
         self, body: Computation, needed: int, in_place: Collection[str]
     ) -> Mapping[int, int]:
-        """Bytes that a body reads of each parameter, by number.
-
-        Args:
-          needed: elements of the root; those of a tuple are all needed.
-        """
+        """Bytes that a body reads of each parameter, by number."""
         elements: dict[str, int] = {body.root: needed}
         reads: dict[int, int] = {}
         for instruction in reversed(body.instructions):

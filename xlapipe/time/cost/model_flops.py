@@ -66,13 +66,7 @@ def utilisation(
     lowered: Callable[[], HloModule | None] | None,
     unknown_trips: int | None,
 ) -> Utilisation:
-    """What the MFU of a step consists of.
-
-    Args:
-      cost: of the plan; has the FLOPs of Pallas kernels and attention, which XLA does not repeat.
-      lowered: reads the module before optimisation; None if the files lack it.
-      unknown_trips: of loops whose number of trips the program does not state.
-    """
+    """What the MFU of a step consists of."""
     module = lowered() if lowered is not None else None
     if module is None:
         return Utilisation(why="the dump has no module before optimisation")

@@ -8,6 +8,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.loops import find_loops
 from xlapipe.plans.opcodes import ALLOCATE_BUFFER, NO_KERNEL
 from xlapipe.plans.short_repr import short_repr
+from xlapipe.plans.wording import counted
 
 SEPARATE_FIRST_TRIPS = 3
 """Nesting depth up to which a loop's first trip, with a colder cache, is visited separately.
@@ -101,3 +102,25 @@ def sites_of(nodes: Sequence[Node]) -> Iterator[Site]:
         else:
             for branch in node.branches:
                 yield from sites_of(branch)
+
+
+def most_launches(nodes: Sequence[Node]) -> tuple[int, str]:
+    """Launches of some nodes, and in words the loop that has most of them; empty without one.
+
+    Of a conditional, the branch with most launches counts, and one trip of a loop whose number of
+    trips is unknown.
+    """
+    total, most, text = 0, 0, ""
+    for node in nodes:
+        count, inner = 1, ""
+        if isinstance(node, LoopNode):
+            trips = 1 if node.trips is None else node.trips
+            of_a_trip, inner = most_launches(node.body)
+            count = trips * of_a_trip
+            inner = f"{trips:,} trips × {inner or counted(of_a_trip, 'launch', 'launches')}"
+        elif isinstance(node, BranchNode):
+            count, inner = max(map(most_launches, node.branches), default=(0, ""))
+        total += count
+        if inner and count > most:
+            most, text = count, inner
+    return total, text if 2 * most > total else ""

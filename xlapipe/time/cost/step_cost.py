@@ -141,7 +141,6 @@ def step_cost(
 
     Args:
       device: that runs it; None if unknown, which leaves out floors and cached bytes.
-      network: that the user states, whose NICs bound collectives between hosts.
 
     Returns:
       None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write

@@ -62,9 +62,6 @@ def graphs_of(plan: Plan, nodes: Sequence[Node], thunks: Mapping[str, Thunk]) ->
 
     As in the thunk sequence; or, if XLA wrote that before it made command buffers, runs of at least
     five kernels that XLA can put into one.
-
-    Args:
-      thunks: the result of `thunks_of`.
     """
     graphs: dict[str, int] = {}
     if any(thunk.kind == "kCommandBuffer" for thunk in plan.thunks or ()):

@@ -138,11 +138,7 @@ class TouchedBytes:
             yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
 
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
-        """What the kernel of `instruction` touches.
-
-        Args:
-          scope: the computation that contains it.
-        """
+        """What the kernel of `instruction` touches."""
         if instruction.opcode == "custom-call":
             return self._custom_call(instruction, scope)
         updates = dict(self._updates(instruction, scope))

@@ -161,10 +161,6 @@ class TimedKind:
     def placed(self, points: Sequence[Sequence[float]]) -> "Array":
         """Scaled coordinates of kernels of this kind.
 
-        Args:
-          points: `KernelWork.point` of each kernel, and then whether it is in a command buffer,
-            where kernels start less abruptly.
-
         Returns:
           Scaled coordinates, float64[kernels, coordinates].
         """
@@ -243,12 +239,7 @@ class Calibration:
     def scaled(
         self, device: str, *, bandwidth: float, peak_flops: float, vector: float, l2_bytes: float
     ) -> "Calibration":
-        """The calibration of another GPU, from the ratios of the two datasheets.
-
-        Args:
-          device: its name.
-          bandwidth, peak_flops, vector, l2_bytes: its figures as multiples of this GPU's.
-        """
+        """The calibration of another GPU, from the ratios of the two datasheets."""
         own = self.constants
         constants = replace(
             own,

@@ -68,12 +68,7 @@ _Read = tuple[str, float]
 
 
 def followed(fusion: Fusion, *, tiled: bool, elements_of_a_thread: int) -> ThreadWork:
-    """The work of all threads of a fusion.
-
-    Args:
-      tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
-        `kInput` fusions do.
-    """
+    """The work of all threads of a fusion."""
     return _Threads(fusion, tiled, max(1, elements_of_a_thread)).run()
 
 
@@ -211,7 +206,6 @@ class _Threads:
         """Reads of sectors whose rest other blocks read while the L2 cache holds them.
 
         Args:
-          shape: of the domain `root`, whose elements are divided among blocks in memory order.
           of_element: bytes of sectors moved per element.
         """
         joined: set[_Read] = set()
@@ -238,13 +232,7 @@ class _Threads:
         in_sum: float,
         at_root: bool,
     ) -> None:
-        """Follow threads that need elements of an instruction.
-
-        Args:
-          times: how often they repeat it.
-          in_sum: 0 outside a sum, otherwise how many of a block's terms are the same element.
-          at_root: whether only element-wise instructions use the result.
-        """
+        """Follow threads that need elements of an instruction."""
         key = (frame.number, name, at.key, at.branch)
         if key in self._seen or self._left <= 0:
             return

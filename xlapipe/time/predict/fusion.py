@@ -119,11 +119,7 @@ class Fusion(LaunchedKernel):
 def _candidates(
     body: Computation, module: HloModule, *, once: bool
 ) -> Iterator[tuple[bool, Instruction]]:
-    """Instructions of `_HEROES`, the last ones first, and whether each counts as at the root.
-
-    Args:
-      once: whether all do, as in a fusion by Triton.
-    """
+    """Instructions of `_HEROES`, the last ones first, and whether each counts as at the root."""
     at_root = {body.root}
     for instruction in reversed(body.instructions):
         name, opcode = instruction.name, instruction.opcode

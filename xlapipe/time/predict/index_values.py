@@ -57,13 +57,7 @@ _COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 
 def unknown_values(element: str, places: Array, number: int) -> Array:
-    """Unknown values of an array: pseudorandom, and the same at the same places.
-
-    Args:
-      element: the type: integers are uniform and large, floats normal, `pred` either.
-      places: of the elements.
-      number: seed of the array: another one gives other values.
-    """
+    """Unknown values of an array: pseudorandom, and the same at the same places."""
     # Steele et al., Fast splittable pseudorandom number generators, 2014.
     bits = places.astype(np.uint64) + np.uint64((number + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -18,10 +18,6 @@ def interpolated(
     """Logarithm of the ratio, its spread, and the timed kernels by distance.
 
     Ordinary kriging over the nearest timed kernels, with a Matérn covariance of order 3/2.
-
-    Args:
-      point: see `KernelWork`.
-      in_graph: whether a command buffer launches the kernel.
     """
     reach, noise = timed.similarity.reach, timed.similarity.noise
 

@@ -52,12 +52,7 @@ class Errors:
     def factors(
         self, traits: Mapping[str, float], *, more: float = 0.0, untuned: bool = False
     ) -> tuple[float, float]:
-        """Low and high end of the interval of nine of ten programs, as multiples of the time.
-
-        Args:
-          more: additional error on both sides, for what was not measured on the GPU.
-          untuned: whether products have tiles that a tuner would change.
-        """
+        """Low and high end of the interval of nine of ten programs, as multiples of the time."""
         below, above = (
             math.hypot(sum(parts[name] * value for name, value in traits.items()), tuner * untuned)
             + more
@@ -84,12 +79,7 @@ def spreads_of(shares: Iterable[Share]) -> dict[str, float]:
 
 
 def traits(shares: Iterable[Share], seconds: float) -> dict[str, float]:
-    """What the error of a step's time depends on.
-
-    Args:
-      shares: of the step's kernels.
-      seconds: of the step.
-    """
+    """What the error of a step's time depends on."""
     shares = list(shares)
     total = sum(part for _, _, part, _ in shares)
 

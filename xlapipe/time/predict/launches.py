@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from xlapipe.devices.targets.topology import Topology
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.wording import counted
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.residency import Residency
 from xlapipe.time.cost.schedule import SEPARATE_FIRST_TRIPS, LoopNode, Node, Site, schedule_of
@@ -49,11 +48,7 @@ Step = KernelLaunch | LoopLaunches | Branches
 
 
 def launches_of(plan: Plan, cost: StepCost, l2_bytes: int) -> tuple[Step, ...]:
-    """The launches of a step after an identical one, whose last values are still in the L2 cache.
-
-    Args:
-      l2_bytes: size of the cache.
-    """
+    """The launches of a step after an identical one, whose last values the L2 cache still has."""
     assert plan.module is not None
     nodes = schedule_of(plan.module)
     walk = _Walk(cost.kernel_of, Residency(l2_bytes))
@@ -96,38 +91,12 @@ class _Walk:
         return LoopLaunches(node.trips, first, self.run((*node.body, *around)))
 
 
-def most_launches(steps: Sequence[Step]) -> tuple[int, str]:
-    """Launches of some steps, and in words where most of them are.
-
-    Of a conditional, the branch with most launches counts, and one trip of a loop whose number of
-    trips is unknown.
-    """
-    total, most, text = 0, 0, ""
-    for step in steps:
-        count, inner = 1, ""
-        if isinstance(step, LoopLaunches):
-            trips = 1 if step.trips is None else step.trips
-            body, inner = most_launches(step.other)
-            count = trips * body
-            inner = f"{trips:,} trips × {inner or counted(body, 'launch', 'launches')}"
-        elif isinstance(step, Branches):
-            count, inner = max(map(most_launches, step.branches), default=(0, ""))
-        total += count
-        if inner and count > most:
-            most, text = count, inner
-    return total, text if 2 * most > total else ""
-
-
 def parts_of_a_call(
     plan: Plan, seconds: float, asleep_seconds: float
 ) -> tuple[float, float, float]:
     """How often the host's part of a call has `call_seconds`, `leaf_seconds` and `wake_seconds`.
 
     One process dispatches to each GPU of its host, one after another.
-
-    Args:
-      seconds: from the first kernel to the last.
-      asleep_seconds: see `Fitted`.
     """
     gpus, leaves = 1 if plan.topology is None else Topology.parse(plan.topology).gpus, 0
     entry = plan.module.entry_computation if plan.module is not None else None

@@ -177,11 +177,7 @@ def terms_of(
 
 
 def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:
-    """Number of terms of a block's sums that are the same element, where windows overlap.
-
-    Args:
-      elements: of the result, that a block has, in memory order.
-    """
+    """Number of terms of a block's sums that are the same element, where windows overlap."""
     if instruction.opcode != "reduce-window" or instruction.contraction is None:
         return 1.0
     result, same, before = instruction.shape.arrays[0], 1.0, 1

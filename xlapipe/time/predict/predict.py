@@ -11,6 +11,7 @@ from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.kernel import KernelCost
+from xlapipe.time.cost.schedule import most_launches, schedule_of
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Calibration, Constants
 from xlapipe.time.predict.gpu import gpu_of
@@ -34,7 +35,6 @@ from xlapipe.time.predict.launches import (
     LoopLaunches,
     Step,
     launches_of,
-    most_launches,
     parts_of_a_call,
 )
 from xlapipe.time.predict.measured_products import measured_products, product_time
@@ -52,6 +52,8 @@ _CONVOLUTION_INTERVALS = 3
 _LEAST_SCALED_SHARE = 0.5
 # Few kernels of the programs that intervals were fitted to have a greater spread.
 _FITTED_SPREAD = 0.25
+# Fewer launches bound no step; the host takes longer to dispatch it.
+_FEW_LAUNCHES = 16
 _FEWER_TRIPS = (
     "lax.scan(..., unroll=N), a scan over larger blocks, several problems in one call by jax.vmap, "
     "the body as one kernel, or jax.lax.associative_scan"
@@ -275,7 +277,7 @@ class _Predictor:
     def run(self) -> Prediction:
         constants = self._calibration.constants
         steps = launches_of(self._plan, self._cost, int(constants.l2_bytes))
-        step, latency = self._step_and_latency(steps)
+        step, launched, latency = self._times_of_a_call(steps)
         seconds = self._span(steps, constants)
         sums: dict[str, _Sum] = {}
         for event in self._clock.timeline:
@@ -335,21 +337,21 @@ class _Predictor:
             exchanges=exchanges.described,
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
-            launch_bound=self._launch_bound(steps, step, total),
+            launch_bound=self._launch_bound(launched, total),
         )
 
-    def _launch_bound(self, steps: Sequence[Step], seconds: float, kernel_seconds: float) -> str:
+    def _launch_bound(self, seconds: float, kernel_seconds: float) -> str:
         """By which launches the step is bound, with remedies; empty if by something else."""
-        launches, where = most_launches(steps)
+        launches, where = most_launches(schedule_of(self._module))
         waiting = max(0.0, seconds - kernel_seconds)
         by_launches = launches * self._calibration.constants.launch_seconds + waiting
-        if by_launches <= seconds / 2:
+        if launches < _FEW_LAUNCHES or by_launches <= seconds / 2:
             return ""
         fix = _FEWER_TRIPS if where else _FEWER_KERNELS
         return f"bound by launches: {where or counted(launches, 'launch', 'launches')} (fix: {fix})"
 
-    def _step_and_latency(self, steps: Sequence[Step]) -> tuple[float, float]:
-        """Seconds of a step in a loop, and of one call that is awaited, without the profiler.
+    def _times_of_a_call(self, steps: Sequence[Step]) -> tuple[float, float, float]:
+        """Seconds of a step in a loop, of its launches, and of one call that is awaited.
 
         In a loop, the host dispatches a step while the device runs the one before.
         """
@@ -358,8 +360,9 @@ class _Predictor:
         calls, leaves, slept = parts_of_a_call(self._plan, span, constants.fitted.asleep_seconds)
         dispatch = calls * constants.call_seconds + leaves * constants.leaf_seconds
         floor = self._cost.floor_seconds or 0.0
-        step = max(self._clock.busy, self._clock.host + dispatch, floor)
-        return step, span + dispatch + slept * constants.wake_seconds
+        launched = max(self._clock.busy, self._clock.host, floor)
+        step = max(launched, self._clock.host + dispatch)
+        return step, launched, span + dispatch + slept * constants.wake_seconds
 
     def _span(self, steps: Sequence[Step], constants: Constants) -> float:
         """Seconds from the first kernel to the last, by the host's intervals of some constants."""
@@ -457,7 +460,6 @@ class _Predictor:
 
         Args:
           sync: seconds that the host waits after each time.
-          outer: trips of the loops around the steps, for which the caller advances the clocks.
         """
         clock = self._clock
         device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)

@@ -81,11 +81,7 @@ def is_untuned(module: HloModule, gpu: Gpu) -> bool:
 
 
 def triton_product(fusion: LaunchedKernel, *, untuned: bool) -> KernelWork:
-    """The work of a product by Triton.
-
-    Args:
-      untuned: the result of `is_untuned`.
-    """
+    """The work of a product by Triton."""
     inner, body, flops, threads = fusion.inner, fusion.body, fusion.flops, fusion.threads
     gpu, result = fusion.gpu, first_array(fusion.inner.shape).elements
     dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
@@ -145,11 +141,7 @@ def library_product(call: LaunchedKernel) -> KernelWork:
 
 
 def _by_cublas(product: LaunchedKernel, *, exact: bool = False) -> KernelWork:
-    """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it.
-
-    Args:
-      exact: whether float32 is computed without tensor cores.
-    """
+    """The work of cuBLAS for a product: a call of it, or a dot that a tuner may give to it."""
     element, result = _peak_type(product.flops), product.inner
     kind = f"cublas {_SAME_PRODUCTS.get(element, element)}" + " exact" * exact
     work = _product(kind, product)

@@ -12,9 +12,6 @@ _REFERENCE = "h200"
 def calibration_for(device: Device, given: Calibration | None = None) -> Calibration | None:
     """The calibration for a GPU.
 
-    Args:
-      given: a calibration of the user, instead of the one in this package.
-
     Returns:
       None for a GPU without peaks, which nothing can be scaled to, and for one of another vendor,
       whose libraries and kernels are others.

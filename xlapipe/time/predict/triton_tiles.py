@@ -107,15 +107,7 @@ def product_tile(
     terms: float,
     element_bytes: float,
 ) -> ProductTile | None:
-    """The tile of a product by Triton; None if its configuration has none.
-
-    Args:
-      product: the fusion.
-      dot: in its body, whose configuration has the terms of a step.
-      operands: of the dot.
-      terms: of each sum.
-      element_bytes: of an operand as it is read; a body may convert it.
-    """
+    """The tile of a product by Triton; None if its configuration has none."""
     sizes = _sizes(product)
     if not sizes or not product.shape.arrays:
         return None
@@ -186,11 +178,7 @@ def misaligned_share(matrices: Iterable[Shape]) -> float:
 
 
 def pieces_of_a_tile(fusion: Instruction, body: Computation, length: int) -> Pieces:
-    """The pieces of a block's tile; one without a tile in XLA's configuration.
-
-    Args:
-      length: elements of each sum.
-    """
+    """The pieces of a block's tile; one without a tile in XLA's configuration."""
     summed_arrays = [
         body.by_name[item.operands[0]]
         for item in body.instructions

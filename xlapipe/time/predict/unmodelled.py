@@ -41,11 +41,7 @@ class Exchanges:
 def exchanges_of(
     plan: Plan, device: Device | None, network: Network | None, calibration: Calibration
 ) -> Exchanges:
-    """The collectives of a plan.
-
-    Args:
-      network: None for the usual one of the GPU, if there is one.
-    """
+    """The collectives of a plan."""
     collectives = plan.collectives or ()
     if not collectives or device is None:
         return Exchanges("", {}, {item.instruction: _NO_DEVICE for item in collectives}, {})

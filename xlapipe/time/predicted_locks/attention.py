@@ -16,7 +16,6 @@ def attention_workspace_bytes(
     Recorded on an H200 and an H100 with cuDNN 9.19 for sequences of 64 to 2,048.
 
     Args:
-      target: name of the call.
       results: dtype as XLA writes it, and dimensions, of each result except the workspace; of the
         gradients batch, heads, sequence and depth.
 

@@ -23,11 +23,7 @@ _STAGES = re.compile(r"num_stages: (\d+)")
 
 
 def block_limits(text: str) -> dict[str, int]:
-    """The largest blocks of a product, by Triton's name of the block; without those of any size.
-
-    Args:
-      text: canonical text of the fusion.
-    """
+    """The largest blocks of a product, by Triton's name of the block; without those of any size."""
     sizes = dot_sizes(text)
     limits: dict[str, int] = {}
     for size, limit in _limits_by_size(text):
@@ -53,10 +49,6 @@ def fitted(config: str, sizes: tuple[int, int, int]) -> str:
 
     A block is at most the power of two that holds its dimension, and a stage has a block of k of
     its own: so are all 2,118 tiles in the tuner's logs of 24 programs (jaxlib 0.12.0.1, an H100).
-
-    Args:
-      config: XLA's `optimal_config` in text format.
-      sizes: m, n and k of the product.
     """
     if "backend: TRITON" not in config or 0 in sizes:
         return config

@@ -55,11 +55,7 @@ class Form:
 
 
 def form_of(text: str) -> Form | None:
-    """The form of an instruction; None if it is neither a product nor a library call.
-
-    Args:
-      text: its canonical text.
-    """
+    """The form of an instruction; None if it is neither a product nor a library call."""
     dot = _DOT.search(text)
     if dot is not None:
         return _product(dot, fused=text.count(" = ") - 3)

@@ -16,12 +16,7 @@ _CONFIG = re.compile(r"backend_config=(?=\{\")")
 
 
 def tuned_instructions(module_text: str) -> tuple[str, ...]:
-    """The canonical text of each instruction that XLA takes from autotune results, once each.
-
-    Args:
-      module_text: a module before XLA assigns configs, printed with the options of a fingerprint,
-        with backend configs and shapes of operands.
-    """
+    """The canonical text of each instruction that XLA takes from autotune results, once each."""
     texts = (_sorted_config(text) for text in instruction_texts(module_text))
     return tuple(dict.fromkeys(text for text in texts if _is_tuned(text)))
 

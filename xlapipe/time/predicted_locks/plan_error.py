@@ -25,10 +25,6 @@ def plan_error_bytes(
 ) -> int:
     """The error that all recorded programs with predicted tuning stay below, and most untuned ones.
 
-    Args:
-      tuned: whether the results are the device's; None on a platform without autotuning.
-      predicted_lock: number of instructions by basis; None without predicted tuning.
-
     Returns:
       0 with a device's results, and for a plan without products and convolutions. With a predicted
       lock a workspace only if one of its results is not known.

@@ -51,11 +51,7 @@ class PredictedLock:
 
 
 def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedLock:
-    """Predict what the device's tuner would choose.
-
-    Args:
-      instructions: canonical texts, as of `tuned_instructions`.
-    """
+    """Predict what the device's tuner would choose."""
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
     chosen = {}
@@ -88,10 +84,6 @@ def nearest(
 
     Votes weigh less with the distance. Among equally near results, one of the installed jaxlib is
     first, then that of the most programs.
-
-    Args:
-      limits: of Triton's blocks, as of `block_limits`. Results that XLA cannot compile with them
-        are not taken, and those of Triton have no vote if it has no block that is small enough.
 
     Returns:
       None if nothing is near; and the share of the votes for its backend.

@@ -144,11 +144,7 @@ def parse_efficiencies(text: str, *, where: str) -> Efficiencies:
 
 
 def product_of(gemm: Gemm, flops: int) -> Product | None:
-    """The sizes of a matrix product; None if its shapes do not determine them.
-
-    Args:
-      flops: operations of the product, two for each term.
-    """
+    """The sizes of a matrix product; None if its shapes do not determine them."""
     arrays = [shape.arrays[0] for shape in gemm.shapes if shape.arrays]
     if len(arrays) < 3:
         return None

@@ -83,12 +83,7 @@ class MeasuredStep:
 def join_profile(
     plan: Plan, events: Iterable[KernelEvent], steps: int, calls: Sequence[CallInterval] = ()
 ) -> MeasuredStep:
-    """Join the kernels of `steps` equal steps.
-
-    Args:
-      events: of one device, in any order.
-      calls: one for each step, in order; empty if unknown.
-    """
+    """Join the kernels of `steps` equal steps."""
     in_order = sorted(events, key=lambda event: event.start_ns)
     by_call = _split_by_call(in_order, calls)
     parts = by_call or split_steps(in_order, steps)

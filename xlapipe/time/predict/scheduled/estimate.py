@@ -40,11 +40,7 @@ _HANDS_ON = RENAMES | {"async-update"}
 def estimate(
     plan: Plan, cost: StepCost, device: Tpu, unknown_trips: int | None = None
 ) -> Prediction:
-    """Estimate the time of a step.
-
-    Args:
-      unknown_trips: trips of each loop whose number the plan does not state.
-    """
+    """Estimate the time of a step."""
     return _Estimator(plan, cost, device, unknown_trips).run()
 
 
