@@ -8,6 +8,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable
@@ -99,7 +100,13 @@ def read_plain(
     return data
 
 
-def files_in(folder: Path, is_read: Callable[[str], bool], refusal: Refusal) -> list[Path]:
+def files_in(
+    folder: Path,
+    is_read: Callable[[str], bool],
+    refusal: Refusal,
+    *,
+    leave_out: re.Pattern[str] | None = None,
+) -> list[Path]:
     """The regular files of a folder, in the order of their names.
 
     A link out of the folder is left out: its file would be shown as if it were of the folder, and
@@ -109,17 +116,25 @@ def files_in(folder: Path, is_read: Callable[[str], bool], refusal: Refusal) -> 
       XlapipeError: the folder cannot be read, or has such a link.
     """
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file())
-        own = folder.resolve()
-        outside = {path for path in files if path.is_symlink() and path.resolve().parent != own}
+        with os.scandir(folder) as entries:
+            links = {
+                entry.name: entry.is_symlink()
+                for entry in entries
+                if not (leave_out and leave_out.match(entry.name)) and entry.is_file()
+            }
+        own = folder.resolve() if any(links.values()) else folder
+        outside = {
+            name
+            for name, is_link in links.items()
+            if is_link and (folder / name).resolve().parent != own
+        }
     except OSError as error:
         refusal.fail(f"{folder}: expected a readable directory, found: {error}")
-    for path in sorted(outside):
-        if is_read(path.name):
-            refusal.fail(
-                f"{path}: expected a file, found a link out of its folder", "copy the file"
-            )
-    return [path for path in files if path not in outside]
+    for name in sorted(outside):
+        if is_read(name):
+            text = f"{folder / name}: expected a file, found a link out of its folder"
+            refusal.fail(text, "copy the file")
+    return [folder / name for name in sorted(links.keys() - outside)]
 
 
 def read_head(path: Path, count: int) -> bytes:

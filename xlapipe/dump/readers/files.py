@@ -162,16 +162,20 @@ def _part_of(name: str) -> tuple[Part, str] | None:
 
 
 def _module_beside(path: Path, stem: str) -> DumpFiles:
-    names = _names(path.parent)
+    others = None
+    if (own := _MODULE_ID.match(stem)) is not None:  # of which there may be thousands
+        others = re.compile(rf"module_(?!{own[0].removeprefix('module_')}\b)")
+    names = _names(path.parent, leave_out=others)
     files = _modules(names).get(stem) or DumpFiles(stem)
     _add_files_of_all(files, names)
     return files
 
 
-def _names(directory: Path) -> dict[str, Path]:
+def _names(directory: Path, *, leave_out: re.Pattern[str] | None = None) -> dict[str, Path]:
     """Files by name without `.gz` or `.xz`; an uncompressed file is preferred."""
     names: dict[str, Path] = {}
-    for path in files_in(directory, _is_of_a_dump, Refusal(DumpError, GIVE_DUMP)):
+    refusal = Refusal(DumpError, GIVE_DUMP)
+    for path in files_in(directory, _is_of_a_dump, refusal, leave_out=leave_out):
         names.setdefault(plain_name(path.name), path)
     return names
 
