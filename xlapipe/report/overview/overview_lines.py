@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import AllocationKind, SourceLine
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
@@ -318,7 +319,8 @@ def _time(overview: Overview) -> Iterator[str]:
         if prediction.launch_bound:
             yield f"Time: {prediction.launch_bound}"
     elif least:
-        yield f"Time: {least}" + ("" if is_asked else "; --time predicts it")
+        predicts = platform_named(overview.plan.platform).predicts_times and not is_asked
+        yield f"Time: {least}" + ("; --time predicts it" if predicts else "")
 
 
 def _most_launches(plan: Plan, floor_seconds: float) -> str:
