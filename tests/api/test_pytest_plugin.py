@@ -20,7 +20,7 @@ def no_wheels(monkeypatch):
     missing = doctor.Check(
         name="libdevice", ok=False, found="nowhere", expected="a wheel", remedy="pip install it"
     )
-    monkeypatch.setattr(doctor, "missing_to_compile", lambda: [missing])
+    monkeypatch.setattr(doctor, "missing_to_compile", lambda platform: [missing])
 """
 USES_IT = """
 def test_plan(xlapipe_plan):
