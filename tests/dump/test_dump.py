@@ -205,6 +205,10 @@ def test_a_configuration_that_goldens_share_is_read_by_its_digest(
 ) -> None:
     folder = Path(shutil.copytree(dump, tmp_path / "dump"))
     (folder / TARGET_CONFIG).unlink()
+    assert open_dump(folder).target_config == open_dump(dump).target_config
+    text = (folder / MANIFEST).read_text()
+    digest = read_manifest(dump).files[TARGET_CONFIG]
+    (folder / MANIFEST).write_text(text.replace(digest, "0" * 64))
     with pytest.raises(DumpError, match=r"target_config\.txtpb: .*missing"):
         open_dump(folder)
     golden = ROOT / f"hlo_dumps/qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}"

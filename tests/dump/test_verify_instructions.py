@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import ROOT
+from xlapipe.dump.dump import read_file
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.dump.readers.hlo_text import parse_hlo
 from xlapipe.dump.readers.proto_reader import read_proto
@@ -199,8 +200,8 @@ def test_a_cycle_of_calls() -> None:
 
 
 def test_the_proto_is_refused_where_it_is_read() -> None:
-    (path,) = (ROOT / "hlo_dumps/qwen3-step").glob("h200-triton-*/after_optimizations.hlo.pb")
-    proto = HloProto.FromString(path.read_bytes())
+    (folder,) = (ROOT / "hlo_dumps/qwen3-step").glob("h200-triton-*")
+    proto = HloProto.FromString(read_file(folder, "after_optimizations.hlo.pb"))
     _ = read_proto(proto.SerializeToString(), where="dump")
     instruction = next(
         instruction
