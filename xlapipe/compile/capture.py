@@ -307,8 +307,8 @@ class _Relative:
     """Makes absolute source paths relative."""
 
     def __init__(self, folder: Path, stdlib: Path) -> None:
-        own = Path(__file__).parents[2]
-        self._roots = [(f"{folder}/", ""), (f"{own}/", ""), (f"{stdlib}/", "<python>/")]
+        package_root = Path(__file__).parents[2]
+        self._roots = [(f"{folder}/", ""), (f"{package_root}/", ""), (f"{stdlib}/", "<python>/")]
         self._cells = cell_numbers()
 
     def path(self, path: str) -> str:

@@ -126,8 +126,8 @@ def _import_fix(error: ChildError, module: str) -> str:
     """What to do where the import of `module` failed; empty for an error of the user's code."""
     missing = _MISSING_MODULE.match(error.message)
     if missing is not None:
-        own = f"{module}.".startswith(f"{missing[1]}.")
-        run_in_folder = ", or run this in the folder that has it" if own else ""
+        is_inside = f"{module}.".startswith(f"{missing[1]}.")
+        run_in_folder = ", or run this in the folder that has it" if is_inside else ""
         return f"; fix: install {missing[1]}{run_in_folder}"
     if error.type == "SystemExit":
         return '; fix: put what ends the program below if __name__ == "__main__":'
@@ -148,14 +148,16 @@ def error_of(
         return DifferentTracesError(f"{reference.name}: {text}")
     if not error.type and error.stage in ("import", "topology", "target", "lower"):
         # The message is complete, whether xlapipe or the user's code raised the XlapipeError.
-        own = str(reference) in text or f"workload {reference.name}:" in text
-        named = text if own else f"{reference.name}: {text}"
+        names_workload = str(reference) in text or f"workload {reference.name}:" in text
+        named = text if names_workload else f"{reference.name}: {text}"
         return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error.stage == "import":
         # A registered name is followed by its module, except xlapipe's own, which alter a workload.
         is_registered = reference.name.partition("(")[0] != reference.target
-        own = reference.target.startswith("xlapipe.compile.lowering.")
-        named = f"{reference.name}: {reference}" if is_registered and not own else reference.name
+        is_changed = reference.target.startswith("xlapipe.compile.lowering.")
+        named = (
+            f"{reference.name}: {reference}" if is_registered and not is_changed else reference.name
+        )
         module = reference.target.partition(":")[0]
         return WorkloadError(f"{named} cannot be loaded: {text}{at}{_import_fix(error, module)}")
     if error.stage == "target" and target is None:

@@ -120,13 +120,13 @@ def _known_results(
         if it.about["gemm_policy"] == policy
         and (known := it.for_jaxlib(version("jaxlib"))) is not None
     ]
-    own = [it for it in usable if it.about["target"] == target]
+    for_target = [it for it in usable if it.about["target"] == target]
     # The order of the sources decides nothing else.
-    own.sort(key=lambda it: it.jaxlib != version("jaxlib"))
-    if not own:
+    for_target.sort(key=lambda it: it.jaxlib != version("jaxlib"))
+    if not for_target:
         return None
-    known = own[0]
-    for other in own[1:]:
+    known = for_target[0]
+    for other in for_target[1:]:
         if other.device == known.device:
             known = known.with_results(other.results)
     about = AutotuneLock(**known.about, results="")

@@ -187,12 +187,12 @@ def _definition(name: str) -> str | None:
 
 def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
     """Writes what is known of kernels and loops now; the device's files stay as they are."""
-    own = compiled.dump.manifest
+    compiled_manifest = compiled.dump.manifest
     manifest = replace(
         read_manifest(path, check_files=False),
-        stated_costs=own.stated_costs,
-        stated_trips=own.stated_trips,
-        kernel_codes=own.kernel_codes,
+        stated_costs=compiled_manifest.stated_costs,
+        stated_trips=compiled_manifest.stated_trips,
+        kernel_codes=compiled_manifest.kernel_codes,
     )
     write_manifest(path, manifest)
 

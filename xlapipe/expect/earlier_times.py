@@ -25,29 +25,29 @@ class CompileTimeAtMost(Expectation):
     baseline: str
 
     def _check(self, program: Program) -> Finding:
-        own, before = program.compile_times, read_compile_times(Path(self.baseline))
-        if own is None or before is None:
-            where = "this compile" if own is None else self.baseline
+        times, before = program.compile_times, read_compile_times(Path(self.baseline))
+        if times is None or before is None:
+            where = "this compile" if times is None else self.baseline
             advice = "dump the workload again"
             raise UnknownError(Violation(f"times of {where}", "none", advice=advice))
-        ratio = own.ratio_to(before)
+        ratio = times.ratio_to(before)
         if ratio is None:
-            other = Violation(f"a compile on {before.machine}", f"one on {own.machine}")
+            other = Violation(f"a compile on {before.machine}", f"one on {times.machine}")
             return replace(self.finding("not compared", other), is_warning=True)
         text = f"{ratio:.2f} times the CPU time of {self.baseline} ({before.cpu_seconds:.1f} s)"
         if ratio <= self.ratio:
             return self.finding(text)
         stages = [
             f"{name} {before.stages[name].cpu:.1f} -> {stage.cpu:.1f} s"
-            for name, stage in own.stages.items()
+            for name, stage in times.stages.items()
             if name in before.stages
         ]
         return self.finding(
             text,
             Violation(
                 f"at most {self.ratio:g} times",
-                f"{own.cpu_seconds:.1f} s of CPU: {', '.join(stages)}",
-                where=largest_cause(own, program.plan),
+                f"{times.cpu_seconds:.1f} s of CPU: {', '.join(stages)}",
+                where=largest_cause(times, program.plan),
                 advice="`xlapipe diff BASELINE DUMP` lists the stages of both compiles",
             ),
         )

@@ -101,7 +101,9 @@ class _Matching:
     def take(self, argument: Argument, parts: Sequence[str]) -> None:
         """Gives the argument the first of the parts, unless an argument has some of it."""
         for part in parts:
-            if part in self._parts and not any(_overlap(part, own) for own in self.found.values()):
+            if part in self._parts and not any(
+                _overlap(part, known) for known in self.found.values()
+            ):
                 self.found[argument.name] = part
                 return
 

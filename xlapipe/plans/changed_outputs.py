@@ -111,7 +111,7 @@ class ChangedOutputs:
         }
         if not keys or (all(key[1:-1].isdigit() for key in keys) and len(lengths) > 1):
             return None
-        shortest = [output for output, own in lengths.items() if own == min(lengths.values())]
+        shortest = [output for output, length in lengths.items() if length == min(lengths.values())]
         return shortest[0] if len(shortest) == 1 else None
 
 

@@ -128,8 +128,8 @@ class _Rule:
             return False
         # What is copied decides: a TPU moves what it keeps from its own memory to HBM. A copy to
         # the host that begins in the backward pass frees nothing until then.
-        own = held.value.instruction
-        maker = own if held.space is MemorySpace.HOST else self._copied(own)
+        instruction = held.value.instruction
+        maker = instruction if held.space is MemorySpace.HOST else self._copied(instruction)
         if self._phases.of(maker) is not Phase.FORWARD:
             return False
         if held.end >= len(self._schedule):
@@ -175,11 +175,11 @@ def of_size(
     """Those that can hold a value of so many elements and bytes, or a device's part of it."""
 
     def fits(held: KeptValue) -> bool:
-        own_bytes, own = held.value.shape.size_bytes, held.value.shape.elements
+        own_bytes, count = held.value.shape.size_bytes, held.value.shape.elements
         if not several_devices or not own_bytes:
-            return own == elements and own_bytes == size_bytes
+            return count == elements and own_bytes == size_bytes
         parts, rest = divmod(size_bytes, own_bytes)
         # Inside of shard_map a value has the shape of one device's part.
-        return rest == 0 and own * parts % elements == 0
+        return rest == 0 and count * parts % elements == 0
 
     return tuple(filter(fits, kept))

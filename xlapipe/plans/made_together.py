@@ -42,7 +42,7 @@ class MadeTogether:
 
 def _only_moves(plan: Plan, fusion: Instruction) -> bool:
     bodies = plan.module.called(fusion.called_computations) if plan.module is not None else ()
-    return all(own.opcode in _MOVES for body in bodies for own in body.instructions)
+    return all(inner.opcode in _MOVES for body in bodies for inner in body.instructions)
 
 
 def made_together(plan: Plan) -> tuple[MadeTogether, ...]:

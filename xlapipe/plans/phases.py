@@ -85,11 +85,11 @@ class Phases:
     def _op_name(self, name: str) -> str:
         """The op_name of an instruction, or of the nearest one with a source line."""
         instructions = self.plan.instructions
-        own = instructions.get(name)
-        if own is None or own.op_name is None or own.opcode == "parameter":
+        instruction = instructions.get(name)
+        if instruction is None or instruction.op_name is None or instruction.opcode == "parameter":
             nearest = self.plan.nearest_traced(name)
-            own = instructions.get(nearest) if nearest is not None else None
-        return (own.op_name or "") if own is not None else ""
+            instruction = instructions.get(nearest) if nearest is not None else None
+        return (instruction.op_name or "") if instruction is not None else ""
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:

@@ -245,9 +245,9 @@ class Plan:
           name: of an instruction or a value; each of several results of a fusion has its own line.
         """
         instruction, index = split_value_name(name)
-        own = self._source_in_fusion(instruction, index) if index else None
-        if own is not None:
-            return own
+        fused_source = self._source_in_fusion(instruction, index) if index else None
+        if fused_source is not None:
+            return fused_source
         nearest = self.nearest_traced(instruction)
         return self.instructions[nearest].source if nearest is not None else None
 
@@ -275,7 +275,7 @@ class Plan:
     @cached_property
     def _nearest_traced(self) -> Mapping[str, str]:
         """By a search over users, else over operands."""
-        own = [
+        sources = [
             name
             for name, instruction in self.instructions.items()
             if instruction.source is not None and instruction.opcode != "parameter"
@@ -284,8 +284,8 @@ class Plan:
         tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
         operands = self._reached_operands()
         users = _users_of(operands)
-        before = nearest_sources(own, operands, users, ends=tuples)
-        return before | nearest_sources(own, users, operands)
+        before = nearest_sources(sources, operands, users, ends=tuples)
+        return before | nearest_sources(sources, users, operands)
 
     def _reached_operands(self) -> Mapping[str, tuple[str, ...]]:
         """Operands, also from what an asynchronous or plain call runs to what it is given."""
@@ -382,8 +382,8 @@ class Plan:
         passed: list[tuple[str, str, Path]] = []
         place: Placed | None = None
         for other in self._dataflow.same_memory(value):
-            own = other.instruction.name, other.path
-            place = self._places.get(other.key) or self._placed_values.get(own)
+            key = other.instruction.name, other.path
+            place = self._places.get(other.key) or self._placed_values.get(key)
             if place is not None:
                 break
             passed.append(other.key)

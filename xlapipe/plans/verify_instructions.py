@@ -282,18 +282,18 @@ def _tuple(x: _Checked) -> bool:
 
 
 def _broadcast(x: _Checked) -> bool:
-    own, result = x.operands[0].dims, x.shape.dims
-    if len(x.dims) != len(own) or not _all_of(x.dims, len(result)):
+    operand_dims, result = x.operands[0].dims, x.shape.dims
+    if len(x.dims) != len(operand_dims) or not _all_of(x.dims, len(result)):
         return False
-    return x.shape.is_dynamic or tuple(result[dim] for dim in x.dims) == own
+    return x.shape.is_dynamic or tuple(result[dim] for dim in x.dims) == operand_dims
 
 
 def _transpose(x: _Checked) -> bool:
-    own = x.operands[0].dims
+    operand_dims = x.operands[0].dims
     return (
-        len(x.dims) == len(own)
-        and _all_of(x.dims, len(own))
-        and tuple(own[dim] for dim in x.dims) == x.shape.dims
+        len(x.dims) == len(operand_dims)
+        and _all_of(x.dims, len(operand_dims))
+        and tuple(operand_dims[dim] for dim in x.dims) == x.shape.dims
     )
 
 
@@ -302,65 +302,65 @@ def _iota(x: _Checked) -> bool:
 
 
 def _reduce(x: _Checked) -> bool:
-    count, own = len(x.operands) // 2, x.operands[0].dims
-    kept = tuple(size for dim, size in enumerate(own) if dim not in x.dims)
+    count, operand_dims = len(x.operands) // 2, x.operands[0].dims
+    kept = tuple(size for dim, size in enumerate(operand_dims) if dim not in x.dims)
     return (
         len(x.operands) == 2 * count == 2 * len(x.shape.arrays)
-        and _all_of(x.dims, len(own))
-        and all(array.dims == own for array in x.operands[:count])
+        and _all_of(x.dims, len(operand_dims))
+        and all(array.dims == operand_dims for array in x.operands[:count])
         and all(array.dims == kept for array in x.shape.arrays)
         and not any(initial.dims for initial in x.operands[count:])
     )
 
 
 def _reduce_window(x: _Checked) -> bool:
-    count, own = len(x.operands) // 2, x.operands[0].dims
-    most = 2 * prod(max(size, 1) for size in (*own, *x.dims))
+    count, operand_dims = len(x.operands) // 2, x.operands[0].dims
+    most = 2 * prod(max(size, 1) for size in (*operand_dims, *x.dims))
     return (
         len(x.operands) == 2 * count == 2 * len(x.shape.arrays)
-        and len(x.dims) == len(x.starts) == len(own)
+        and len(x.dims) == len(x.starts) == len(operand_dims)
         and min(x.dims, default=1) > 0
         and all(abs(low) <= most < _MOST_BYTES for low in x.starts)
-        and all(array.dims == own for array in x.operands[:count])
-        and all(len(array.dims) == len(own) for array in x.shape.arrays)
+        and all(array.dims == operand_dims for array in x.operands[:count])
+        and all(len(array.dims) == len(operand_dims) for array in x.shape.arrays)
     )
 
 
 def _sort(x: _Checked) -> bool:
-    own, arrays = x.operands[0].dims, x.shape.arrays
+    operand_dims, arrays = x.operands[0].dims, x.shape.arrays
     return (
         len(x.dims) == 1
-        and _all_of(x.dims, len(own))
+        and _all_of(x.dims, len(operand_dims))
         and len(arrays) == len(x.operands)
-        and all(array.dims == own for array in (*x.operands, *arrays))
+        and all(array.dims == operand_dims for array in (*x.operands, *arrays))
     )
 
 
 def _slice(x: _Checked) -> bool:
-    own, counts = x.operands[0].dims, x.shape.dims
-    return len(own) == len(x.dims) == len(x.starts) == len(counts) and all(
+    operand_dims, counts = x.operands[0].dims, x.shape.dims
+    return len(operand_dims) == len(x.dims) == len(x.starts) == len(counts) and all(
         start >= 0 < stride and start + (count - 1) * stride < max(size, 1)
-        for size, stride, start, count in zip(own, x.dims, x.starts, counts, strict=True)
+        for size, stride, start, count in zip(operand_dims, x.dims, x.starts, counts, strict=True)
     )
 
 
 def _pad(x: _Checked) -> bool:
-    own, counts = x.operands[0].dims, x.shape.dims
-    return len(own) == len(x.dims) == len(x.starts) == len(counts) and all(
+    operand_dims, counts = x.operands[0].dims, x.shape.dims
+    return len(operand_dims) == len(x.dims) == len(x.starts) == len(counts) and all(
         interior >= 0 and abs(low) <= size * (1 + interior) + count < _MOST_BYTES
-        for size, interior, low, count in zip(own, x.dims, x.starts, counts, strict=True)
+        for size, interior, low, count in zip(operand_dims, x.dims, x.starts, counts, strict=True)
     )
 
 
 def _concatenate(x: _Checked) -> bool:
     sizes, result = [operand.dims for operand in x.operands], x.shape.dims
-    if any(len(own) != len(result) for own in sizes):
+    if any(len(dims) != len(result) for dims in sizes):
         return False
-    joined = [dim for dim, size in enumerate(result) if any(own[dim] != size for own in sizes)]
+    joined = [dim for dim, size in enumerate(result) if any(dims[dim] != size for dims in sizes)]
     if not joined:  # the others have no elements
         return len(sizes) == 1 or 0 in result
     dim = joined[0]
-    return len(joined) == 1 and sum(own[dim] for own in sizes) == result[dim]
+    return len(joined) == 1 and sum(dims[dim] for dims in sizes) == result[dim]
 
 
 def _dynamic_slice(x: _Checked) -> bool:
@@ -407,7 +407,9 @@ def _scatter(x: _Checked) -> bool:
     return (
         len(x.operands) == 2 * count + 1
         and len(arrays) == count
-        and all(own.dims == array.dims for own, array in zip(x.operands, arrays, strict=False))
+        and all(
+            operand.dims == array.dims for operand, array in zip(x.operands, arrays, strict=False)
+        )
         and len({update.dims for update in x.operands[count + 1 :]}) == 1
     )
 

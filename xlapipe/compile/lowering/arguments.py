@@ -188,17 +188,17 @@ class _Place:
             ) from None
 
     def _sharding(self, path: str, leaf: Any, spec: Any) -> Any:
-        own = getattr(leaf, "sharding", None)
-        if own is not None and not isinstance(own, (Sharding, PartitionSpec)):
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec)):
             raise WorkloadError(
                 f"workload {self.workload.name}: argument {path} is a {type(leaf).__name__} with a "
-                f"{type(own).__name__} as its sharding, expected one of jax; fix: jax.tree.map("
-                "lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree), with sharding= "
-                "for an array over several devices"
+                f"{type(sharding).__name__} as its sharding, expected one of jax; fix: "
+                "jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree), "
+                "with sharding= for an array over several devices"
             )
-        if isinstance(own, NamedSharding) and not own.mesh.empty:
-            return self._own_named(path, leaf, own, spec)
-        kind = _memory_kind(self.workload, path, own)
+        if isinstance(sharding, NamedSharding) and not sharding.mesh.empty:
+            return self._own_named(path, leaf, sharding, spec)
+        kind = _memory_kind(self.workload, path, sharding)
         if self.device is not None:
             if kind is None and not self.committed:
                 return None

@@ -172,13 +172,15 @@ def _decorate(
     statements: Mapping[str, str],
 ) -> None:
     lines = (*node.decorator_list, node)
-    number = next((n for n, own in enumerate(lines) if f"{path}:{own.lineno}" in decorators), None)
+    number = next(
+        (n for n, element in enumerate(lines) if f"{path}:{element.lineno}" in decorators), None
+    )
     if number is None:
         return
     place = f"{path}:{lines[number].lineno}"
     added = ast.parse(f"{_NAME}[{place!r}]", mode="eval").body
     first = ast.parse(statements.get(place, "")).body
-    for part in (own for tree in (added, *first) for own in ast.walk(tree)):
+    for part in (element for tree in (added, *first) for element in ast.walk(tree)):
         ast.copy_location(part, lines[number])
     after = ast.get_docstring(node, clean=False) is not None
     node.body[after:after] = first

@@ -62,18 +62,20 @@ def output_sizes(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
 
 def seen_by_policy(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
     """The sizes of the inputs; those that must be equal are all DATA if one is."""
-    own = [list(sizes) for sizes in inputs]
+    input_sizes = [list(sizes) for sizes in inputs]
     name = equation.primitive.name
     if name == "dot_general":
         (left, right), (left_batch, right_batch) = equation.params["dimension_numbers"]
         pairs = (*zip(left, right, strict=True), *zip(left_batch, right_batch, strict=True))
         for axis, other in pairs:
-            own[0][axis] = own[1][other] = max(own[0][axis], own[1][other])
+            input_sizes[0][axis] = input_sizes[1][other] = max(
+                input_sizes[0][axis], input_sizes[1][other]
+            )
     elif name == "gather":
         # Sizes that are indexed are not in the output: another length has another table.
         shape = equation.invars[0].aval.shape
         for axis, length in enumerate(equation.params["slice_sizes"]):
-            own[0][axis] = own[0][axis] if length == shape[axis] else Size.DATA
+            input_sizes[0][axis] = input_sizes[0][axis] if length == shape[axis] else Size.DATA
     elif name != "conv_general_dilated":
         shapes = [tuple(getattr(variable.aval, "shape", ())) for variable in equation.invars]
         for number, shape in enumerate(shapes):
@@ -83,16 +85,16 @@ def seen_by_policy(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
                     for other, its in enumerate(shapes)
                     if len(its) == len(shape) and its[axis] == length
                 )
-                own[number][axis] = max(equal)
-    return tuple(map(tuple, own))
+                input_sizes[number][axis] = max(equal)
+    return tuple(map(tuple, input_sizes))
 
 
 def _by_position(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     """Sizes of results of element operations, and of operations whose rule is unknown."""
     sizes = [Size.UNKNOWN] * len(shape)
-    for variable, own in zip(equation.invars, inputs, strict=True):
+    for variable, variable_sizes in zip(equation.invars, inputs, strict=True):
         its = tuple(getattr(variable.aval, "shape", ()))
-        for axis, size in enumerate(own if len(its) == len(shape) else ()):
+        for axis, size in enumerate(variable_sizes if len(its) == len(shape) else ()):
             if its[axis] == shape[axis] or (size is Size.DATA and its[axis] != 1):
                 sizes[axis] = max(sizes[axis], size)
     return tuple(sizes)
@@ -111,8 +113,8 @@ def _product_sizes(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int])
 def _convolution_sizes(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     numbers = equation.params["dimension_numbers"]
     sizes = [Size.UNKNOWN] * len(shape)
-    for own, output in zip(numbers.lhs_spec, numbers.out_spec, strict=True):
-        sizes[output] = inputs[0][own]
+    for dimension, output in zip(numbers.lhs_spec, numbers.out_spec, strict=True):
+        sizes[output] = inputs[0][dimension]
     sizes[numbers.out_spec[1]] = inputs[1][numbers.rhs_spec[0]]
     return tuple(sizes)
 
@@ -123,9 +125,9 @@ def _transposed(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) ->
 
 def _broadcast(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     sizes = [Size.UNKNOWN] * len(shape)
-    own = equation.invars[0].aval.shape
+    input_shape = equation.invars[0].aval.shape
     for axis, output in enumerate(equation.params["broadcast_dimensions"]):
-        if own[axis] == shape[output]:
+        if input_shape[axis] == shape[output]:
             sizes[output] = inputs[0][axis]
     return tuple(sizes)
 
@@ -143,8 +145,8 @@ def _reduced(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Si
 def _joined(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     joined = equation.params["dimension"]
     return tuple(
-        min(own) if axis == joined and Size.DATA not in own else max(own)
-        for axis, own in enumerate(zip(*inputs, strict=True))
+        min(sizes) if axis == joined and Size.DATA not in sizes else max(sizes)
+        for axis, sizes in enumerate(zip(*inputs, strict=True))
     )
 
 
@@ -172,8 +174,8 @@ def _reshaped(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> S
     i = j = 0
     while j < len(shape):
         i_end, j_end = min(i + 1, len(before)), j + 1
-        while (own := prod(before[i:i_end])) != (other := prod(shape[j:j_end])):
-            if own < other and i_end < len(before):
+        while (input_size := prod(before[i:i_end])) != (other := prod(shape[j:j_end])):
+            if input_size < other and i_end < len(before):
                 i_end += 1
             elif j_end < len(shape):
                 j_end += 1
@@ -217,23 +219,23 @@ def distinct_keys(keys: Iterable[PolicyKey]) -> Mapping[PolicyKey, PolicyKey]:
         buckets[key._replace(input_shapes=()), ranks][key] = None
     return {
         key: key._replace(input_shapes=merged)
-        for own in buckets.values()
-        for key, merged in _merged([key.input_shapes for key in own], list(own))
+        for bucket in buckets.values()
+        for key, merged in _merged([key.input_shapes for key in bucket], list(bucket))
     }
 
 
 def _merged(shapes: list[Shapes], keys: list[PolicyKey]) -> list[tuple[PolicyKey, Shapes]]:
     distinct: list[Shapes] = []
-    for own in shapes:
-        joined = own
+    for sizes in shapes:
+        joined = sizes
         # What a joined pattern matches grows, so others are compared with it again.
         while (other := next((o for o in distinct if _match_alike(o, joined)), None)) is not None:
             distinct.remove(other)
             joined = _joined_shapes(other, joined)
         distinct.append(joined)
     return [
-        (key, next(pattern for pattern in distinct if _match_alike(pattern, own)))
-        for key, own in zip(keys, shapes, strict=True)
+        (key, next(pattern for pattern in distinct if _match_alike(pattern, sizes)))
+        for key, sizes in zip(keys, shapes, strict=True)
     ]
 
 

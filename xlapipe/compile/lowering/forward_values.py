@@ -70,7 +70,7 @@ def forward_graph(
         tuple(sites),
         tuple(walk.names),
         walk.arguments_bytes(),
-        tuple(replace(own, calls=calls.get(at, ())) for own, at in walk.effects.items()),
+        tuple(replace(effect, calls=calls.get(at, ())) for effect, at in walk.effects.items()),
         tuple(dict.fromkeys(same[key] for key in walk.decided)),
         repeated,
     )
@@ -153,10 +153,10 @@ class _Walk:
                 dtype=dtype,
                 trips=trips,
                 kept=kept,
-                count=len(own),
-                size_bytes=sum(value.size_bytes for value in own),
+                count=len(members),
+                size_bytes=sum(value.size_bytes for value in members),
             )
-            for (name, shape, dtype, trips, kept), own in groups.items()
+            for (name, shape, dtype, trips, kept), members in groups.items()
         )
 
     def _value(self, number: int) -> ForwardValue:
@@ -270,8 +270,8 @@ class _Walk:
             sizes.append(self._sizes_of(branch.jaxpr.outvars))
             for outside, inside in zip(equation.outvars, branch.jaxpr.outvars, strict=True):
                 outputs[outside] += _numbers([inside], inner)
-        for output, *own in zip(equation.outvars, *sizes, strict=True):
-            self._sizes[output] = tuple(map(max, zip(*own, strict=True)))
+        for output, *input_sizes in zip(equation.outvars, *sizes, strict=True):
+            self._sizes[output] = tuple(map(max, zip(*input_sizes, strict=True)))
         for output, numbers in outputs.items():
             if numbers:
                 maker[output] = max(numbers, key=self._read_bytes)

@@ -111,14 +111,14 @@ def _error(workload: Workload, equation: Any, says: str, what: str, fix: str) ->
     # "step at /folder/train.py:12"
     defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
     # Passing the inner function itself is not a fix for a library's function.
-    own = is_own_code(defined.rpartition(" at ")[2].rpartition(":")[0])
+    is_users = is_own_code(defined.rpartition(" at ")[2].rpartition(":")[0])
     name = equation.params.get("name", "?")
     give = f"give {name!r} itself as fn (bind arguments with kwargs= or functools.partial), or "
     return WorkloadError(
         f"{fn_text(workload)} calls the jitted function {name!r}"
-        f"{'' if own else ' of a library'}{equation_line(equation)}, {says}; inside another jit "
-        f"its {what} no effect, so this would be the plan of another program; fix: "
-        f"{give if own and what != 'device has' else ''}{fix}"
+        f"{'' if is_users else ' of a library'}{equation_line(equation)}, {says}; inside another "
+        f"jit its {what} no effect, so this would be the plan of another program; fix: "
+        f"{give if is_users and what != 'device has' else ''}{fix}"
     )
 
 

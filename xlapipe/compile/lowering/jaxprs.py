@@ -137,8 +137,8 @@ def _are_iterations(group: Sequence[Any]) -> bool:
     if max(shapes.values()) < _LEAST_EQUAL * len(group):
         return False
     frames = group[0].source_info.traceback.frames
-    own = [number for number, frame in enumerate(frames) if is_own_code(frame.file_name)]
-    inside = frames[: own[-1]] if own else ()
+    numbers = [number for number, frame in enumerate(frames) if is_own_code(frame.file_name)]
+    inside = frames[: numbers[-1]] if numbers else ()
     return all(frame.function_name not in _TREE_MAPS for frame in inside)
 
 

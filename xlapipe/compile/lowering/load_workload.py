@@ -109,11 +109,11 @@ def _refuse_installed(reference: WorkloadReference, package: str) -> None:
     parts = {part for place in places if place for part in Path(place).parts}
     if is_python or parts & {"site-packages", "dist-packages"}:
         kind = "a module of Python itself" if is_python else "an installed package"
-        own = any((reference.folder / name).exists() for name in (package, f"{package}.py"))
+        is_there = any((reference.folder / name).exists() for name in (package, f"{package}.py"))
         fix = "name a workload of the project, or register it below [tool.xlapipe.workloads]"
         raise WorkloadError(
             f"{reference}: {package} is {kind}, whose functions are not called; fix: "
-            f"{f'give {package}.py another name' if own else fix}"
+            f"{f'give {package}.py another name' if is_there else fix}"
         )
 
 

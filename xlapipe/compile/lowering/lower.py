@@ -217,12 +217,12 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
     """The step with its own wrapper, or under `jax.jit` with the workload's options."""
     wrapped = wrapped_step(workload)
     if wrapped is not None:
-        own = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]
-        if own:
+        stated = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]
+        if stated:
             raise WorkloadError(
                 f"{fn_text(workload)} is jitted already, and its own donation, static "
-                f"arguments and output shardings apply; fix: leave {', '.join(own)} out, or give "
-                "the function before it was jitted"
+                f"arguments and output shardings apply; fix: leave {', '.join(stated)} out, or "
+                "give the function before it was jitted"
             )
         return wrapped
     shardings = {}

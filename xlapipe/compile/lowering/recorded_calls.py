@@ -130,15 +130,15 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Re
     def end(code: CodeType, _: int, value: object) -> object:
         if not is_user_code(code.co_filename):
             return _monitoring.DISABLE
-        own = calls.get(code)
-        if own is not None:
+        record = calls.get(code)
+        if record is not None:
             with suppress(Exception):
                 leaves = _leaves(value)
                 returned.update((id(leaf), leaf) for leaf in leaves)
                 others = (leaf for leaf in leaves if not valid_jaxtype(leaf))
                 other = next((leaf for leaf in others if not _is_module(leaf)), None)
-                if own.other_output is None and other is not None:
-                    own.other_output = f"{other!r:.60}"
+                if record.other_output is None and other is not None:
+                    record.other_output = f"{other!r:.60}"
         return None
 
     tool = next(number for number in (4, 3) if _monitoring.get_tool(number) is None)
@@ -165,7 +165,9 @@ def _record(
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
     values = [frame.f_locals.get(name) for name in names]
     leaves = [_leaves(value) for value in values]
-    if not any(isinstance(leaf, jax.core.Tracer) for own in leaves for leaf in _inner(own)):
+    if not any(
+        isinstance(leaf, jax.core.Tracer) for argument in leaves for leaf in _inner(argument)
+    ):
         return
     own_calls = calls.setdefault(code, RecordedCalls())
     own_calls.count += counted
@@ -175,14 +177,19 @@ def _record(
         own_calls.longest = max(own_calls.longest, own_calls.position.next(caller) + 1)
         if line not in own_calls.expressions:
             own_calls.expressions[line] = loop_call(caller, code, values[0])
-    for position, own in enumerate(leaves):
-        if counted and own and position < code.co_argcount and all(map(valid_jaxtype, own)):
+    for position, argument in enumerate(leaves):
+        if (
+            counted
+            and argument
+            and position < code.co_argcount
+            and all(map(valid_jaxtype, argument))
+        ):
             own_calls.arrays[position] = names[position]
-            if all(id(leaf) in returned for leaf in own):
+            if all(id(leaf) in returned for leaf in argument):
                 own_calls.flowing.add(position)
-        forms = [form for form in map(_form, own) if form is not None]
+        forms = [form for form in map(_form, argument) if form is not None]
         own_calls.form = next(iter(forms), own_calls.form)
-        others = [leaf for leaf in own if not _is_array_or_module(leaf)]
+        others = [leaf for leaf in argument if not _is_array_or_module(leaf)]
         if others:
             own_calls.static[position].add(_passed(frame, position, own_calls.form, others))
 
@@ -190,7 +197,7 @@ def _record(
 def _leaves(value: object) -> list[Any]:
     """Arrays, modules and what else is in a value; jax warns of iterators that it flattens."""
     leaves: list[Any] = jax.tree.leaves(
-        value, is_leaf=lambda own: _is_module(own) or isinstance(own, Iterator)
+        value, is_leaf=lambda item: _is_module(item) or isinstance(item, Iterator)
     )
     return leaves
 
@@ -229,9 +236,9 @@ def _passed(frame: FrameType, position: int, form: str, values: list[Any]) -> Pa
         return Passed.BY_POSITION
     caller = calling_frame(frame.f_back)
     call = call_of(caller) if caller is not None else None
-    if call is None or any(isinstance(own, ast.Starred) for own in call.args):
+    if call is None or any(isinstance(keyword, ast.Starred) for keyword in call.args):
         return Passed.OTHERWISE
-    names = [own.arg for own in call.keywords]
+    names = [keyword.arg for keyword in call.keywords]
     if None in names or code.co_varnames[position] in names:
         return Passed.OTHERWISE
     given = len(call.args) + (code.co_varnames[0] == "self")
@@ -270,18 +277,18 @@ def loop_call(caller: FrameType, code: CodeType, first: object) -> LoopCall | No
     arguments = [*map(ast.unparse, (*call.args, *call.keywords))]
     cls = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
     function = ast.unparse(call.func)
-    own: Any = None
+    callee: Any = None
     with suppress(Exception):
         if not cls:
-            own = _value(call.func, caller)
+            callee = _value(call.func, caller)
         else:
             function = f"{cls}.{code.co_name}"
             arguments.insert(0, ast.unparse(bound))
             names = {**caller.f_globals, **caller.f_locals}
             made = isinstance(bound, ast.Call) and ast.unparse(bound.func) == cls
             if made or type(_value(bound, caller)) is type(first):
-                own = inspect.unwrap(eval(function, names))  # flax wraps methods
-    if getattr(own, "__code__", None) is not code:
+                callee = inspect.unwrap(eval(function, names))  # flax wraps methods
+    if getattr(callee, "__code__", None) is not code:
         return None
     counter, header = _with_counter(loop, caller.f_code)
     return LoopCall(

@@ -36,19 +36,20 @@ def repeated_calls(
             inside[code][equation] += counts.total()
             cached[code][equation] += counts.total() - len({ids[level] for ids in counts})
     calls = {
-        code: _calls(code, own, cached[code], recorded.get(code)) for code, own in inside.items()
+        code: _calls(code, group, cached[code], recorded.get(code))
+        for code, group in inside.items()
     }
     repeated = [code for code, count in calls.items() if count > max(1, gradients)]
     codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
     outer = {code: _outer(code, codes, inside) for code in codes}
     number = {code: n for n, code in enumerate(codes)}
     functions = tuple(
-        _repeated(code, calls[code], number.get(own) if own is not None else None, recorded)
-        for code, own in outer.items()
+        _repeated(code, calls[code], number.get(group) if group is not None else None, recorded)
+        for code, group in outer.items()
     )
     members = {
-        tracebacks: tuple(number[code] for code in _user_codes(own) if code in number)
-        for tracebacks, own in frames.items()
+        tracebacks: tuple(number[code] for code in _user_codes(group) if code in number)
+        for tracebacks, group in frames.items()
     }
     return functions, members
 
@@ -65,8 +66,8 @@ def _frames(tracebacks: Sequence[Any]) -> _Frames:
 
 def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
     """The user's functions, each once, the outermost first."""
-    own = (code for code, _ in frames if is_user_code(code.co_filename))
-    return tuple(code for code in dict.fromkeys(own) if not code.co_name.startswith("<"))
+    codes = (code for code, _ in frames if is_user_code(code.co_filename))
+    return tuple(code for code in dict.fromkeys(codes) if not code.co_name.startswith("<"))
 
 
 def _calls(
@@ -85,7 +86,7 @@ def _rarest(code: CodeType, equations: Mapping[tuple[_Frames, str], int]) -> int
     """Equations of a path of calls are of the same number of iterations as the rarest of them."""
     paths: dict[_Frames, list[int]] = defaultdict(list)
     for (frames, _), count in equations.items():
-        position = next(n for n, (own, _) in enumerate(frames) if own is code)
+        position = next(n for n, (frame_code, _) in enumerate(frames) if frame_code is code)
         paths[frames[:position]].append(count)
     return sum(map(min, paths.values()))
 
@@ -123,8 +124,8 @@ def _outer(
     around: Counter[CodeType] = Counter()
     outside, half = 0, inside[code].total() / 2
     for (frames, _), count in inside[code].items():
-        own = _user_codes(frames)
-        others = [other for other in own[: own.index(code)] if other in codes]
+        user_codes = _user_codes(frames)
+        others = [other for other in user_codes[: user_codes.index(code)] if other in codes]
         around.update(dict.fromkeys(others, count))
         outside += 0 if others else count
     most = [other for other, count in around.items() if count > half]
@@ -136,17 +137,17 @@ def _outer(
 def _repeated(
     code: CodeType, calls: int, outer: int | None, recorded: Mapping[CodeType, RecordedCalls]
 ) -> RepeatedCall:
-    own = recorded.get(code, RecordedCalls())
+    record = recorded.get(code, RecordedCalls())
     return RepeatedCall(
         function=code.co_qualname.rpartition("<locals>.")[2],
         source=f"{code.co_filename}:{_line_to_decorate(code)}",
         calls=calls,
         outer=outer,
-        form=own.form,
-        static_argnums=own.static_argnums,
-        other_output=own.other_output,
-        loop=own.loop,
-        input_name=own.input_name,
+        form=record.form,
+        static_argnums=record.static_argnums,
+        other_output=record.other_output,
+        loop=record.loop,
+        input_name=record.input_name,
     )
 
 

@@ -84,13 +84,13 @@ def _fits(parts: set[str], row: Named) -> bool:
     family = set(_PARTS.findall(row.name.split("_")[0])) - {"tpu", "rtx"}
     if not row.compute_capability and parts & {"trillium", "ironwood"}:
         family = parts
-    own = set(_PARTS.findall(f"{row.name} {row.description}".lower()))
-    if "pcie" not in own:
-        own.add("sxm")
-    if "mig" in own - parts:  # a part of a GPU is meant only by its name
+    words = set(_PARTS.findall(f"{row.name} {row.description}".lower()))
+    if "pcie" not in words:
+        words.add("sxm")
+    if "mig" in words - parts:  # a part of a GPU is meant only by its name
         return False
     return family <= parts and all(
-        part in own or (part.isdigit() and _is_memory(int(part), row.memory_bytes))
+        part in words or (part.isdigit() and _is_memory(int(part), row.memory_bytes))
         for part in parts
     )
 

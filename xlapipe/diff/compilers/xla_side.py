@@ -26,7 +26,7 @@ _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhil
 def xla_side(opened: XlaFiles) -> CompilerSide:
     """The side of one dump."""
     plan, totals = opened.plan, opened.plan.totals
-    own = replace(
+    without_parameters = replace(
         plan,
         allocations=tuple(
             allocation
@@ -34,7 +34,7 @@ def xla_side(opened: XlaFiles) -> CompilerSide:
             if not allocation.is_a(AllocationKind.PARAMETER)
         ),
     )
-    occupancy = Occupancy(own)
+    occupancy = Occupancy(without_parameters)
     reserved = totals.total_allocation_bytes - totals.parameter_bytes - totals.thread_local_bytes
     arguments, outputs = tuple(_arguments(opened)), tuple(_outputs(opened))
     return CompilerSide(

@@ -163,9 +163,9 @@ def _neighbours(
 
     def computed(line: InstructionText) -> tuple[str, ...]:
         called = [it for name in COMPUTATION.findall(line.text) for it in fused.get(name, ())]
-        own = COMPUTATION.sub("", line.definition)
+        definition = COMPUTATION.sub("", line.definition)
         texts = (rounded_constants(it.text) for it in called)
-        return own, *(_renamed(text, numbered(called), {}) for text in texts)
+        return definition, *(_renamed(text, numbered(called), {}) for text in texts)
 
     ordered: list[InstructionText] = []
     for reads_nothing, run in groupby(lines, _reads_nothing):

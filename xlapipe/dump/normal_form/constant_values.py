@@ -183,11 +183,11 @@ def _compared(golden: Constant, new: Constant, literals: Mapping[str, bytes]) ->
 
 def _are_same(golden: Sequence[float], new: Sequence[float], fraction_bits: int) -> bool:
     unit = 2.0 ** -(52 if fraction_bits == 52 else 23)
-    own = max(_OF_THE_VALUE * unit, 2.0**-fraction_bits)
+    tolerance = max(_OF_THE_VALUE * unit, 2.0**-fraction_bits)
     largest = max((abs(value) for value in golden if math.isfinite(value)), default=0)
     return all(
         _distance(a, b)
-        <= own * (abs(a) if math.isfinite(a) else 0) + _OF_THE_LARGEST * unit * largest
+        <= tolerance * (abs(a) if math.isfinite(a) else 0) + _OF_THE_LARGEST * unit * largest
         for a, b in zip(golden, new, strict=True)
     )
 
