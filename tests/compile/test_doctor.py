@@ -347,6 +347,8 @@ def test_the_wheels_for_amd_gpus_are_of_the_release_of_jaxlib(fake: Fake) -> Non
     fake.install("jax-rocm7-plugin", "0.12.0")
     fake.install("jax-rocm7-pjrt", "0.12.0")
     assert missing_to_compile(fake.machine(), platform="rocm") == []
+    fake.uninstall("jax-cuda13-plugin")
+    assert check_of(fake.machine(), "jax-cuda13-plugin").ok is None
 
 
 def test_another_libtpu_than_jax_names_is_reported_and_accepted(fake: Fake) -> None:

@@ -6,7 +6,7 @@ the same places before a compile. Nothing here imports jax.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xlapipe.devices.environment.machine import AttachedGpu, Machine
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
@@ -34,6 +34,7 @@ _NVCC = (f"nvidia-cuda-nvcc=={CUDA_MAJOR}.*", _NVVM)
 _CUDNN = "libcudnn.so.9"
 _CUDNN_WHEEL = "nvidia-cudnn-cu13>=9.12,<10"
 _NCCL = "libnccl.so.2"
+_CUDA_PLUGIN = "jax-cuda13-plugin"
 _NOT_INSTALLED = "not installed"
 _NOT_FOUND = "not found in XLA's search paths"
 # The libraries that jax's CUDA 13 plugin loads to run, with their wheels.
@@ -104,7 +105,12 @@ def examine(machine: Machine | None = None) -> Report:
     packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
     others = (_libtpu(machine, needed=False), *_rocm_plugin(machine, needed=False))
     optional = (_cudnn(machine), *others, _known_results(machine))
-    checks = (*_to_compile(machine), *packages, *optional, *_to_run(machine, gpu))
+    to_compile = [*_to_compile(machine)]
+    missing = [missing_to_compile(machine, platform=name) for name in ("rocm", "tpu")]
+    if machine.version(_CUDA_PLUGIN) is None and not all(missing):
+        # With the wheels of another vendor alone, those for NVIDIA's GPUs are optional.
+        to_compile = [replace(it, ok=it.ok or None) if it.missing else it for it in to_compile]
+    checks = (*to_compile, *packages, *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
 
@@ -276,7 +282,7 @@ def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Ch
     pin = f"=={expected}" if expected else ""
     remedy = _install(machine, f"jax-cuda13-plugin{pin}", f"jax-cuda13-pjrt{pin}")
     files = {
-        "jax-cuda13-plugin": "jax_cuda13_plugin/cuda_plugin_extension.so",
+        _CUDA_PLUGIN: "jax_cuda13_plugin/cuda_plugin_extension.so",
         "jax-cuda13-pjrt": "jax_plugins/xla_cuda13/xla_cuda_plugin.so",
     }
     for name, file in files.items():
