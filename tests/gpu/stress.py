@@ -57,34 +57,23 @@ def below(process: int) -> list[int]:
     return []
 
 
-def send(process: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, number)
-
-
-def of_this_run(cache: Path) -> list[int]:
-    """All processes that have the cache of this run in their environment."""
-    ours = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if f"XDG_CACHE_HOME={cache}\0".encode() in path.read_bytes():
-                ours.append(int(path.parent.name))
-    return ours
+def send(number: int, *processes: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compiles", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=500, help="ends after this time")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    out = options.out.absolute()
-    if options.worker is not None:
-        work()
-    out.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(out / "cache")}
+    if options.out is None:
+        work()  # a process that this script has started
+    (out := options.out.absolute()).mkdir(parents=True, exist_ok=True)
+    own = f"XDG_CACHE_HOME={out}"
     waits: dict[str, list[float]] = defaultdict(list)
     workers: dict[int, subprocess.Popen[bytes]] = {}
     read, since = defaultdict[int, int](int), dict[int, float]()
@@ -103,42 +92,45 @@ def main() -> None:
                         waits[row["outcome"]].append(row["seconds"])
             if worker and worker.poll() is None and now > since[number] + MOST_SECONDS:
                 waits["HANGS"].append(now - since[number])
-                for process in (worker.pid, *below(worker.pid)):
-                    send(process, signal.SIGUSR1)
+                send(signal.SIGUSR1, worker.pid, *below(worker.pid))
                 time.sleep(1)
                 worker.kill()
                 worker.wait()
             if worker is None or worker.poll() is not None:
                 with log.open("ab") as stream, Path(f"{log}.errors").open("ab") as errors:
-                    command = [sys.executable, __file__, "--out", out, "--worker", str(number)]
-                    workers[number] = subprocess.Popen(
-                        command, stdout=stream, stderr=errors, env=environment
-                    )
+                    command = ["env", own, sys.executable, __file__]
+                    workers[number] = subprocess.Popen(command, stdout=stream, stderr=errors)
                 since[number] = now
         for process in [item for item, end in stopped.items() if end < now]:
-            send(process, signal.SIGCONT)
+            send(signal.SIGCONT, process)
             del stopped[process]
-        worker = random.choice(list(workers.values()))
-        target = random.choice([*below(worker.pid), *[worker.pid] * (random.random() < 0.1)] or [0])
-        if target:
-            send(target, chosen := random.choice(SIGNALS))
+        if random.random() > options.jobs / 32:  # each worker is hit every 6 s
+            continue
+        root = random.choice(list(workers.values())).pid
+        if targets := [*below(root), *[root] * (random.random() < 0.1)]:
+            target, chosen = random.choice(targets), random.choice(SIGNALS)
+            send(chosen, target)
             if chosen == signal.SIGSTOP:  # for ever, once in ten times
-                is_long = target != worker.pid and random.random() < 0.1
-                stopped[target] = now + (1e9 if is_long else 3 * random.random())
+                stopped[target] = now + (1e9 if random.random() < 0.1 else 3) * (target != root)
     for worker in workers.values():
         worker.kill()
-    for process in stopped:
-        send(process, signal.SIGCONT)
+    send(signal.SIGCONT, *stopped)
     time.sleep(5)
-    left = of_this_run(out / "cache")
-    for process in left:
-        send(process, signal.SIGKILL)
+    environments = Path("/proc").glob("[0-9]*/environ")
+    left = [path for path in environments if f"{own}\0".encode() in bytes_of(path)]
+    send(signal.SIGKILL, *(int(path.parent.name) for path in left))
     print(f"{sum(map(len, waits.values()))} compiles in {now - began:.0f} s")
     for outcome, seconds in sorted(waits.items(), key=lambda item: -len(item[1])):
         print(f"{len(seconds):6}  {max(seconds):6.1f} s at most  {outcome}")
     longest = max((max(seconds) for seconds in waits.values()), default=0.0)
     print(f"{len(left)} processes left over; the longest wait: {longest:.1f} s")
-    sys.exit(bool(waits["HANGS"] or left))
+    sys.exit("HANGS" in waits or bool(left))
+
+
+def bytes_of(path: Path) -> bytes:
+    with suppress(OSError):
+        return path.read_bytes()
+    return b""
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from xlapipe.run.run_result import ProfiledRun, RunResult
 
 OPTIONS: Options = {
-    "path DIR": "a folder written by `xlapipe build`",
+    "path DIR": "a folder written by `xlapipe build`; its machine code runs in this process: run "
+    "only what you, or who you trust, built (SECURITY.md)",
     "--inputs INPUTS": {
         "default": "random:0",
         "help": "random:SEED, or an .npz file with the arguments' paths as keys; "
