@@ -24,7 +24,8 @@ from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest, PlanUnderTest, explanations
 from xlapipe.compile import child_process
 from xlapipe.compile.compiler_identity import digest_of
-from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers
+from xlapipe.compile.lowering.in_process import lower_in_test
+from xlapipe.compile.lowering.leaves import same_buffers
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named

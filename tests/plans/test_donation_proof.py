@@ -166,7 +166,12 @@ def test_a_leaf_that_is_not_donated_gets_the_advice_that_works(
 
 
 def test_the_same_buffer_in_two_leaves() -> None:
-    shared = replace(IN_PLACE, same_buffer={"cache": "weights['head']"})
+    shared = program(
+        *IN_PLACE.plan.entry.instructions,
+        allocations=IN_PLACE.plan.allocations,
+        arguments=(leaf("cache", 0, same_as="weights['head']"),),
+        aliases=(InputOutputAlias(0, ()),),
+    )
     row = only(shared)
     assert row.outcome is DonationOutcome.SAME_BUFFER
     assert "weights['head'] is the same array" in row.reason

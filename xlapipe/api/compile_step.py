@@ -24,7 +24,7 @@ class _StepPlans(Planner[StepPlan]):
         return _NOT_IN_A_NAME.sub("-", function).strip("-._") or "step"
 
     def _plan(self, planned: Planned) -> StepPlan:
-        return StepPlan(XlaSubject(planned.program), planned.expectations)
+        return StepPlan(XlaSubject(planned.written.dump), planned.expectations)
 
 
 plan = _StepPlans().plan
@@ -71,7 +71,7 @@ def build(
     )
     folder = None
     if isinstance(reference, Workload):
-        program, _ = lowered_here(reference, job)
+        program = lowered_here(reference, job)
         job, folder = replace(job, program=program), Path.cwd()
     dump = pipeline.build(job, Path(out), folder=folder).dump
     return StepPlan(XlaSubject(dump), dump.expectations)

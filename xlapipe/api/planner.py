@@ -15,7 +15,6 @@ from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
 from xlapipe.devices.environment.scratch import Scratch, cache_folder
-from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
 from xlapipe.registry import WorkloadReference
@@ -37,12 +36,10 @@ class Planned:
 
     Attributes:
       written: its dump, in a folder that is removed when this process ends.
-      program: the plan, with the leaves that are one array.
       untuned: compiles the step untuned if its tuning may have been predicted.
     """
 
     written: WrittenDump
-    program: Dump
     expectations: Sequence[Expectation]
     untuned: Callable[[], WrittenDump]
 
@@ -145,17 +142,15 @@ class Planner(ABC, Generic[PlanT]):
                 timeout=timeout,
             )
             job = make_job(tuning=tuning)
-            program, same = lowered_here(workload, job)
-            written = self._written(job, program, root)
-            planned = replace(written.dump, same_buffer=same)
+            written = self._written(job, lowered_here(workload, job), root)
 
             def compile_untuned() -> WrittenDump:
                 if job.known_results is None:
                     return written
                 plain = make_job(tuning=Tuned.NONE)
-                return self._written(plain, lowered_here(workload, plain)[0], root)
+                return self._written(plain, lowered_here(workload, plain), root)
 
-            return self._plan(Planned(written, planned, workload.expectations, compile_untuned))
+            return self._plan(Planned(written, workload.expectations, compile_untuned))
         except XlapipeError as error:
             # The message is complete; xlapipe's own frames would only hide the caller's line.
             raise error.with_traceback(None) from None
@@ -166,15 +161,13 @@ class Planner(ABC, Generic[PlanT]):
         return write_new(compiled, _dumps().path / f"{next(_NUMBERS)}")
 
 
-def lowered_here(
-    workload: Workload | LoweredStep, job: Job
-) -> tuple[LoweredProgram, Mapping[str, str]]:
-    """The workload lowered in this process, and its leaves that are one array.
+def lowered_here(workload: Workload | LoweredStep, job: Job) -> LoweredProgram:
+    """The workload lowered in this process.
 
     Raises:
       WorkloadError: the workload does not fit the function; what the function raises passes.
     """
-    from xlapipe.compile.lowering.in_process import lower_in_test, same_buffers  # imports jax
+    from xlapipe.compile.lowering.in_process import lower_in_test  # imports jax
 
     hide_missing_gpu()
     assert job.target is not None  # `job_of` refuses `attached`
@@ -182,8 +175,7 @@ def lowered_here(
         from xlapipe.compile.lowering.in_process import program_of_lowered
 
         kind = job.platform.device_figures(job.target.config_text).device_kind
-        return program_of_lowered(workload.name, workload.lowered, job.platform, kind), {}
-    program = lower_in_test(
+        return program_of_lowered(workload.name, workload.lowered, job.platform, kind)
+    return lower_in_test(
         workload, job.target.config_text, platform=job.platform, topology=job.topology
     )
-    return program, same_buffers(workload)

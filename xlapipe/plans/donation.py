@@ -168,10 +168,9 @@ class _Outcomes:
             return _row(leaf, DonationOutcome.DROPPED, cause_of_disuse(program, leaf))
         alias = self._plan.alias_of_parameter.get(leaf.parameter_number)
         path = program.output_path(alias.output_index) if alias is not None else None
-        shared = program.same_buffer.get(leaf.path)
-        if shared is not None:
+        if leaf.same_as is not None:
             cause = Cause(
-                f"{shared} is the same array: a call that donates a buffer and also reads "
+                f"{leaf.same_as} is the same array: a call that donates a buffer and also reads "
                 "it through another argument fails at run time",
                 "pass a copy (`jnp.copy`), or pass the array only once",
             )

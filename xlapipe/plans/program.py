@@ -6,7 +6,7 @@ the other; the mapping is recorded when the program is lowered.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -51,7 +51,7 @@ class _LeafJson:
     def to_json(self: Any) -> dict[str, Any]:
         """All fields; those that few leaves have are left out if None or False."""
         data = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("spec", "memory_kind", "constant", "donation_dropped_by"):
+        for name in ("spec", "memory_kind", "constant", "donation_dropped_by", "same_as"):
             if not data.get(name, True) and data[name] != ():
                 del data[name]
         return data
@@ -71,6 +71,8 @@ class ArgumentLeaf(_LeafJson):
         device's own.
       donation_dropped_by: the setting of jax that drops the author's donation of it, e.g.
         `jax_debug_nans`; None if none does.
+      same_as: path of another leaf that is the same array; None if none is, or if that is unknown,
+        as of abstract arguments.
     """
 
     path: str
@@ -82,6 +84,7 @@ class ArgumentLeaf(_LeafJson):
     spec: Spec | None = None
     memory_kind: str | None = None
     donation_dropped_by: str | None = None
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +283,6 @@ class Program:
 
     Attributes:
       facts: of the step and its compile.
-      same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
-        array; known only if the program was lowered from concrete arrays.
       target_config: the device's configuration, as XLA's text; None if unknown.
       compile_times: what the compile took; None if it is not known.
       measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
@@ -290,7 +291,6 @@ class Program:
 
     plan: Plan
     facts: CompileFacts = UNKNOWN
-    same_buffer: Mapping[str, str] = field(default_factory=dict)
     target_config: str | None = None
     compile_times: CompileTimes | None = None
     measured_seconds: Mapping[str, float] | None = None

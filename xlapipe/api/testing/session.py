@@ -28,7 +28,7 @@ class PlanUnderTest(StepPlan):
 
     def __init__(self, planned: Planned, test: "PlansOfTest") -> None:
         self.dump = planned.written.dump
-        super().__init__(XlaSubject(planned.program), planned.expectations)
+        super().__init__(XlaSubject(planned.written.dump), planned.expectations)
         self._planned = planned
         self._test = test
 

@@ -24,7 +24,6 @@ from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.lowering.meshes import axes_of
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels, stripped_bytecode
-from xlapipe.compile.lowering.names import named_leaves
 from xlapipe.compile.lowering.xla_input import current_settings, xla_input
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.devices.platforms import NVIDIA, Platform
@@ -67,39 +66,6 @@ def lower_in_test(
     with ThreadPoolExecutor(1, thread_name_prefix="xlapipe-lower") as pool:
         lowered = pool.submit(contextvars.copy_context().run, lower_alike).result()
     return lower_here() if lowered is None else lowered
-
-
-def same_buffers(workload: Workload) -> dict[str, str]:
-    """Paths of leaves that are one array, each to the first other one.
-
-    Arguments that are abstract have no buffers, and nothing is known of them.
-    """
-    first: dict[Any, str] = {}
-    same: dict[str, str] = {}
-    for path, leaf in named_leaves(workload):
-        buffer = _buffer(leaf)
-        if buffer is None:
-            continue
-        other = first.setdefault(buffer, path)
-        if other != path:
-            same[path] = other
-            same.setdefault(other, path)
-    return same
-
-
-def _buffer(leaf: Any) -> Any:
-    """What two leaves have in common if they are one buffer; None if that is unknown.
-
-    A numpy array is copied to the device for each leaf, and can be shared freely.
-    """
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or leaf.size == 0:
-        return None
-    if leaf.is_deleted():
-        return None
-    try:
-        return leaf.unsafe_buffer_pointer()
-    except (ValueError, RuntimeError, NotImplementedError, AttributeError):
-        return id(leaf)  # on several devices, or a typed key
 
 
 def program_of_lowered(
