@@ -193,6 +193,15 @@ def test_a_false_answer_explains_the_assertion_that_contains_it(
     assert explanations(plans.answers, "") == [str(other)]  # assertions are not rewritten
 
 
+def test_a_failed_comparison_of_totals_lists_the_largest_values(
+    plans: PlansOfTest, lost: PlanUnderTest
+) -> None:
+    assert lost.temp_bytes >= 0
+    (text,) = explanations(plans.answers, f"assert 5 < 4\n +  where 5 = {lost!r}.temp_bytes")
+    assert text.startswith("the largest values at the peak")
+    assert "broken.py:" in text
+
+
 def test_a_local_function_with_one_array_in_two_leaves(plans: PlansOfTest) -> None:
     factor = 3
     x = jnp.zeros((64, 1024))

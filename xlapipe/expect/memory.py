@@ -1,5 +1,6 @@
 """Expectations of memory: sizes and kinds of allocations, and totals."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -13,6 +14,8 @@ from xlapipe.plans.wording import counted
 
 # Leaves or, of more, arguments that an error lists.
 _MAX_LISTED = 8
+# Values that advice names.
+_MAX_VALUES = 3
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ class TempAtMost(Expectation):
                 f"{temp_bytes:,} B, {temp_bytes - self.limit_bytes:,} B too many",
                 describe(largest) if largest is not None else "",
                 program.plan.source_in(largest) if largest is not None else None,
-                "run `xlapipe show` for the values in the temp allocation",
+                _largest(program, temps),
             ),
         )
 
@@ -199,7 +202,7 @@ class TotalWithin(Expectation):
             Violation(
                 f"a total within {self.relative:.2%} of {self.total_bytes:,} B",
                 f"{allocated_bytes:,} B, {deviation:+.3%}",
-                advice="run `xlapipe show` for the largest allocations",
+                advice=_largest(program, program.plan.device_allocations),
             ),
         )
 
@@ -229,9 +232,21 @@ class BeyondAtMost(Expectation):
                 f"{other_bytes:,} B, {other_bytes - self.limit_bytes:,} B too many",
                 describe(largest),
                 program.plan.source_in(largest),
-                "run `xlapipe show` for the values in the largest allocations",
+                _largest(program, others),
             ),
         )
+
+
+def _largest(program: Program, allocations: Iterable[BufferAllocation]) -> str:
+    """Advice that names the largest values of some allocations, with their lines."""
+    values = (value for allocation in allocations for value in allocation.values)
+    arrays = sorted(values, key=lambda value: -value.size_bytes)[:_MAX_VALUES]
+    texts = (
+        f"{value.shape.without_layout} ({value.size_bytes:,} B) at {source or 'no line'}"
+        for value in arrays
+        for source in [program.plan.nearest_source(value.name)]
+    )
+    return f"make the largest values smaller, or free them earlier: {'; '.join(texts)}"
 
 
 def undecided(program: Program) -> tuple[Violation, ...]:

@@ -9,6 +9,8 @@ from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import recompiles, second_call
 from xlapipe.plans.wording import counted
 
+_COMPILED_ONCE = "compiled once"
+
 
 @dataclass(frozen=True)
 class CompiledOnce(Expectation):
@@ -16,6 +18,9 @@ class CompiledOnce(Expectation):
 
     Outputs replace arguments of equal path, and donated ones; `Workload(carry=…)` states others.
     """
+
+    def __str__(self) -> str:
+        return _COMPILED_ONCE
 
     def _check(self, program: Program) -> Finding:
         rows = recompiles(program)
@@ -69,7 +74,7 @@ def second_call_findings(program: Program) -> tuple[Finding, ...]:
     text = second_call(program)
     if not text:
         return ()
-    return (Finding("compiled once", "", text, tuple(_violations(program)), is_warning=True),)
+    return (Finding(_COMPILED_ONCE, "", text, tuple(_violations(program)), is_warning=True),)
 
 
 def _violations(program: Program) -> Iterator[Violation]:

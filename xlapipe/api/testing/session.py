@@ -11,12 +11,16 @@ from xlapipe.api.planner import Planned, Planner
 from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.expect import Expectation
+from xlapipe.plans.buffers import Totals
 from xlapipe.report.xla_subject import XlaSubject
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 # `file-test` and `file-test[id]` from which that name can be told.
 _IS_OWN_NAME = re.compile(r"[a-z0-9_]+-[a-z0-9_.]+(\[[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?\])?")
 _LONGEST_NAME = 150
+
+# Values that a failed assertion lists.
+_LISTED = 5
 
 
 class PlanUnderTest(StepPlan):
@@ -36,6 +40,17 @@ class PlanUnderTest(StepPlan):
         manifest = self.dump.manifest
         about = ", ".join(filter(None, (manifest.target, self.dump.tuning_word)))
         return f"<plan of {manifest.workload} for {about}>"
+
+    @property
+    def totals(self) -> Totals:
+        """As of `StepPlan`; a failed assertion about them lists the largest values at the peak."""
+        rows = [
+            f"  {value.counted_bytes:,} B, {value.shape}, {value.source or value.label}"
+            for value in self.peak.values[:_LISTED]
+        ]
+        text = "\n".join(("the largest values at the peak of memory:", *rows))
+        self._test.recorded(Answer(False, repr(self)[1:-1], text))
+        return super().totals
 
     def _answer(self, *expectations: Expectation) -> Answer:
         return self._test.recorded(super()._answer(*expectations))
