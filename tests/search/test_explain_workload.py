@@ -54,14 +54,14 @@ def specs_of(**change: object) -> list[PartitionSpec]:
 
 def test_the_dimensions_that_hold_the_batch_are_sharded() -> None:
     assert specs_of(shard_size="batch") == [PartitionSpec()] * 4 + [PartitionSpec("shard")]
-    with pytest.raises(WorkloadError, match="expected an integer `tokens` of 2 or more"):
+    with pytest.raises(WorkloadError, match="integer `tokens`"):
         specs_of(shard_size="tokens")
 
 
 def test_an_argument_is_sharded_along_the_given_axes() -> None:
     specs = specs_of(shard_leaves={"params[1].value": 1, "x": 0})
     assert specs[1:3] == [PartitionSpec(None, "shard"), PartitionSpec()]
-    with pytest.raises(WorkloadError, match="1 of 1 leaves to shard are not among its arguments"):
+    with pytest.raises(WorkloadError, match="leaves to shard"):
         specs_of(shard_leaves={"elsewhere['k']": 0})
     with pytest.raises(WorkloadError, match="its arguments is divisible by 2; fix:"):
         specs_of(shard_leaves={})
@@ -92,9 +92,7 @@ def test_more_devices_replace_the_workloads_own() -> None:
 
 def test_a_size_is_halved() -> None:
     assert "f32[2048,64]" in changed(halve="batch")
-    with pytest.raises(
-        WorkloadError, match="expected an integer `rows` of 2 or more, found None; fix:"
-    ):
+    with pytest.raises(WorkloadError, match=r"integer `rows` .*; fix:"):
         changed(halve="rows")
 
 

@@ -22,7 +22,7 @@ def test_values_are_literals() -> None:
     ["batch", "batch=", "=1", "batch=a", "b-c=1", "batch=1;2", "batch=f(1)", "a=" + "(" * 999],
 )
 def test_invalid_text_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(XlapipeError, match=r"--vary .*expected a parameter's name and literals"):
+    with pytest.raises(XlapipeError, match=r"--vary .*a parameter's name"):
         Axis.parse(text)
 
 

@@ -32,7 +32,9 @@ def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.nd
         leaf.parameter_number: leaf for leaf in arguments if leaf.parameter_number is not None
     }
     if spec.startswith(_RANDOM):
-        values = _random_values(_seed(spec), list(leaves.values()))
+        seeds = ([_seed(spec), number] for number in range(len(leaves)))
+        with ThreadPoolExecutor() as pool:  # numpy's generators release the interpreter lock
+            values = list(pool.map(_random_value, leaves.values(), seeds))
     else:
         values = _values_from_file(Path(spec), list(leaves.values()))
     return dict(zip(leaves, values, strict=True))
@@ -45,13 +47,6 @@ def _seed(spec: str) -> int:
         raise WorkloadError(
             f"--inputs {spec}: expected an integer after {_RANDOM}; fix: --inputs {_RANDOM}0"
         ) from None
-
-
-def _random_values(seed: int, leaves: Sequence[ArgumentLeaf]) -> list[np.ndarray[Any, Any]]:
-    # numpy's generators release the interpreter lock.
-    with ThreadPoolExecutor() as pool:
-        seeds = ([seed, number] for number in range(len(leaves)))
-        return list(pool.map(_random_value, leaves, seeds))
 
 
 def _random_value(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:

@@ -76,7 +76,9 @@ def reconcile(
     allocations = plan.device_allocations
     inputs = [a for a in allocations if a.is_a(AllocationKind.PARAMETER)]
     outputs = [a for a in allocations if _is_output(a)]
-    on_device = [a for a in allocations if not _is_apart(a)]
+    # Registers, and what is part of the executable, take no memory of the call.
+    apart = (AllocationKind.THREAD_LOCAL, AllocationKind.CONSTANT)
+    on_device = [a for a in allocations if not any(map(a.is_a, apart))]
     measured = after["peak_bytes_in_use"] - before["bytes_in_use"]
     executable = loaded["bytes_in_use"] - before["bytes_in_use"]
     input_chunks = with_inputs["bytes_in_use"] - loaded["bytes_in_use"] - _rounded(inputs)
@@ -98,11 +100,6 @@ def reconcile(
 def _rounded(allocations: list[BufferAllocation]) -> int:
     granule = ALLOCATOR_GRANULE_BYTES
     return sum(-(-allocation.size_bytes // granule) * granule for allocation in allocations)
-
-
-def _is_apart(allocation: BufferAllocation) -> bool:
-    """Whether the allocation takes no memory of the call: registers, or part of the executable."""
-    return allocation.is_a(AllocationKind.THREAD_LOCAL) or allocation.is_a(AllocationKind.CONSTANT)
 
 
 def _is_output(allocation: BufferAllocation) -> bool:

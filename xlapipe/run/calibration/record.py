@@ -30,7 +30,6 @@ from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import (
     BufferAllocationProto,
     BufferAssignmentProto,
-    HloModuleProto,
     HloProto,
 )
 from xlapipe.errors import DumpError, XlapipeError
@@ -248,7 +247,8 @@ def slim(module: bytes) -> bytes:
     for computation in hlo.computations:
         for instruction in computation.instructions:
             numbers[instruction.id] = len(numbers) + 1
-    scheduled = set(_scheduled(hlo))
+    # The computations whose instructions have names that kernels are known by.
+    scheduled = set(hlo.schedule.sequences or [item.id for item in hlo.computations])
     for computation in hlo.computations:
         for instruction in computation.instructions:
             number = numbers[instruction.id]
@@ -286,11 +286,6 @@ def whole(module: bytes) -> bytes:
     for number, assigned in enumerate(_assigned(proto.buffer_assignment), 1):
         assigned.logical_buffer_id = number
     return proto.SerializeToString(deterministic=True)
-
-
-def _scheduled(hlo: HloModuleProto) -> Iterable[int]:
-    """Ids of the computations whose instructions have names that kernels are known by."""
-    return hlo.schedule.sequences or [item.id for item in hlo.computations]
 
 
 def _assigned(buffers: BufferAssignmentProto) -> Iterator[BufferAllocationProto.Assigned]:

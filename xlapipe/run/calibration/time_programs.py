@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,10 +28,6 @@ _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 _BATCH, _BATCH_BYTES = 24, 8 << 30
 Report = Callable[[str], None]
 Advance = Callable[[], None]
-
-
-def _do_nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def time_programs(
     threads: int = 16,
     calls: int = 5,
     report: Report,
-    advance: Advance = _do_nothing,
+    advance: Advance = lambda: None,
 ) -> Iterator[tuple[str, TimedCalls]]:
     """Times programs; each has XLA's files in `folder`/NAME.
 
@@ -103,7 +99,8 @@ def time_programs(
         batch: dict[str, tuple[TimedProgram, Any]] = {}
         size_bytes = 0
         while names and len(batch) < _BATCH:
-            size_bytes += _bytes_of_args(programs[names[0]])
+            leaves = jax.tree.leaves(programs[names[0]].structs())
+            size_bytes += sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
             if batch and size_bytes > _BATCH_BYTES:
                 break
             name = names.pop(0)
@@ -111,10 +108,6 @@ def time_programs(
         for timed in _profiled(batch, calls, report):
             advance()
             yield timed
-
-
-def _bytes_of_args(program: TimedProgram) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.structs()))
 
 
 def _compiled(program: TimedProgram, folder: Path) -> Any:
@@ -169,12 +162,9 @@ def _profiled(
         if not intervals:
             report(f"{name}: the profile has no calls")
             continue
-        within = _within(events, intervals[0].start_ns, intervals[-1].end_ns)
-        yield name, TimedCalls(tuple(within), tuple(intervals), walls[name])
-
-
-def _within(events: Sequence[KernelEvent], start_ns: float, end_ns: float) -> list[KernelEvent]:
-    return [event for event in events if start_ns <= event.start_ns and event.end_ns <= end_ns]
+        begin, end = intervals[0].start_ns, intervals[-1].end_ns
+        within = tuple(it for it in events if begin <= it.start_ns and it.end_ns <= end)
+        yield name, TimedCalls(within, tuple(intervals), walls[name])
 
 
 def _call(program: TimedProgram, executable: Any, args: list[Any]) -> float:
