@@ -109,6 +109,14 @@ def test_the_head_has_the_figures_of_show(goldens: Path) -> None:
     assert f"<b>{time}</b> <small>per step, predicted" in head
 
 
+def test_the_head_has_the_bytes_that_could_be_donated(goldens: Path) -> None:
+    html = render_page(
+        [open_subject(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}")]
+    )
+    assert "1.00 MiB not donated that an output could use" in html
+    assert "not donated that" not in render_page([open_subject(goldens / TRAINING)])
+
+
 def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) -> None:
     opened = open_subject(goldens / TRITON)
     time = step_time(opened)

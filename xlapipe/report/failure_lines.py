@@ -193,7 +193,7 @@ def failure_lines(
         for warning in log.warnings:
             yield f"  line {warning.line}: {_shortened(warning.message)}{_times(warning.count)}"
             yield from (f"  {line}" for line in _warning_lines(warning))
-        yield "No allocation failed in this log: the run went on."
+        yield "No allocation failed in this log: the warning did not end the run, which went on."
         return
     title = _ON_CHIP_TITLE if failure.memory is Memory.ON_CHIP else _TITLES[failure.kind]
     explaining = [logged for logged in log.warnings if _explains(logged, failure)]
@@ -295,6 +295,8 @@ def _times(count: int) -> str:
 def _advice(failure: MemoryFailure) -> str:
     if failure.memory is Memory.ON_CHIP:
         return _ON_CHIP_ADVICE
+    if failure.exceeds_limit and failure.kind is not FailureKind.COMPILE:
+        return "Other arrays are not in the way: the program itself must need less, or be sharded."
     return _HOST_ADVICE if failure.memory is Memory.HOST else _ADVICE[failure.kind]
 
 

@@ -132,7 +132,7 @@ def _by_picture(dump: AllocatorDump, requested_bytes: int) -> Cause | None:
 
 def timed_instruction(text: str, start: int) -> LoggedInstruction | None:
     """The HLO instruction that XLA was timing when a message was printed."""
-    matches = list(_INSTRUCTION.finditer(text, max(0, start - _NEAR), start))
+    matches = list(_INSTRUCTION.finditer(text, max(0, start - 4 * _NEAR), start))
     if not matches:
         return None
     match = matches[-1]
