@@ -253,6 +253,10 @@ def test_a_folder_of_many_modules_lists_the_largest_first(tmp_path: Path, capsys
     assert f"jit_{other}." in capsys.readouterr().out.splitlines()[0]
     assert main(["show", str(tmp_path), "--module", "train"]) == 2
     assert f"name one of: jit_{min(sizes)}, jit_{max(sizes)}" in capsys.readouterr().err
+    for path in list(tmp_path.iterdir()):
+        path.rename(path.with_name(path.name.replace(f"jit_{largest}", "jit_$(id)")))
+    assert main(["show", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("--module 'jit_$(id)'"), "to be pasted"
 
 
 def test_values_without_source_lines_are_listed_by_operation(tmp_path: Path, capsys) -> None:

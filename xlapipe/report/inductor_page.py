@@ -1,5 +1,6 @@
 """Inductor's plans as a page, which a terminal, Markdown and HTML show, and as findings."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -248,7 +249,7 @@ def inductor_page(dump: InductorDump, command: str = "") -> Page:
         {"own peak": lambda plan: plan.totals.own_peak_bytes, "graph": heading},
     ).first()
     title = f"{len(rows)} graphs, the largest peak first"
-    next_line = f"Next: {command} --module {rows[0].graph}"
+    next_line = f"Next: {command} --module {shlex.quote(rows[0].graph)}"
     return Page(
         str(dump.path), "torch Inductor", (Section(title, (), (graphs,)), Section(next_line)), note
     )

@@ -51,7 +51,7 @@ class InductorSubject:
         from xlapipe.report.inductor_page import inductor_page
         from xlapipe.report.pages import page_lines
 
-        module = f" --module {options.module}" if options.module is not None else ""
+        module = f" --module {shlex.quote(options.module)}" if options.module is not None else ""
         command = "" if options.keys else f"xlapipe show {shlex.quote(self.name)}{module}"
         return page_lines(inductor_page(dump, command))
 

@@ -57,7 +57,7 @@ def module_lines(directory: Path, paths: Sequence[Path], *, width: int) -> Itera
     if len(paths) > _MAX_LISTED:
         yield f"  and {len(paths) - _MAX_LISTED} more"
     largest = _short_name(next(iter(sizes)))
-    yield f"Next: xlapipe show {shlex.quote(str(directory))} --module {largest}"
+    yield f"Next: xlapipe show {shlex.quote(str(directory))} --module {shlex.quote(largest)}"
 
 
 def _short_name(path: Path) -> str:
