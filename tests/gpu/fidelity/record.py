@@ -5,8 +5,8 @@
     python tests/gpu/fidelity/record.py compare OUT.json [NAME…]
 
 On the GPU, `xlapipe dump REFERENCES --target attached --tuning tune --out DUMPS` makes the dumps,
-in a folder with the programs of the zoo, `programs.py`, `two_devices.py` and `four_devices.py`.
-LIST is one of these names: programs, two_devices, four_devices. A record has the digests of each
+in a folder with the programs of the zoo, and `programs.py`.
+LIST is the name programs. A record has the digests of each
 program's canonical forms and the autotune results; `compare` compiles the programs without a GPU.
 """
 
@@ -39,7 +39,7 @@ HERE = Path(__file__).parent
 # Lines of a plan's head that name the target, not the plan.
 _HEAD = ("target:", "autotuning:", "extra options:")
 # Modules of programs, each with a list of references: for one GPU, for two and for four.
-_MODULES = ("programs", "two_devices", "four_devices")
+_MODULES = ("programs",)
 _HLO_TEXTS = ("after_optimizations.txt", "before_optimizations.txt")
 _ENTRY = re.compile(r"(?m)^(?=entries \{)")
 _KEY = re.compile(r"(?s)entries \{\n(  key \{.*?\n  \})\n")
