@@ -8,6 +8,7 @@ from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.expect import Aliased, Donated, Expectation
 from xlapipe.plans import InputOutputAlias
+from xlapipe.plans.dataflow import Value, dataflow_of
 from xlapipe.plans.donation import Donation, donations
 from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
@@ -208,3 +209,11 @@ def test_what_a_loop_writes_counts_once_per_trip() -> None:
     writes = writes_of(updated(LOOP, {"a": 0, "w{1}": 0, "new": 0}))
     assert (writes.written_bytes, writes.changed_bytes) == (10 * SIZE, 10 * ROW_BYTES)
     assert writes.is_rewritten
+
+
+def test_values_of_a_loop_have_one_memory_also_in_its_condition() -> None:
+    module = program_of(LOOP, {"a": 0, "w{1}": 0, "new": 0}).plan.module
+    assert module is not None and module.entry_computation is not None
+    entry = module.entry_computation
+    values = dataflow_of(module).same_memory(Value(entry, entry.by_name["f"], ()))
+    assert {"c{1}", "d{1}"} <= {value.name for value in values}

@@ -165,6 +165,8 @@ class Dataflow:
         elif opcode in ("conditional", "while"):
             if opcode == "while":
                 yield from _if_known(self._operand(computation, instruction, 0, path))
+                # Also of the condition, during which the carried values are alive.
+                yield from self._parameters(instruction.called_computations, 0, path)
             yield from self.roots(value)
         else:
             yield from _if_known(self.step(value, frozenset()))
