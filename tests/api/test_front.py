@@ -289,7 +289,7 @@ def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
     manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
     loading = LoadingExecutable(None, lambda leaf, value: value, Future())
     with pytest.raises(DumpError, match=expected):
-        LoadedStep(replace(executable, facts=manifest), loading)
+        LoadedStep(replace(executable, manifest=manifest), loading)
 
 
 def test_the_package_has_the_front_and_nothing_hides_it() -> None:

@@ -31,7 +31,6 @@ from xlapipe.plans.compile_times import (
     largest_cause,
     read_compile_times,
 )
-from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.workload import Workload
 
 pytestmark = pytest.mark.jax
@@ -146,7 +145,7 @@ def test_a_compile_is_compared_with_a_baseline_of_the_same_machine(
 
 def test_diff_states_both_compile_times(dump: Dump) -> None:
     opened = [
-        XlaSubject(replace(dump, compile_times=times))
+        replace(dump, compile_times=times)
         for times in (times_of(2.0), times_of(5.0), times_of(5.0, machine="another"), None)
     ]
     difference = compare_opened(opened[0], opened[1])

@@ -15,6 +15,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.plan_figures import dump_data
 from xlapipe.report.plan_page import report_markdown
+from xlapipe.report.xla_subject import XlaSubject
 
 pytestmark = pytest.mark.jax
 
@@ -76,7 +77,7 @@ def test_every_instruction_of_optax_has_a_line_of_the_users(of: DumpOf) -> None:
     [("nnx_step", "nnx norm"), ("linen_step", "linen norm"), ("optax_step", "optax apply")],
 )
 def test_the_peak_is_at_a_line_of_the_users(step: str, largest: str, of: DumpOf) -> None:
-    rows = peak_of(of(step).program).by_source
+    rows = peak_of(of(step)).by_source
     assert rows[0].source == LINES[largest]
     assert {row.source for row in rows} <= {*LINES.values(), NO_SOURCE}
 
@@ -91,7 +92,7 @@ def test_gemms_are_at_the_line_that_calls_the_layer(step: str, of: DumpOf) -> No
 
 @pytest.mark.parametrize("step", ["nnx_step", "linen_step", "optax_step"])
 def test_no_screen_states_a_line_of_a_library(step: str, of: DumpOf) -> None:
-    dump = of(step)
+    dump = XlaSubject(of(step))
     for text in (report_markdown([dump]), repr(dump_data(dump))):
         assert "library_steps.py:" in text
         assert "-packages" not in text

@@ -91,7 +91,8 @@ class Dump(XlaFiles):
         return text[text.find(_FIRST_SECTION) :]
 
     def text_of(self, name: str) -> str | None:
-        if name not in self.manifest.files:
+        # A dump that is not written yet has no texts.
+        if name not in self.manifest.files or not self.path.exists():
             return None
         return read_checked_file(self.path, self.manifest, name).decode(errors="replace")
 

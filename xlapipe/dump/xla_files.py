@@ -1,11 +1,13 @@
 """A program that was read from files of XLA, and the texts beside the plan."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from xlapipe.devices.platforms.dump_files import STAGE_TITLES
+from xlapipe.errors import DumpError
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.program import Program
 from xlapipe.plans.short_repr import short_repr
@@ -83,14 +85,17 @@ class XlaFiles(Program):
         return self.text_of("after_optimizations.txt")
 
     def lowered_module(self) -> HloModule | None:
-        """The module before optimisation; None if the files lack it."""
+        """The module before optimisation; None if the files lack it, or it is of unknown form."""
         from xlapipe.dump.readers.hlo_text import parse_hlo
         from xlapipe.dump.readers.source_text import SourceText
 
         text = self.hlo_before
         if text is None:
             return None
-        return parse_hlo(SourceText(f"{self.path}/before_optimizations.txt", text)).module
+        source = SourceText(f"{self.path}/before_optimizations.txt", text)
+        with suppress(DumpError):  # only the MFU needs it
+            return parse_hlo(source).module
+        return None
 
     def text_of(self, name: str) -> str | None:
         """The text that a dump of xlapipe has under `name`; None if it was not dumped."""
