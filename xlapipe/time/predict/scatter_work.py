@@ -30,8 +30,6 @@ _SECTOR_BYTES = 32
 _WARPS, _MOST_OF_A_THREAD = 6, 8
 _GOLDEN = (5**0.5 - 1) / 2
 _EULER = 0.5772
-# Most rows that are assumed to contend for one index.
-_MEETING_ROWS = 1000
 _FLOATS, _LARGEST = ("f32", "f64"), ("maximum", "minimum")
 _COMPLEX = ("c64", "c128")
 # Opcodes that pass an update to the scatter within the same thread.
@@ -46,28 +44,23 @@ def updates_of(scatter: Instruction, fusion: Fusion, threads: int) -> Updates:
     """
     added, indices = _added(scatter, fusion, threads), ScatterIndices(scatter, fusion)
     costs, chosen = fusion.gpu.features.scatters, indices.rows_of_a_constant()
-    rows = 0.0 if indices.several or scatter.unique_indices else added.rows
-    meeting_rows = min(rows / 2, _MEETING_ROWS)
-    meeting = added.meeting_seconds(chosen or meeting_rows)
-    seconds = added.seconds()
-    of_constant = chosen * meeting * (costs.gradient_share if added.tried else 1.0)
-    most = math.inf
+    of_constant, most = 0.0, math.inf
+    if chosen:
+        share = costs.gradient_share if added.uses_compare_and_swap else 1.0
+        of_constant = chosen * added.meeting_seconds(chosen) * share
     if added.element in SHORT_TYPES and indices.are_of_positions():
         if added.row <= costs.heads:
             most = added.rows * costs.position_seconds
-        elif added.of_place > 1:
+        elif added.updates_per_element > 1:
             share = indices.share_of_one_place()
             there = added.rows * share
             of_constant = there * added.meeting_seconds(there, share) * costs.gradient_share
     return Updates(
-        seconds=max(seconds, of_constant),
-        rows=rows,
-        several_of_a_place=added.of_place > 1,
-        tried=added.tried,
-        negated=added.tried and added.combine == "add" and added.element in _FLOATS,
+        seconds=max(added.seconds(), of_constant),
+        several_of_a_place=added.updates_per_element > 1,
+        tried=added.uses_compare_and_swap,
+        negated=added.uses_compare_and_swap and added.combine == "add" and added.element in _FLOATS,
         rows_of_a_constant=chosen,
-        meeting_rows=meeting_rows,
-        meeting_seconds=meeting,
         most_seconds=most,
     )
 
@@ -81,11 +74,11 @@ class _Added:
       elements: elements of all updates.
       row: elements of a row.
       table_bytes: bytes of the array that is updated.
-      of_place: updates per element of that array, if spread evenly.
-      together: elements per thread.
+      updates_per_element: updates per element of that array, if spread evenly.
+      updates_per_thread: elements that a thread adds.
       sectors: sector accesses that the L2 cache receives for all elements.
       combine: opcode that combines; `parameter` if an update replaces the stored value.
-      tried: whether threads retry in a compare-and-swap loop, instead of one atomic instruction.
+      uses_compare_and_swap: whether threads retry, instead of one atomic instruction.
       gpu: that runs it.
     """
 
@@ -93,11 +86,11 @@ class _Added:
     elements: int
     row: int
     table_bytes: int
-    of_place: float
-    together: int
+    updates_per_element: float
+    updates_per_thread: int
     sectors: float
     combine: str
-    tried: bool
+    uses_compare_and_swap: bool
     gpu: Gpu
 
     @property
@@ -107,15 +100,16 @@ class _Added:
 
     def seconds(self) -> float:
         """Seconds of the scatter if its updates are spread evenly."""
-        if not self.tried:
+        if not self.uses_compare_and_swap:
             of_sector = self.sectors / max(1.0, self.table_bytes / _SECTOR_BYTES)
             costs = self.gpu.features.scatters
-            busy = max(of_sector * costs.sector_seconds, self.of_place * costs.element_seconds)
+            of_element = self.updates_per_element * costs.element_seconds
+            busy = max(of_sector * costs.sector_seconds, of_element)
             return max(self._passing(), busy)
-        if self.of_place <= 1:
+        if self.updates_per_element <= 1:
             return self._passing()
-        places = self.elements / self.row / self.of_place
-        return self._passing() + (self.of_place - 1) * self._waiting(places)
+        places = self.elements / self.row / self.updates_per_element
+        return self._passing() + (self.updates_per_element - 1) * self._waiting(places)
 
     def meeting_seconds(self, rows: float, share: float = 1.0) -> float:
         """Seconds per row if this number of rows contend for one index.
@@ -123,7 +117,7 @@ class _Added:
         Args:
           share: share of the resident rows that contend.
         """
-        if not self.tried:
+        if not self.uses_compare_and_swap:
             return self.gpu.features.scatters.meeting_seconds if self.combine == "add" else 0.0
         at_once = min(rows, self._rows_at_once() * share)
         # Contention falls towards the end: the last rows wait for fewer others.
@@ -134,7 +128,7 @@ class _Added:
         """Seconds in which the L2 cache receives all sectors, without contention."""
         largest, costs = self.combine in _LARGEST, self.gpu.features.scatters
         share = log2(max(1.0, min(self.elements / self.sectors, 8.0))) / 3
-        if self.tried or (largest and self.element in _FLOATS):
+        if self.uses_compare_and_swap or (largest and self.element in _FLOATS):
             alone = self.elements < 1.2 * self.sectors
             update_seconds = costs.tried_seconds if alone else costs.tried_together_seconds
             seconds = self.sectors * update_seconds
@@ -142,10 +136,10 @@ class _Added:
             far = self.table_bytes > self.gpu.l2_bytes
             one, eight = costs.far_added_seconds if far else costs.added_seconds
             seconds = self.sectors * (one + (eight - one) * share)
-        if not largest or self.of_place <= 1:
+        if not largest or self.updates_per_element <= 1:
             return seconds
         # About ln n plus Euler's constant of n values in random order are larger than all before.
-        larger = min(1.0, (math.log(self.of_place) + _EULER) / self.of_place)
+        larger = min(1.0, (math.log(self.updates_per_element) + _EULER) / self.updates_per_element)
         one, eight = costs.read_seconds
         return larger * seconds + (1 - larger) * self.sectors * (one + (eight - one) * share)
 
@@ -153,8 +147,8 @@ class _Added:
         """Seconds per further compare-and-swap of a destination, with rows spread over `places`."""
         rows, costs = self._rows_at_once(), self.gpu.features.scatters
         # A warp contributes at most one competing update per destination at a time.
-        there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
-        several = self.together > 1
+        there = min(rows / places, rows * self.row / self.updates_per_thread / THREADS_OF_A_WARP)
+        several = self.updates_per_thread > 1
         waiting = costs.waiting_of_several_seconds if several else costs.waiting_seconds
         update_seconds = self._all_try(rows) * there / (1 + there) + there * waiting
         return update_seconds * (
@@ -163,13 +157,15 @@ class _Added:
 
     def _rows_at_once(self) -> float:
         """Rows whose threads are resident at the same time."""
-        return min(self.elements, self.gpu.multiprocessors * THREADS * self.together) / self.row
+        threads = self.gpu.multiprocessors * THREADS
+        return min(self.elements, threads * self.updates_per_thread) / self.row
 
     def _all_try(self, rows: float) -> float:
         """Seconds until the threads of this number of rows have each tried once."""
         costs = self.gpu.features.scatters
-        share = self.sectors / self.elements if self.together == 1 else 1 / costs.tried_at_once
-        return rows * self.row / self.together * share * costs.tried_together_seconds
+        alone = self.updates_per_thread == 1
+        share = self.sectors / self.elements if alone else 1 / costs.tried_at_once
+        return rows * self.row / self.updates_per_thread * share * costs.tried_together_seconds
 
 
 def _added(scatter: Instruction, fusion: Fusion, threads: int) -> _Added:

@@ -26,25 +26,18 @@ class Updates:
 
     Attributes:
       seconds: seconds that the L2 cache takes if updates are spread evenly over destinations.
-      rows: rows that are added at one index each and may collide; 0 if indices are unique or each
-        row has several.
       several_of_a_place: whether there are more updates than destinations.
       tried: whether a thread retries (compare-and-swap) if another update came between.
       negated: whether it retries because a sum with a negated update becomes a difference.
       rows_of_a_constant: rows assumed to share one index, a constant that a select chooses.
-      meeting_rows: for which the cost of a collision is stated: half of them, up to a limit.
-      meeting_seconds: seconds per row of a constant, or of `meeting_rows` if they had one index.
       most_seconds: upper limit of the kernel's time, whatever similar timed kernels took.
     """
 
     seconds: float
-    rows: float
     several_of_a_place: bool
     tried: bool
     negated: bool
     rows_of_a_constant: float
-    meeting_rows: float
-    meeting_seconds: float
     most_seconds: float = inf
 
 
