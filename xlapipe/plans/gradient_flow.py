@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.phases import is_backward
+from xlapipe.plans.phases import is_backward, is_recomputed
 from xlapipe.plans.plan import Plan
 
 _Key = tuple[str, str, Path]
@@ -33,7 +33,9 @@ class GradientFlow:
         pending = deque([value])
         while pending:
             current = pending.popleft()
-            if self._known.get(current.key, is_backward(current.instruction.op_name or "")):
+            names = current.instruction.op_name or ""
+            is_gradient = is_backward(names) and not is_recomputed(names)
+            if self._known.get(current.key, is_gradient):
                 key: _Key | None = current.key
                 while key is not None:
                     self._known[key] = True

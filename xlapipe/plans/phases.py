@@ -30,6 +30,11 @@ def is_differentiated(names: str) -> bool:
     return _DIFFERENTIATED.search(names) is not None
 
 
+def is_recomputed(names: str) -> bool:
+    """Whether they are of the forward pass that `jax.checkpoint` runs in the backward pass."""
+    return _RECOMPUTED in names
+
+
 class Phase(StrEnum):
     """A part of a training step."""
 
@@ -63,7 +68,7 @@ class Phases:
 
     def recomputes(self, name: str) -> bool:
         """Whether an instruction recomputes a value of the forward pass (`jax.checkpoint`)."""
-        return _RECOMPUTED in self._op_name(name)
+        return is_recomputed(self._op_name(name))
 
     @cached_property
     def by_position(self) -> tuple[Phase | None, ...]:
