@@ -88,7 +88,7 @@ def compile_pasted(
         name = f"pasted_{place.replace(' ', '_')}_{number}"
         (folder / f"{name}.py").write_text(pasted(module, row["code"], place), encoding="utf-8")
         (found,) = xlapipe.choose(f"{name}:{call}")
-        for figure in ("total_bytes", "temp_bytes", "predicted_seconds"):
+        for figure in ("total_bytes", "temp_bytes", "predicted_step_seconds"):
             assert found[figure] == row[figure], (row["change"], figure)
 
 
