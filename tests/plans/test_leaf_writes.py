@@ -212,7 +212,7 @@ def test_what_a_loop_writes_counts_once_per_trip() -> None:
 
 
 def test_values_of_a_loop_have_one_memory_also_in_its_condition() -> None:
-    module = program_of(LOOP, {"a": 0, "w{1}": 0, "new": 0}).plan.module
+    module = plan_of_text(LOOP).module
     assert module is not None and module.entry_computation is not None
     entry = module.entry_computation
     values = dataflow_of(module).same_memory(Value(entry, entry.by_name["f"], ()))
