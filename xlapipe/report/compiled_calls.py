@@ -39,7 +39,7 @@ def with_compiles(
             "refused": cost.refused or None,
         }
     details = {**checked.details, "programs": rows, "deterministic": figures}
-    return replace(checked, collectives=(*checked.collectives, *lines), details=details)
+    return replace(checked, closing_lines=(*checked.closing_lines, *lines), details=details)
 
 
 def _program_lines(programs: "Sequence[ProgramOfCall]") -> Iterator[str]:

@@ -115,7 +115,7 @@ def check_lines(checked: CheckedSubject) -> "Iterator[Text]":
         yield Text(f"  note: {note}")
     for finding in checked.findings:
         yield from outcome_lines(finding)
-    for line in (*failed_donation_lines(checked.donations), *checked.collectives):
+    for line in (*failed_donation_lines(checked.donations), *checked.closing_lines):
         yield Text(f"  {line}")
     expected = [finding for finding in checked.findings if not finding.is_warning]
     if expected:

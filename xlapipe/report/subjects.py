@@ -76,7 +76,7 @@ class CheckedSubject:
       autotuning: the label of the plan; None for a plan that has no autotuning by XLA.
       notes: what the findings do not cover.
       donations: outcomes for every donated leaf.
-      collectives: lines about them.
+      closing_lines: what is printed after the donations, e.g. collectives.
       details: what the JSON of this compiler has beyond the findings.
     """
 
@@ -85,7 +85,7 @@ class CheckedSubject:
     findings: "Sequence[Finding]"
     notes: Sequence[str]
     donations: "Sequence[Donation]" = ()
-    collectives: Sequence[str] = ()
+    closing_lines: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
