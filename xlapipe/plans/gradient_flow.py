@@ -35,6 +35,8 @@ class GradientFlow:
             current = pending.popleft()
             names = current.instruction.op_name or ""
             is_gradient = is_backward(names) and not is_recomputed(names)
+            # The barrier of `jax.checkpoint` has this name too, and so has what XLA fuses with it.
+            is_gradient &= not names.endswith("optimization_barrier")
             if self._known.get(current.key, is_gradient):
                 key: _Key | None = current.key
                 while key is not None:
