@@ -116,15 +116,14 @@ def test_an_unknown_target_is_one_error_at_the_line_of_the_test(tmp_path: Path) 
     assert "xlapipe/compile/make_jobs.py" not in done.stdout
 
 
-def test_an_unwritable_cache_folder(tmp_path: Path) -> None:
+def test_an_unwritable_cache_folder_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import numpy as np\n"
         "def test_plan(xlapipe_plan):\n"
         "    xlapipe_plan(lambda x: x, np.zeros(3))\n"
     )
     done = run(tmp_path, "--xlapipe-cache", "/proc/nowhere")
-    assert "cache /proc/nowhere: cannot be written" in done.stdout
-    assert "--xlapipe-cache" in done.stdout
+    assert "1 passed" in done.stdout and "1 compiled, 0 unchanged" in done.stdout
 
 
 def test_notes_on_a_step_are_printed_and_fail_nothing(tmp_path: Path) -> None:
