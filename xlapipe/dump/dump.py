@@ -91,9 +91,10 @@ class Dump(XlaFiles):
         return text[text.find(_FIRST_SECTION) :]
 
     def text_of(self, name: str) -> str | None:
-        # A dump that is not written yet has no texts.
-        if name not in self.manifest.files or not self.path.exists():
-            return None
+        names = (name, *(f"{name}{suffix}" for suffix in _PACKED))
+        kept = any(os.path.lexists(self.path / each) for each in names)
+        if name not in self.manifest.files or not kept:
+            return None  # not written yet, or a golden, which keeps one form of each module
         return read_checked_file(self.path, self.manifest, name).decode(errors="replace")
 
     @property
