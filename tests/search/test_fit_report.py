@@ -119,7 +119,7 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
     text = "\n".join(lines)
     assert "Predicted tuning: results that the device's tuner would probably give." in text
-    assert "±: 9 of 10 recorded programs differ" in text
+    assert "±: 9 of 10 programs recorded on NVIDIA GPUs differ" in text
     assert "?: the margin is smaller than that; fix: a lock of the device" in text
     first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
     assert (first["error_bytes"], first["basis"]) == (2_048, basis)

@@ -222,8 +222,8 @@ def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
     if unsure:
         untuned = all(plan.predicted_lock is None for plan in unsure)
         yield (
-            f"±: {'untuned. ' if untuned else ''}9 of 10 recorded programs differ from the "
-            "device's plan by less."
+            f"±: {'untuned. ' if untuned else ''}9 of 10 programs recorded on NVIDIA GPUs differ "
+            "from the device's plan by less."
         )
 
 
