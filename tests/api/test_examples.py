@@ -74,9 +74,7 @@ def test_a_missing_donation_is_explained_first(
     finally:
         file.write_text(kept)
     assert done.returncode == 1
-    # Another one for the golden, if there is one for this jaxlib.
-    golden = jaxlib_version == golden_jaxlib
-    assert plans(done.stdout) == ((2, 1) if golden else (1, 1))
+    assert plans(done.stdout) == (2, 1)
     lines = done.stdout.splitlines()
     first = next(
         number for number, line in enumerate(lines) if "Donated(name='cache') does not hold" in line

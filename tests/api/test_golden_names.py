@@ -1,11 +1,12 @@
 """Each test has its own golden."""
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.dump.fuzz_readers import renew_digests
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import name_of_test
 from xlapipe.dump.dump import open_dump
@@ -32,16 +33,17 @@ def test_no_two_tests_have_one_golden() -> None:
 
 def test_tests_that_give_one_name_do_not_overwrite_a_golden(tmp_path: Path) -> None:
     made: dict[str, str] = {}
-    folder = ROOT / "hlo_dumps/torch-mlp"
-    cublas, triton = (
-        open_dump(next(folder.glob(f"h200-{policy}-*"))) for policy in ("cublas", "triton")
-    )
-    other = replace(triton, manifest=replace(triton.manifest, gemm_policy="cublas"))
+    (folder,) = (ROOT / "examples/plain_jax/hlo_dumps/decode").iterdir()
+    dump = open_dump(folder)
+    copied = Path(shutil.copytree(folder, tmp_path / "other"))
+    (copied / "plan.txt").write_text((folder / "plan.txt").read_text() + "another line\n")
+    renew_digests(copied)
+    other = open_dump(copied)
 
     def goldens() -> Goldens:
         return Goldens(tmp_path, tmp_path, True, "pytest", lambda path, changes: None, made)
 
-    assert goldens().matches(cublas).holds
-    assert goldens().matches(cublas).holds, "two tests may have the same plan"
-    with pytest.raises(XlapipeError, match=r"share the golden torch-mlp/.*fix: give each another"):
+    assert goldens().matches(dump).holds
+    assert goldens().matches(dump).holds, "two tests may have the same plan"
+    with pytest.raises(XlapipeError, match=r"share the golden decode/.*fix: give each another"):
         goldens().matches(other)

@@ -59,7 +59,7 @@ def test_form(name: str, dump_of: Callable[[str], Dump], jaxlib_version: str) ->
 def test_an_argument_has_the_bytes_of_the_sharding_that_xla_chose(
     dump_of: Callable[[str], Dump],
 ) -> None:
-    program = dump_of("propagated").program
+    program = dump_of("propagated")
     half = 64 * 256 * 4 // 2
     for leaf in program.arguments:
         allocation = program.plan.parameter_allocation(leaf.parameter_number)

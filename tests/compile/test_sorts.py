@@ -61,4 +61,4 @@ def test_the_table_of_cub_can_be_left_out() -> None:
     assert [len(dump.plan.missing_memory) for dump in (patched, plain)] == [0, 1]
     assert patched.plan.totals.temp_bytes > plain.plan.totals.temp_bytes
     (folder, other) = (dump_folder(Path(), dump.manifest).name for dump in (patched, plain))
-    assert other == f"{folder}-without-cub-table-without-instruction-order"
+    assert other == f"{folder}-without-cub-table-without-instruction-order-without-stand-ins"

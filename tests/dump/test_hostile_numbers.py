@@ -115,5 +115,5 @@ def test_a_launch_of_more_threads_than_a_float_holds(
     thunks = dump / "thunk_sequence.txt"
     thunks.write_text(re.sub(r"grid: \[\d+", f"grid: [{'9' * 400}", thunks.read_text()))
     renew_digests(dump)
-    assert main(["show", str(dump)]) == 0
+    assert main(["show", str(dump), "--time"]) == 0
     assert "predicted" in capsys.readouterr().out

@@ -141,7 +141,7 @@ PLAN = Plan(
 def form(plan: Plan, hlo: str = HLO, before: str = HLO) -> NormalForm:
     files = {"after_optimizations.txt": hlo, "before_optimizations.txt": before}
     encoded = {name: text.encode() for name, text in files.items()}
-    return normal_form(Dump(Path("dump"), MANIFEST, plan), encoded)
+    return normal_form(Dump(plan, facts=MANIFEST, path=Path("dump")), encoded)
 
 
 def test_order_and_names_of_thread_locals_do_not_matter() -> None:

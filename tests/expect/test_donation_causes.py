@@ -39,7 +39,7 @@ def dump_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dump]:
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_failed_donation_names_its_cause(name: str, dump_of: Callable[[str], Dump]) -> None:
-    program = dump_of(f"broken-{name}").program
+    program = dump_of(f"broken-{name}")
     row = next(row for row in donations(program) if row.path == "a")
     assert not row.holds
     assert CAUSES[name].reason in row.reason
@@ -51,12 +51,12 @@ def test_a_failed_donation_names_its_cause(name: str, dump_of: Callable[[str], D
 
 @pytest.mark.parametrize("name", [name for name, cause in CAUSES.items() if cause.fixed])
 def test_a_donation_holds_after_its_advice(name: str, dump_of: Callable[[str], Dump]) -> None:
-    assert Donated("a").check(dump_of(f"fixed-{name}").program).violations == ()
+    assert Donated("a").check(dump_of(f"fixed-{name}")).violations == ()
 
 
 def test_a_copy_in_another_order_is_gone_after_its_advice(dump_of: Callable[[str], Dump]) -> None:
     limit = NoCopyAbove(LAYER_BYTES // 2)
-    (violation,) = limit.check(dump_of(READS_TRANSPOSED).program).violations
+    (violation,) = limit.check(dump_of(READS_TRANSPOSED)).violations
     assert violation.found.endswith("of ws")
     assert "pass ws in that order (ws.transpose(0, 2, 1))" in violation.advice
-    assert limit.check(dump_of(READS_AS_PASSED).program).violations == ()
+    assert limit.check(dump_of(READS_AS_PASSED)).violations == ()

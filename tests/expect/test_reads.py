@@ -31,7 +31,10 @@ def two_reads_in_a_loop(x: jax.Array) -> jax.Array:
 
 def test_reads_after_a_barrier_count_each(xlapipe_plan: Any) -> None:
     program = xlapipe_plan(two_reads_after_a_barrier, X).program
-    assert "optimization_barrier" in str(program.plan.module)
+    assert any(
+        "optimization_barrier" in (item.op_name or "")
+        for _, item in program.plan.module.instructions()
+    )
     readers = ReadAtMost("x", 1).check(program).violations
     assert len(readers) == 1
     assert readers[0].found.startswith("read by 2: ")

@@ -25,8 +25,12 @@ from xlapipe.time.cost.flops import VECTOR
         ),
         (Role, "parameter, alias, output, temp, constant, thread-local"),
         (MemorySpace, "hbm, host, vmem, smem, other"),
-        (MissingKind, "cuDNN call, sort"),
-        (GemmBackend, "cublas, cublaslt, cublaslt_f8, triton, cudnn, reduce, mxu, other"),
+        (MissingKind, "cuDNN call, sort, convolution"),
+        (
+            GemmBackend,
+            "cublas, cublaslt, cublaslt_f8, triton, cudnn, rocblas, hipblaslt, "
+            "hipblaslt_f8, miopen, reduce, mxu, other",
+        ),
         (
             DonationOutcome,
             "aliased, aliased, but copied, same buffer twice, buffer donor only, unused, dropped",

@@ -183,19 +183,18 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(capsys) -> None:
 @pytest.mark.parametrize(
     ("option", "first"),
     [
-        ("--allocations", "  total_allocation_bytes"),
-        ("--donation", "aliases: "),
-        ("--gemms", "gemms: "),
-        ("--collectives", "collectives: "),
+        ("--allocations", "Allocations"),
+        ("--donation", "Arguments and the outputs that reuse them"),
+        ("--gemms", "Matrix products: "),
+        ("--collectives", "Collectives"),
     ],
 )
 def test_an_option_shows_one_part(option: str, first: str, capsys) -> None:
     assert main(["show", str(DUMPS[0]), option]) == 0
-    body = capsys.readouterr().out.splitlines()[2:]
-    body = [line for line in body if not line.startswith("  note: ")]
-    assert body[0].startswith(first)
-    headings = {re.match(r"\w+", line)[0] for line in body if not line.startswith(" ")}
-    assert headings <= {first.strip(" :"), "allocations", "donation"}
+    body = capsys.readouterr().out.splitlines()[3:]
+    headings = [line for line in body if line and not line.startswith(" ")]
+    assert any(line.startswith(first) for line in headings)
+    assert len(headings) <= 3
 
 
 def test_texts_are_read_only_below_the_folders_of_the_user(tmp_path: Path, monkeypatch) -> None:

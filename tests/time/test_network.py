@@ -250,7 +250,6 @@ def test_a_finding_about_time_states_the_network() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("show", FSDP),
         ("show", FSDP, "--time"),
         ("report", FSDP, "--text"),
         ("diff", FSDP, FSDP.with_name(FSDP.name.replace("1x4", "1x2"))),

@@ -506,10 +506,10 @@ def test_trips_that_a_plan_does_not_state_are_given(capsys: pytest.CaptureFixtur
         return time
 
     unknown, seven, nine = times(), times("--trips", "7"), times("--trips", "9")
-    assert unknown["predicted_seconds"] is None
+    assert unknown["predicted_step_seconds"] is None
     least = unknown["predicted_at_least_seconds"]
     assert least is not None and seven["predicted_at_least_seconds"] is None
-    assert least < (seven["predicted_seconds"] or 0) < (nine["predicted_seconds"] or 0)
+    assert least < (seven["predicted_step_seconds"] or 0) < (nine["predicted_step_seconds"] or 0)
 
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])

@@ -792,6 +792,12 @@ REFUSALS: dict[str, Refusal] = {
         "name one of these",
         reference="refused:of_size(sizes=3, size=3)",
     ),
+    "function_of_python": Refusal(
+        "textwrap:dedent",
+        "textwrap is a module of Python itself, whose functions are not called",
+        "name a workload of the project",
+        reference="textwrap:dedent(text='a')",
+    ),
     "no_module": Refusal(
         "no_such_module_here:x",
         "No module named 'no_such_module_here'",
