@@ -132,8 +132,6 @@ def fit_lines(
 
     Args:
       timings: with the seconds that each compile took.
-      width: width of a terminal; outputs, then arguments, are left out of wider tables. None
-        for the whole table.
     """
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")

@@ -85,11 +85,7 @@ def hidden(options: Options) -> Options:
 
 
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, module: Any) -> None:
-    """Adds a command: the first paragraph of its module is its help, the rest are examples.
-
-    Args:
-      module: with `OPTIONS`, and `run`, which takes their values and returns the exit code.
-    """
+    """Adds a command: the first paragraph of its module is its help, the rest are examples."""
     text, _, examples = (module.__doc__ or "").partition("\n\n")  # none under -OO
     text = " ".join(text.split())
     examples = textwrap.indent(textwrap.dedent(examples), "  ")

@@ -193,15 +193,7 @@ def _message(error: Exception) -> str:
 
 
 def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> int:
-    """Runs a command; prints an XlapipeError and returns exit code 2 for it.
-
-    Args:
-      program: its name in messages.
-      json_output: whether stdout is JSON, so that an error is printed there too.
-
-    Returns:
-      The exit code.
-    """
+    """Runs a command; prints an XlapipeError and returns exit code 2 for it."""
     try:
         code = run()
         sys.stdout.flush()

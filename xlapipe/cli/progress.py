@@ -36,12 +36,7 @@ class Bar(Progress):
     """A progress bar on a terminal, removed at the end; no output elsewhere."""
 
     def __init__(self, what: str, total: int, *, console: Console, silent: bool) -> None:
-        """Makes a bar that is shown while it is entered.
-
-        Args:
-          what: the work, e.g. `compiling`.
-          silent: show nothing, also on a terminal.
-        """
+        """Makes a bar that is shown while it is entered."""
         super().__init__(
             TextColumn(what),
             BarColumn(),

@@ -21,9 +21,6 @@ _SAME_VERSION = ("jaxlib", "jax-cuda13-plugin")
 def check_build(path: Path, manifest: Manifest) -> None:
     """Checks what needs no device: the platform, and the versions that are installed.
 
-    Args:
-      path: folder of the executable, for messages.
-
     Raises:
       DumpError: the executable was built with other versions of jaxlib or the plugin.
       TargetError: it was built for a TPU.
@@ -58,9 +55,6 @@ def first_of(
     path: Path, manifest: Manifest, attached: Sequence[Any], processes: int = 1
 ) -> tuple[Any, ...]:
     """The first attached devices, one for each position of the mesh.
-
-    Args:
-      attached: devices of all processes.
 
     Raises:
       TargetError: there are fewer, or several processes have more.

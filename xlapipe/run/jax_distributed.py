@@ -27,9 +27,6 @@ _EXCHANGE_SECONDS = 600
 def joined(program: str) -> Iterator[None]:
     """Starts jax over the devices of all processes of the launcher that started this one.
 
-    Args:
-      program: identifies what will be run; must be the same in every process.
-
     Raises:
       TargetError: jax detects no launcher, or another process runs another program.
     """
@@ -67,11 +64,7 @@ def exchange(key: str, value: Any) -> list[Any]:
     """Waits until every process has given a value under `key`.
 
     Args:
-      key: names this exchange; each process uses a key once.
       value: this process's value; data that JSON can hold.
-
-    Returns:
-      The values of all processes, in the order of the processes.
 
     Raises:
       TargetError: a process gave no value in time.

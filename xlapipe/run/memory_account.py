@@ -63,12 +63,6 @@ def reconcile(
 
     Args:
       before: the device's `memory_stats()` before the executable is loaded.
-      loaded: after loading, before the inputs are placed.
-      with_inputs: with the inputs on the device.
-      after: after the first call, with its outputs alive.
-
-    Returns:
-      None if the device reports no statistics.
     """
     if "peak_bytes_in_use" not in after or "bytes_in_use" not in before:
         return None
@@ -149,12 +143,7 @@ def used_bytes(ordinal: int) -> int | None:
 
 
 def outside_allocator_bytes(device: Any, memory_stats: Mapping[str, int]) -> int | None:
-    """Bytes in use on a device that XLA's allocator does not manage; None if not reported.
-
-    Args:
-      device: a jax device.
-      memory_stats: its `memory_stats()`.
-    """
+    """Bytes in use on a device that XLA's allocator does not manage; None if not reported."""
     used = used_bytes(device.local_hardware_id) if device.platform == "gpu" else None
     pool = memory_stats.get("pool_bytes")
     return used - pool if used is not None and pool is not None else None

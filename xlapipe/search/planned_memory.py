@@ -143,9 +143,6 @@ def planned_memory(
 ) -> tuple[PlannedMemory, CompiledDump | None]:
     """Compiles a job, and reads the memory of its plan.
 
-    Args:
-      whole: also return the dump; otherwise XLA writes only what the plan needs.
-
     Raises:
       XlapipeError: the compile failed.
     """

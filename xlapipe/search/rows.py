@@ -141,11 +141,6 @@ def compile_rows(
     Args:
       on_done: called with each row when its compile has ended. If it raises, compiles that have
         not started are cancelled.
-      jobs: one for each candidate; default: `job_of` it.
-      on_first_dump: called with the whole dump of the first candidate, which this machine compiles.
-
-    Returns:
-      Rows in the order of the candidates, including those whose compile failed.
 
     Raises:
       XlapipeError: an invalid setting.

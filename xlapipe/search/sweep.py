@@ -59,10 +59,6 @@ class Axis:
 def combinations(workload: str, axes: Sequence[Axis], target: str = "") -> tuple[Candidate, ...]:
     """All combinations of the axes' values; the last axis varies fastest.
 
-    Args:
-      workload: as on the command line; may have other arguments, as in `step(layers=2)`.
-      target: as of `Candidate`.
-
     Raises:
       XlapipeError: an axis is given twice, or is also an argument of `workload`; or there are
         more than `MAX_COMBINATIONS`.

@@ -190,11 +190,7 @@ def time_probes(
     report: Report,
     advance: Advance,
 ) -> RecordAbout:
-    """Time programs on the attached GPU; takes at most ten minutes.
-
-    Returns:
-      Where the times are from, for `record_of`.
-    """
+    """Time programs on the attached GPU; takes at most ten minutes."""
     for name, timed in time_programs(
         programs,
         folder,

@@ -56,9 +56,6 @@ def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> list[list[
     """Numbers of functions that get a checkpoint together.
 
     The outermost repeated functions, then the parts of them, then both together, then parts alone.
-
-    Args:
-      values: that can be recomputed.
     """
     numbers = list(_large(graph, values))
     depth = {number: _depth(graph, number, numbers) for number in numbers}
@@ -121,13 +118,7 @@ def blocks_code(
     *,
     named: bool = False,
 ) -> str:
-    """What to write: the policy, the decorators, and where they go.
-
-    Args:
-      policy: source that defines `policy`.
-      some: which calls are checkpointed; None for all.
-      named: whether the activations are named.
-    """
+    """What to write: the policy, the decorators, and where they go."""
     names = decorators_of(functions)
     extra = sorted({_EXTRA[own.form] for own in functions if own.form in _EXTRA})
     imports = "\n".join(("import jax", *extra))

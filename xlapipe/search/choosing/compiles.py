@@ -83,11 +83,6 @@ class Compiles:
     ) -> None:
         """Compiles candidates in this order until the budget is used up.
 
-        Args:
-          recording: file for the forward graph of the candidate of a number. This machine then
-            compiles, whatever the scheduler.
-          on_first_dump: as of `compile_rows`.
-
         Raises:
           XlapipeError: an unknown workload, target or argument.
         """

@@ -286,11 +286,7 @@ def _listed(verb: str, groups: Sequence[Group]) -> str:
 
 
 def change(text: str, place: PolicyPlace, policy: str, *, named: bool = False) -> StepChange:
-    """A change of the step, whose printed code is what is compiled.
-
-    Args:
-      named: whether the activations that blocks get are named.
-    """
+    """A change of the step, whose printed code is what is compiled."""
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
     own: dict[str, Any] = {}
     if place.kind == BLOCK:
@@ -323,11 +319,7 @@ def _usage(place: PolicyPlace) -> str:
 
 
 def _call(site: PolicySite, positions: str) -> str:
-    """The call to write at a site; libraries' functions need their own form of jax.checkpoint.
-
-    Args:
-      positions: argument of `rematerialised`, if the sites differ in it.
-    """
+    """The call to write at a site; libraries' functions need their own form of jax.checkpoint."""
     library = site.function.partition(".")[0]
     wrapper = {"jax": "jax.checkpoint", "eqx": "eqx.filter_checkpoint"}.get(library)
     wrapper = wrapper or f"{library}.remat"
@@ -368,12 +360,7 @@ def _by_names(names: Sequence[str]) -> str:
 
 
 def _by_keys(kept: Sequence[Group] | None, moved: Sequence[Group]) -> str:
-    """The source of a policy.
-
-    Args:
-      kept: on the device; None for all that are not moved.
-      moved: to the host.
-    """
+    """The source of a policy."""
     tables, rules = [], []
     if moved:
         tables.append(_table("OFFLOADED", "move to the host", moved))

@@ -48,11 +48,7 @@ def try_changes(
     """Compiles the changes that can lower the program's memory.
 
     Args:
-      job: the compile of the unchanged workload.
-      dump: its plan and names.
-      limit_bytes: memory of the device that may be used; None if unknown.
       held_bytes: part of it that the program's arguments and other arrays use already.
-      at_once: number of compiles that run at the same time; None for the number of cores.
     """
     search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
 

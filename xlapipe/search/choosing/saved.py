@@ -96,12 +96,7 @@ class SavedValues:
 
 
 def saved_values(dump: Dump, graph: ForwardGraph) -> SavedValues | None:
-    """What the forward pass of a step keeps; None if it has no gradient.
-
-    Args:
-      dump: of the step as written, with live ranges.
-      graph: recorded when it was lowered.
-    """
+    """What the forward pass of a step keeps; None if it has no gradient."""
     if not graph.arguments_bytes and not any(value.needed for value in graph.values):
         return None
     devices = prod((dump.manifest.mesh or {}).values())

@@ -101,12 +101,7 @@ def keep_within(
     """The groups to keep so that least is recomputed.
 
     Args:
-      values: those that a policy decides about; what they are computed from beside them is there.
-      budget_bytes: that may be kept on the device.
       offload: whether groups may be kept in the host's memory.
-
-    Returns:
-      None if a policy decides about no value, or the solver finds no solution in its time.
     """
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp

@@ -33,11 +33,7 @@ class GroupLayout:
 
 
 def layout_of(collective: Collective, topology: str | None, network: Network) -> GroupLayout | None:
-    """The groups of a collective over a network.
-
-    Returns:
-      None for one group of all devices, if their number is unknown, and for pairs of one device.
-    """
+    """The groups of a collective over a network."""
     hosts = Topology.parse(topology) if topology is not None else None
     groups: Sequence[Sequence[int]] = collective.replica_groups
     pairs = [pair for pair in collective.source_target_pairs if pair[0] != pair[1]]

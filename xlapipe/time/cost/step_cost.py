@@ -143,7 +143,6 @@ def step_cost(
       device: that runs it; None if unknown, which leaves out floors and cached bytes.
 
     Returns:
-      None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
       the chip's own memory instead of HBM.
     """
     if plan.module is None or not plan.module.complete:

@@ -98,7 +98,6 @@ class ProgramWork:
 
         Args:
           operation_rate: simple operations of the whole GPU per second.
-          peak: of the whole GPU, by type.
         """
         code, costs, loaded_bytes = self.code, self.gpu.features.programs, self.loaded_bytes
         multiprocessors_per_program = self.gpu.multiprocessors / code.programs

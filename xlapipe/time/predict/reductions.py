@@ -87,11 +87,7 @@ def reduced(reduce: Instruction, body: Computation) -> Reduced:
 
 
 def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:
-    """The tile of a block, as in `ColumnReductionFusion` of XLA's emitters/reduction.cc.
-
-    Args:
-      threads: of the launch; `per_block` of each block.
-    """
+    """The tile of a block, as in `ColumnReductionFusion` of XLA's emitters/reduction.cc."""
     elements_per_thread = max(1, columns.length * columns.sums) / max(1, threads)
     if per_block != _THREADS_OF_COLUMNS:
         return ColumnTile(elements_per_thread, elements_per_thread, 1, whole=True)

@@ -12,10 +12,6 @@ _REFERENCE = "h200"
 def calibration_for(device: Device, given: Calibration | None = None) -> Calibration | None:
     """The calibration for a GPU.
 
-    Returns:
-      None for a GPU without peaks, which nothing can be scaled to, and for one of another vendor,
-      whose libraries and kernels are others.
-
     Raises:
       CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
     """

@@ -37,11 +37,7 @@ _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
 
 def updates_of(scatter: Instruction, fusion: Fusion, threads: int) -> Updates:
-    """The updates of a scatter in a fusion's body.
-
-    Args:
-      threads: of its launch; 0 if unknown.
-    """
+    """The updates of a scatter in a fusion's body."""
     added, indices = _added(scatter, fusion, threads), ScatterIndices(scatter, fusion)
     costs, chosen = fusion.gpu.features.scatters, indices.rows_of_a_constant()
     of_constant, most = 0.0, math.inf
@@ -213,7 +209,6 @@ def _sectors_of_an_update(
     """Sector accesses of the L2 cache per update: less than 1 where a warp's updates coalesce.
 
     Args:
-      together: updates per thread.
       at_once: whether one instruction can add a thread's updates, if they are adjacent in memory.
     """
     count = len(scatter.operands) // 2

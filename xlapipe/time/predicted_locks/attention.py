@@ -18,9 +18,6 @@ def attention_workspace_bytes(
     Args:
       results: dtype as XLA writes it, and dimensions, of each result except the workspace; of the
         gradients batch, heads, sequence and depth.
-
-    Returns:
-      None for other calls, and where keys have other heads than queries.
     """
     if target == _FORWARD:
         return _LEAST_BYTES

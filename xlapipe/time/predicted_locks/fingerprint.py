@@ -10,9 +10,6 @@ def fingerprint(text: str) -> str | None:
     """`hlo_fingerprint` of a canonical text, as XLA writes it: the high half, then the low half.
 
     Algorithm: Pike and Alakuijala, CityHash 1.0.3, `CityHash128` for 144 bytes and more.
-
-    Returns:
-      32 hexadecimal digits; None for a shorter text, which no instruction that XLA tunes has.
     """
     data = text.encode()
     if len(data) < _SHORTEST:

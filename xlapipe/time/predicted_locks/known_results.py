@@ -103,10 +103,6 @@ class KnownResults:
 
         Forms of instructions do not depend on jaxlib. Fingerprints do where XLA's canonical text
         changed, and such a result is then used by its form alone.
-
-        Returns:
-          None if they are of a later jaxlib, and if results of Triton cannot be carried over, since
-          its commit is not known.
         """
         if jaxlib == self.jaxlib:
             return self

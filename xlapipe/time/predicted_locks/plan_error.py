@@ -27,7 +27,6 @@ def plan_error_bytes(
 
     Returns:
       0 with a device's results, and for a plan without products and convolutions. With a predicted
-      lock a workspace only if one of its results is not known.
     """
     convolutions = any(
         (instruction.custom_call_target or "").startswith("__cudnn$conv")

@@ -84,9 +84,6 @@ def nearest(
 
     Votes weigh less with the distance. Among equally near results, one of the installed jaxlib is
     first, then that of the most programs.
-
-    Returns:
-      None if nothing is near; and the share of the votes for its backend.
     """
     without_triton = excludes_triton(limits)
     near = sorted(
