@@ -1,9 +1,7 @@
 """`choose --remat`: the printed code, pasted into the step, is what was compiled."""
 
 import importlib
-import json
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,6 @@ PASTED = {
     ),
 }
 OPTIONS = CompileSettings()
-RECORD = STEPS.parent / "gpu/choose_regret.json"
 SIZES = {"scan": "batch=512", "block": "batch=2048, scan=False"}
 # Compiles until a form takes less memory than the step as written.
 COMPILES = {"scan": 3, "block": 7}
@@ -195,28 +192,6 @@ def test_the_forward_values_of_a_checkpoint_that_keeps_everything_are_those_with
         return {key for key in keys if key.primitive != "squeeze"}
 
     assert kept(jax.checkpoint(loss, policy=everything)) == kept(loss)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(version("jaxlib") != "0.11.2", reason="the record is of jaxlib 0.11.2")
-def test_plans_and_the_chosen_row_are_those_of_the_record_that_a_device_timed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(RECORD.parent)
-    (family,) = (
-        family
-        for family in json.loads(RECORD.read_text(encoding="utf-8"))["families"]
-        if family["family"] == "transformer-scan-8192"
-    )
-    recorded = {row["change"]: row for row in family["rows"]}
-    rows = xlapipe.choose(family["workload"], remat=True, compiles=3)
-    for row in rows:
-        assert row["total_bytes"] == recorded[row["change"]]["untuned"]["total_bytes"]
-    by_recorded_time = sorted(
-        (row["change"] for row in rows),
-        key=lambda change: float(recorded[change]["tuned"]["step_seconds"]),
-    )
-    assert [row["change"] for row in rows if row["chosen"]] == by_recorded_time[:1]
 
 
 @pytest.mark.parametrize("place", ["scan", "checkpoint"])
