@@ -319,7 +319,7 @@ class _Followed:
         return None
 
     def _slices_of_mask(self, select: Value) -> int | None:
-        """Of how many slices a mask chooses one, as in `jnp.where(jnp.arange(n) == i, …)`."""
+        """Slices of which a mask chooses one: n in `jnp.where(jnp.arange(n) == i, …)`."""
         mask = self._origin(self._dataflow.operand(select._replace(path=()), 0))
         if mask is None or mask.instruction.comparison != "EQ":
             return None

@@ -72,7 +72,7 @@ class _Clock:
 class _Estimator:
     def __init__(self, plan: Plan, cost: StepCost, device: Tpu, unknown_trips: int | None) -> None:
         assert plan.module is not None
-        self._module, self._cost, self._device = plan.module, cost, device
+        self._cost, self._device = cost, device
         self._unknown_trips = unknown_trips
         self._nodes = schedule_of(plan.module)
         self._operations = OperationTimes(plan, plan.module, device)

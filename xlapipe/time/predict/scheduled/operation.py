@@ -123,8 +123,7 @@ class OperationTimes:
         if element_type == VECTOR:
             return device.vector_flops
         peak, bfloat16 = device.peak_of(element_type), device.peak_flops["bf16"]
-        # float32 is three products of bfloat16 at jax's default precision on other platforms; its
-        # default on TPUs is one.
+        # At jax's default precision, a product of float32 on a TPU is one product of bfloat16.
         known = peak if peak and element_type[:2] in ("s8", "u8", "f8", "bf") else bfloat16
         return device.matrix_flops * known / bfloat16
 

@@ -1,26 +1,26 @@
 """Constants of TPUs, with the published figure that each was chosen from.
 
 Sources: [R] AI-Hypercomputer/tpu-recipes, micro-benchmarks of v6e; [B] AI-Hypercomputer's
-accelerator-microbenchmarks, results of tpu7x and v6e. `docs/tpu_time.md` lists which rows chose a
-constant, and which judge it.
+accelerator-microbenchmarks, results of tpu7x and v6e. `tests/time/test_scheduled.py` lists
+which rows chose a constant, and which judge it.
 """
 
 PEAK_SHARE = 0.9
-"""Of the matrix units' rate: a product of 8192³ reaches 827 of 918 TFLOP/s on v6e [R]."""
+"""Share of the matrix units' rate: a product of 8192³ reaches 827 of 918 TFLOP/s on v6e [R]."""
 BANDWIDTH_SHARE = 0.85
-"""Of HBM's: copies reach 1,360 of 1,640 GB/s on v6e [R], 3,203 of 3,700 on tpu7x [B]."""
+"""Share of HBM's rate: copies reach 1,360 of 1,640 GB/s on v6e [R], 3,203 of 3,700 on tpu7x [B]."""
 START_SECONDS = 0.8e-6
 """Until the first bytes of HBM are there: 128³ takes 1.62 µs on tpu7x, with two of it [B]."""
 BLOCK_BYTES = 1 << 22
 """That a kernel moves while it computes the one before: 1024³ takes 6.14 µs on tpu7x [B]."""
 LINK_SHARE = 0.89
-"""Of the links' bandwidth: an all-gather of 256 MiB over 4 chips of tpu7x, 178.8 GB/s [B]."""
+"""Share of the links' rate: an all-gather of 256 MiB over 4 chips of tpu7x, 178.8 GB/s [B]."""
 REDUCE_SHARE = 0.65
 """The same of an all-reduce of 0.6 GB over 256 chips of v6e: 235.8 GB/s [B]."""
 EXCHANGE_SECONDS = 11e-6
 """Start of a collective: an all-gather of 1 MiB over 4 chips of tpu7x takes 21.9 µs [B]."""
 HOP_SECONDS = 1e-6
-"""Of a hop between chips; jax-ml.github.io/scaling-book. Not compared."""
+"""Seconds per hop between chips; jax-ml.github.io/scaling-book. Not compared."""
 SLICE_BANDWIDTH = 4.1e9
 """Bytes per second and device between slices, two slices of 256 chips of v6e [B]."""
 HOST_BANDWIDTH, LEAST_HOST_BANDWIDTH, MOST_HOST_BANDWIDTH = 20e9, 10e9, 30e9
@@ -31,4 +31,4 @@ KERNEL_SHARE, LEAST_KERNEL_SHARE, MOST_KERNEL_SHARE = 0.6, 0.4, 0.85
 # of the rate, and a few more operations. Assumed.
 FUNCTION_OPERATIONS = 8.0
 LEAST_FACTOR, MOST_FACTOR = 0.85, 1.25
-"""Of the parts that are not assumed: a judgement from the rows that judge, not a fit."""
+"""Range of the parts that are not assumed: a judgement from the rows that judge, not a fit."""

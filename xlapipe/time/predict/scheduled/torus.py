@@ -26,11 +26,7 @@ _SLICE = 100_000
 
 @dataclass(frozen=True)
 class Torus:
-    """The chips of a slice.
-
-    Attributes:
-      grid: None for one chip.
-    """
+    """The chips of a slice."""
 
     device: Tpu
     grid: ChipGrid
@@ -72,7 +68,7 @@ class Torus:
         return self._time(sent_bytes * shared, links, hops, share)
 
     def _time(self, sent_bytes: float, links: int, hops: int, share: float) -> KernelTime:
-        """Of a device's bytes; the devices of a chip share its links."""
+        """The time to send a device's bytes; the devices of a chip share its links."""
         rate = share * links * (self.device.link_bandwidth or 1) / self.device.devices_per_chip
         text = f"{sent_bytes / 1e6:,.2f} MB over {links} links at {rate / 1e9:,.0f} GB/s"
         parts = (
