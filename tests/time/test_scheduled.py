@@ -114,7 +114,7 @@ def test_products(target: str, size: int, published_us: float, within: float) ->
 @pytest.mark.parametrize(
     ("target", "text", "published_us", "within"),
     [
-        # Copies of 2 and 8 MiB are 31 and 18 % slower than estimated, that of 4 MiB is 7 %.
+        # Copies of 2 and 8 MiB are estimated 30 and 18 % too short.
         ("tpu7x", copied(1 << 22), 12.17, 0.10),
         ("tpu7x", copied(1 << 23), 22.30, 0.10),
         ("tpu7x", copied(1 << 26), 169.5, 0.10),
