@@ -1,13 +1,12 @@
 """Writes docs/lab/figures.md, the tables of figures that the documentation cites, from the records.
 
-    python -m tests.figures          # what takes seconds: predicted tuning, forms that choose finds
+    python -m tests.figures          # what takes seconds: predicted tuning
     python -m tests.figures --time   # also predicted times: ten minutes of CPU, no GPU
 
 Without `--time`, the tables of predicted times stay as they are in the page.
 """
 
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,7 +50,6 @@ def module_at(path: str) -> ModuleType:
 def predicted_times() -> Iterator[str]:
     """Tables of errors of predicted times."""
     compare = module_at("tests/gpu/time_zoo/compare.py")
-    orders = module_at("tests/gpu/time_zoo/compare_orders.py")
     zoos = [compare.compared(name) for name in compare.ZOOS]
     yield "Errors of the sum over the kernels, of the span and of a call, with the device's plan."
     yield ""
@@ -61,12 +59,6 @@ def predicted_times() -> Iterator[str]:
     yield ""
     intervals = module_at("tests/gpu/time_zoo/fit_errors.py")
     yield from intervals.coverage(list(intervals.programs()), intervals.shipped_errors())
-    yield ""
-    yield "Kinds of kernels that take 100 ms or more in all programs:"
-    yield ""
-    yield from _kinds([program for zoo in zoos for program in zoo])
-    yield ""
-    yield from _orders(orders)
     yield ""
 
 
@@ -101,40 +93,6 @@ def _errors(compare: ModuleType, zoos: Sequence[Sequence[Any]]) -> Iterator[str]
         yield f"| {name} | {len(programs)} | {' | '.join(cells)} | {row['width']:.2f} |"
 
 
-def _kinds(programs: Sequence[Any]) -> Iterator[str]:
-    """Kinds of kernels by time, with how far each kernel is off."""
-    kinds: dict[str, list[float]] = {}
-    for program in programs:
-        for kernel in program.prediction.kernels:
-            if seconds := program.seconds_of.get(kernel.name):
-                row = kinds.setdefault(kernel.work.kind, [0, 0.0, 0.0, 0.0])
-                parts = (1, seconds, kernel.seconds, abs(kernel.seconds - seconds))
-                row[:] = [a + b for a, b in zip(row, parts, strict=True)]
-    yield "| kind of kernel | kernels | ms | predicted / measured | error by time |"
-    yield "|---|--:|--:|--:|--:|"
-    for kind, (count, seconds, predicted, off) in sorted(kinds.items(), key=lambda i: -i[1][1]):
-        if seconds >= 0.1:
-            cells = f"{count:,.0f} | {seconds * 1e3:,.0f} | {predicted / seconds:.2f}"
-            yield f"| {kind} | {cells} | {off / seconds:.0%} |".replace("%", " %")
-
-
-def _orders(orders: ModuleType) -> Iterator[str]:
-    """How well variants of a step are ordered."""
-    groups = [*orders.timed_groups(), *orders.compiled_groups()]
-    regrets = sorted((orders.regret(variants), title) for title, variants in groups)
-    within = sum(regret <= 0.03 for regret, _ in regrets)
-    variants = sum(len(variants) for _, variants in groups)
-    others = ", ".join(f"{name} {regret * 100:.1f} %" for regret, name in regrets[within:])
-    yield (
-        f"{len(groups)} steps ran in {variants} variants. Of {within}, the one that is predicted "
-        f"fastest takes at most 3 % longer than the fastest; of the others: {others}."
-    )
-    yield ""
-    yield "Pairs of these variants, by the probability with which one is predicted to be faster:"
-    yield ""
-    yield from orders.probability_table(groups)
-
-
 def predicted_locks() -> Iterator[str]:
     """Tables of predicted tuning."""
     rows = record()
@@ -148,21 +106,6 @@ def predicted_locks() -> Iterator[str]:
     yield ""
 
 
-def forms() -> Iterator[str]:
-    """Tables of the forms that `choose` finds."""
-    choose = module_at("tests/gpu/choose_tables.py")
-    families = json.loads((ROOT / "tests/gpu/choose_regret.json").read_text("utf-8"))["families"]
-    yield "## Forms that choose finds"
-    yield ""
-    yield "At five limits of memory: regret, and the time against the fastest preset that fits."
-    yield ""
-    yield from choose.regret_table(families)
-    yield ""
-    yield "How far the forms' predicted times are off, with predicted tuning:"
-    yield ""
-    yield from (row for row in choose.accuracy_table(families) if "| untuned |" not in row)
-
-
 def page(before: str, *, times: bool) -> str:
     """The page.
 
@@ -172,7 +115,7 @@ def page(before: str, *, times: bool) -> str:
     """
     kept = before.partition(TIME_BEGIN)[2].partition(TIME_END)[0]
     text = "\n".join(predicted_times()) if times else kept
-    rest = "\n".join((*predicted_locks(), *forms()))
+    rest = "\n".join(predicted_locks())
     return f"{_HEAD}{TIME_BEGIN}{text}{TIME_END}\n{rest}\n"
 
 

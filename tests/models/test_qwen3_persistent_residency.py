@@ -1,6 +1,5 @@
 """Where the persistent kernel's blocks may not all run at once, it is not launched."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +17,10 @@ from models.qwen3.generation.prebuilt_index import (
 )
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels.all_layers.residency import why_not_resident
-from models.qwen3.kernels.all_layers.sizes import BLOCKS
 from xlapipe import XlapipeError
 
 pytestmark = pytest.mark.jax
 
-ROOT = Path(__file__).parents[2]
 SIZES = GenerationSizes(batch=1, cache_length=64, bucket=16, steps=4, candidates=1)
 
 
@@ -90,16 +87,3 @@ def test_the_index_records_the_implementations(decode: str, tmp_path: Path) -> N
     assert index.persistent_kernel == (decode == "persistent")
     assert index.implementations_for(10) == {"prompts": "triton", "decode": decode}
     assert index.implementations_for(20) is None
-
-
-def test_a_launch_without_enough_multiprocessors_ends_with_an_error() -> None:
-    """Recorded on an H200: the wait is bounded, and seconds."""
-    record = json.loads((ROOT / "tests/gpu/persistent_starved.json").read_text(encoding="utf-8"))
-    few, briefly, long = record["rows"]
-    assert few["multiprocessors"] - few["held_multiprocessors"] == BLOCKS
-    assert few["bit_equal"] and briefly["bit_equal"]
-    for row in (briefly, long):
-        assert row["multiprocessors"] - row["held_multiprocessors"] < BLOCKS
-    assert briefly["seconds"] >= briefly["held_seconds"]
-    assert "CUDA_ERROR_LAUNCH_FAILED" in long["error"]
-    assert long["seconds"] < 10 < long["held_seconds"]

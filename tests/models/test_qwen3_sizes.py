@@ -28,7 +28,6 @@ pytestmark = pytest.mark.jax
 
 ROOT = Path(__file__).parents[2]
 SIZES = ("1.7b", "4b", "8b", "14b")
-ENDS = ("slots 0 to 31", "slots 2,000 to 2,031")
 
 
 def _record(name: str) -> Any:
@@ -61,19 +60,8 @@ def test_the_table_for_several_sequences_has_the_fastest_forms_of_the_record(siz
         assert ",".join(map(str, form)) == min(means, key=means.__getitem__), matrix
 
 
-def _milliseconds(size: str, slots: str, variant: str) -> float:
-    (timing,) = (
-        timing
-        for timing in _record("qwen3_sizes.json")["timings"]
-        if timing["case"].startswith(f"{size}, ")
-        and slots in timing["case"]
-        and timing["variant"].startswith(variant)
-    )
-    return float(timing["median_seconds"]) * 1e3
-
-
 @pytest.mark.parametrize("size", SIZES)
-def test_the_kernels_are_the_default_and_faster_than_torch_in_the_record(size: str) -> None:
+def test_the_kernels_are_the_default_for_one_sequence(size: str) -> None:
     config = CONFIGS[size]
     assert measured(config)
     chosen = implementation_for(config, platform="gpu", batch=1, length=1, cache_length=2048)
@@ -88,28 +76,6 @@ def test_the_kernels_are_the_default_and_faster_than_torch_in_the_record(size: s
         multiprocessors=132,
     )
     assert (on_hopper == "persistent") == jax_for_hopper()
-    goals = {"1.7b": 1.05, "4b": 2.25, "8b": 3.85, "14b": 7.0}
-    first, last = (_milliseconds(size, slots, "persistent") for slots in ENDS)
-    assert first < goals[size]
-    assert last < 1.1 * first
-    for slots, ours in zip(ENDS, (first, last), strict=True):
-        assert ours < _milliseconds(size, slots, "plain"), slots
-
-
-@pytest.mark.parametrize(
-    ("name", "launches"), [("qwen3_sizes.json", 1000), ("qwen3_batch_sizes.json", 200)]
-)
-def test_tokens_of_the_record_differ_only_where_logits_nearly_tie(name: str, launches: int) -> None:
-    for size, tokens in _record(name)["tokens"].items():
-        for case in tokens["cases"]:
-            assert case["bit_equal_launches"] == launches, size
-            assert case["gap_over_errors"] < 1, size
-            assert case["relative_error_of_kernels"] < case["relative_error_of_xla"], size
-
-
-def test_the_peak_of_a_large_checkpoint_is_the_planned_one() -> None:
-    for run in _record("qwen3_checkpoint.json")["runs"]:
-        assert 0 <= run["peak_bytes"] - run["planned_bytes"] < 4096
 
 
 def test_a_model_without_measured_forms_decodes_by_xla() -> None:

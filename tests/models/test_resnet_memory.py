@@ -14,13 +14,6 @@ RECORD = Path(__file__).parent.parent / "gpu" / "resnet_memory.json"
 STEPS = {step["batch"]: step for step in json.loads(RECORD.read_text(encoding="utf-8"))["steps"]}
 
 
-@pytest.mark.parametrize("batch", STEPS)
-def test_the_peak_is_within_one_percent_of_the_plan_made_there(batch: int) -> None:
-    step = STEPS[batch]
-    assert step["plan_bytes"] <= step["peak_bytes"] <= 1.01 * step["plan_bytes"]
-    assert step["arrays_equal_in_another_run"] == step["arrays"] > 400
-
-
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("batch", STEPS)

@@ -18,14 +18,13 @@ import jax
 import pytest
 
 from tests.conftest import ROOT
-from tests.gpu.calibration.fit_constants import feature_rows, formula_rows
 from tests.gpu.time_zoo.time_zoo import programs_of
 from xlapipe.cli import main
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.files.contents import read_packed
 from xlapipe.plans import Plan
 from xlapipe.run.calibration import time_programs as timing
-from xlapipe.run.calibration.fit import calibration_of, derived_calibration, samples_of
+from xlapipe.run.calibration.fit import calibration_of, derived_calibration
 from xlapipe.run.calibration.probes import probes
 from xlapipe.run.calibration.record import (
     ProgramProfile,
@@ -301,20 +300,3 @@ def test_a_record_of_an_unknown_device_is_refused(tmp_path: Path) -> None:
     path.write_bytes(record_with(tmp_path, about, {}))
     with pytest.raises(RecordError, match="'Some GPU'; fix: `xlapipe device calibrate"):
         derived_calibration(path)
-
-
-def test_a_record_compares_each_fitted_constant_with_other_values() -> None:
-    _, profiles = read_record(RECORD, "sums/00")
-    device, shipped = known()
-    samples = samples_of(profiles, device)
-    rows = {row.split(" | ")[0]: row for row in formula_rows(samples, shipped.constants)}
-    assert "| overlap_power" in rows
-    assert "| start_seconds[input]" in rows
-    assert "| staged_step_seconds" not in rows  # there is no product among its kernels
-
-
-def test_a_record_compares_each_constant_of_features_with_other_values() -> None:
-    _, profiles = read_record(RECORD, "scatters/00")
-    device, shipped = known()
-    rows = [*feature_rows(list(profiles), device, shipped.constants, "scatters.added_seconds")]
-    assert any(row.startswith("| scatters.added_seconds[1] | 1.3e-11 |") for row in rows)

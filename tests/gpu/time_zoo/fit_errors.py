@@ -1,23 +1,21 @@
 """Fits the errors of predicted times: xlapipe/time/predict/calibrations/errors.json.
 
-    python tests/gpu/time_zoo/fit_errors.py          # the intervals, from records/first_sight.json
-    python tests/gpu/time_zoo/fit_errors.py --pairs  # also of pairs of variants: minutes of CPU
+    python tests/gpu/time_zoo/fit_errors.py    # from records/first_sight.json
 
-Prints coverage and width of the intervals of each zoo by what was fitted to the others.
+Prints coverage and width of the intervals of each zoo by what was fitted to the others. Errors of
+pairs of variants stay as they are (docs/lab/what_left.md).
 """
 
 import json
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 from first_sight import RECORDS
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 
 from xlapipe.time.predict.interval import Errors, is_learning, shipped_errors, traits
 
@@ -109,41 +107,15 @@ def coverage(items: Sequence[Program], pairs: Errors) -> Iterator[str]:
         yield f"| {name} | {len(own)} | {share:.1%} | {width:.2f} |".replace("%", " %")
 
 
-def fitted_pairs(errors: Errors) -> Errors:
-    """The errors' coefficients of pairs of variants, each step with the same weight."""
-    from compare_orders import compiled_groups, timed_groups
-
-    rows = []
-    for groups in (timed_groups(), compiled_groups()):
-        for _, variants in groups:
-            pairs = list(combinations([v for v in variants if v.predicted], 2))
-            for a, b in pairs:
-                kinds = a.spreads.keys() | b.spreads.keys()
-                differing = math.hypot(*(a.spreads.get(k, 0) - b.spreads.get(k, 0) for k in kinds))
-                ratio = math.log(a.measured / b.measured) - math.log(a.predicted / b.predicted)
-                rows.append((abs(ratio), differing, len(pairs) ** -0.5))
-    off, differing, weights = np.array(rows).T
-
-    def surprise(logarithms: np.ndarray) -> float:
-        constant, kinds = np.exp(logarithms)
-        scale = np.hypot(constant, kinds * differing)
-        return float(weights @ (off / scale + 2 * np.log1p(np.exp(-off / scale)) + np.log(scale)))
-
-    constant, kinds = np.exp(minimize(surprise, [-5.0, -0.5], method="Nelder-Mead").x)
-    return replace(errors, pair_constant=round(constant, 4), pair_kinds=round(kinds, 3))
-
-
-def main(*arguments: str) -> None:
+def main() -> None:
     errors = shipped_errors()
     items = list(programs())
     print("\n".join(coverage(items, errors)))
     errors = fitted(items, errors)
-    if "--pairs" in arguments:
-        errors = fitted_pairs(errors)
-    about = {"command": "python tests/gpu/time_zoo/fit_errors.py --pairs", "programs": len(items)}
+    about = {"command": "python tests/gpu/time_zoo/fit_errors.py", "programs": len(items)}
     text = json.dumps({**about, "errors": asdict(errors)}, indent=2)
     ERRORS.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

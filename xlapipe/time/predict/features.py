@@ -1,7 +1,7 @@
 """Constants of features: how long parts of a kernel take that no time of the kernel isolates.
 
 Timed kernels keep features, so these are one set for all GPUs of a generation: that of the H200's
-calibration file. `tests/gpu/calibration/fit_constants.py` compares each with what fits a record.
+calibration file.
 Operations are simple float32 operations of the whole GPU that take as long.
 """
 

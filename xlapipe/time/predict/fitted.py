@@ -1,7 +1,4 @@
-"""Constants that were fitted to timed kernels: data of a calibration's file, without a default.
-
-`tests/gpu/calibration/fit_constants.py` prints how far each is from what fits a record best.
-"""
+"""Constants that were fitted to timed kernels: data of a calibration's file, without a default."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
