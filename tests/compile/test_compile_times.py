@@ -17,7 +17,7 @@ from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.diff import compare_opened
+from xlapipe.differences import compare_opened
 from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.errors import DumpError

@@ -13,7 +13,7 @@ from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.topology import parse_topology, topology_of_devices
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
-from xlapipe.diff.comparing.two_compiles import jobs_of_versions
+from xlapipe.differences.comparing.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 

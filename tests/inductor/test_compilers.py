@@ -8,9 +8,9 @@ import pytest
 from tests.inductor import written
 from tests.inductor.test_wrapper import folder_of
 from xlapipe.cli import main
-from xlapipe.diff.compilers import CompilerComparison, compare_compilers
-from xlapipe.diff.compilers.compiler_side import read_array, read_product
-from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
+from xlapipe.differences.compilers import CompilerComparison, compare_compilers
+from xlapipe.differences.compilers.compiler_side import read_array, read_product
+from xlapipe.differences.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.inductor.open_path import open_path
 from xlapipe.inductor.reader import read_inductor
 from xlapipe.plans.gemms import Gemm, GemmBackend

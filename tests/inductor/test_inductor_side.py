@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from tests.diff.test_diff_changes import A
+from tests.differences.test_diff_changes import A
 from tests.inductor.test_xla_side import side as xla_side_of
-from xlapipe.diff.compilers.comparison import CompilerComparison, _compare
-from xlapipe.diff.compilers.compiler_side import (
+from xlapipe.differences.compilers.comparison import CompilerComparison, _compare
+from xlapipe.differences.compilers.compiler_side import (
     CollectiveTotals,
     CompilerSide,
     HeldBytes,
     ProductKind,
     Waste,
 )
-from xlapipe.diff.compilers.inductor_side import inductor_sides
-from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
+from xlapipe.differences.compilers.inductor_side import inductor_sides
+from xlapipe.differences.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.inductor.inductor_plan import (
     FindingKind,
     GraphKind,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.diff.compilers import CompilerComparison, compare_compilers
-from xlapipe.diff.compilers.tensor_leaves import Match
+from xlapipe.differences.compilers import CompilerComparison, compare_compilers
+from xlapipe.differences.compilers.tensor_leaves import Match
 from xlapipe.inductor.open_path import open_path
 from xlapipe.inductor.reader import read_inductor
 

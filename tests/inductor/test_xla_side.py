@@ -3,11 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.diff.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
+from tests.differences.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
 from tests.shared.programs import with_facts
-from xlapipe.diff.compilers.compiler_side import CollectiveTotals, CompilerSide, HeldBytes, Waste
-from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
-from xlapipe.diff.compilers.xla_side import xla_side
+from xlapipe.differences.compilers.compiler_side import (
+    CollectiveTotals,
+    CompilerSide,
+    HeldBytes,
+    Waste,
+)
+from xlapipe.differences.compilers.tensor_leaves import TensorLeaf
+from xlapipe.differences.compilers.xla_side import xla_side
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.plans import InputOutputAlias, Thunk
 from xlapipe.plans.program import Program

@@ -9,7 +9,7 @@ import pytest
 from tests.shared.dumps import DATA, DIRECTORIES, name_of
 from tests.shared.programs import program_of
 from tests.shared.sample_records import MANIFEST
-from xlapipe.diff import compare_opened
+from xlapipe.differences import compare_opened
 from xlapipe.dump.manifest import Manifest
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_text import parse_hlo

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.conftest import GOLDEN_JAXLIB
-from tests.diff.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
+from tests.differences.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
 from tests.shared.dumps import ROOT
 from tests.shared.hlo_objects import instruction, logical_buffer
 from tests.shared.programs import with_facts

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 import pytest
 
-from xlapipe.diff.changes import Action, InstructionCategory, MemoryRole
-from xlapipe.diff.compilers.tensor_leaves import Match
+from xlapipe.differences.changes import Action, InstructionCategory, MemoryRole
+from xlapipe.differences.compilers.tensor_leaves import Match
 from xlapipe.plans.buffers import AllocationKind
 from xlapipe.plans.donation import DonationOutcome
 from xlapipe.plans.gemms import GemmBackend

@@ -11,7 +11,7 @@ from tests.shared import tpu_texts
 from tests.shared.hlo_objects import instruction
 from tests.shared.programs import program_of
 from xlapipe.cli import main
-from xlapipe.diff.changes import (
+from xlapipe.differences.changes import (
     Action,
     Aspect,
     ChipMemoryChange,
@@ -20,9 +20,9 @@ from xlapipe.diff.changes import (
     MovesChange,
     OperationName,
 )
-from xlapipe.diff.chip_memory import without_chip_memory
-from xlapipe.diff.compare import compare
-from xlapipe.diff.instruction_changes import _form_aspects
+from xlapipe.differences.chip_memory import without_chip_memory
+from xlapipe.differences.compare import compare
+from xlapipe.differences.instruction_changes import _form_aspects
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_text import parse_hlo

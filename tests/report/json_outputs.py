@@ -17,7 +17,7 @@ from tests.shared.sample_records import at_least, planned, predicted
 from xlapipe.cli import main
 from xlapipe.cli.choose_table import choice_figures
 from xlapipe.cli.fit_table import fit_figures
-from xlapipe.diff.changes import (
+from xlapipe.differences.changes import (
     ChipMemoryChange,
     HiddenChange,
     HostMemoryChange,
@@ -28,7 +28,7 @@ from xlapipe.diff.changes import (
     OutputChange,
     PlacementChange,
 )
-from xlapipe.diff.compare import compare
+from xlapipe.differences.compare import compare
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed

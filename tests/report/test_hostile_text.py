@@ -21,7 +21,7 @@ from tests.shared.programs import with_facts
 from xlapipe import Workload, XlapipeError
 from xlapipe.cli import main, output
 from xlapipe.compile.reused_compiles import COMPILED_AT
-from xlapipe.diff.compare import compare
+from xlapipe.differences.compare import compare
 from xlapipe.dump.dump import open_dump
 from xlapipe.expect import Donated, check_all
 from xlapipe.files.visible_text import visible_line, visible_lines

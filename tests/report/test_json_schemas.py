@@ -8,7 +8,7 @@ import pytest
 from tests.report.json_outputs import outputs
 from tests.report.json_schema import problems
 from tests.report.make_schemas import SCHEMAS, VERSION
-from xlapipe.diff.changes import Change
+from xlapipe.differences.changes import Change
 from xlapipe.report.failures.failure import FailureKind
 
 

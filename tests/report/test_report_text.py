@@ -10,7 +10,7 @@ from tests.folders import DATA
 from tests.shared.dumps import SEED_003, needs_seed_003
 from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
-from xlapipe.diff import Sentence
+from xlapipe.differences import Sentence
 from xlapipe.report import pages
 from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page, render_tables_page

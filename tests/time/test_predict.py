@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.diff.compare import compare_opened
+from xlapipe.differences.compare import compare_opened
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost

@@ -10,7 +10,7 @@ from tests.shared.sample_records import at_least, planned, predicted
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli.choose_table import choice_lines
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.diff.time_changes import time_changes
+from xlapipe.differences.time_changes import time_changes
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.plans.plan import Plan

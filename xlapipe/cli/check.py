@@ -61,7 +61,7 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
             "workloads alone, or leave them out"
         )
     if workloads:
-        from xlapipe.diff.comparing.other_compiles import (
+        from xlapipe.differences.comparing.other_compiles import (
             determinism_cost,
             job_with_calls,
             parse_calls,

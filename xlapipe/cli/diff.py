@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from xlapipe.compile.job import Job, XlaOption
-    from xlapipe.diff import Difference
-    from xlapipe.diff.compilers import CompilerComparison
+    from xlapipe.differences import Difference
+    from xlapipe.differences.compilers import CompilerComparison
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -162,7 +162,7 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
     if len(inductor) != 1:
         return None
 
-    from xlapipe.diff.compilers import compare_compilers
+    from xlapipe.differences.compilers import compare_compilers
     from xlapipe.inductor.reader import read_inductor
 
     xla = next(path for path in paths if path not in inductor)
@@ -184,7 +184,7 @@ def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> 
 
 def _difference(options: argparse.Namespace) -> "Difference":
     """The difference of two dumps, of two workloads, of one of each, or of two compiles of one."""
-    from xlapipe.diff import compare_opened
+    from xlapipe.differences import compare_opened
 
     if options.workload is None:
         from xlapipe.inductor.open_path import open_path
@@ -197,7 +197,7 @@ def _difference(options: argparse.Namespace) -> "Difference":
 
     from xlapipe.cli.progress import shown_steps
     from xlapipe.devices.environment.scratch import scratch_folder
-    from xlapipe.diff.comparing.two_compiles import compile_each
+    from xlapipe.differences.comparing.two_compiles import compile_each
 
     with shown_steps() as show, scratch_folder("diff-") as scratch:
         if options.workload is None:
@@ -248,7 +248,7 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
     from dataclasses import replace
 
     from xlapipe.compile.make_jobs import jobs_to_compare
-    from xlapipe.diff.comparing.two_compiles import jobs_of_versions
+    from xlapipe.differences.comparing.two_compiles import jobs_of_versions
 
     if options.subjects:
         raise XlapipeError(

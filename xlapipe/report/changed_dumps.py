@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlapipe.diff import Sentence, compare_opened
+from xlapipe.differences import Sentence, compare_opened
 from xlapipe.dump.dump import HLO, PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.normal_form.plan import read_normal_form

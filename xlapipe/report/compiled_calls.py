@@ -9,7 +9,7 @@ from xlapipe.report.subjects import CheckedSubject
 from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:
-    from xlapipe.diff.comparing.other_compiles import DeterminismCost, ProgramOfCall
+    from xlapipe.differences.comparing.other_compiles import DeterminismCost, ProgramOfCall
 
 
 def with_compiles(

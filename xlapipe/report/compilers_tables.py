@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
-from xlapipe.diff.compilers.compiler_side import CompilerSide
-from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
+from xlapipe.differences.compilers.comparison import CompilerComparison, ProductRow
+from xlapipe.differences.compilers.compiler_side import CompilerSide
+from xlapipe.differences.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
 from xlapipe.report import cells
 from xlapipe.report.cells import cell_text
 from xlapipe.report.pages import Page, Section

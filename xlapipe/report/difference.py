@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.diff import Difference, Sentence, compare_opened
+from xlapipe.differences import Difference, Sentence, compare_opened
 from xlapipe.report.units import change_class, rounded
 from xlapipe.report.xla_subject import XlaSubject
 

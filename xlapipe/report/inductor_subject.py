@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from xlapipe.diff.compilers import compare_compilers
+from xlapipe.differences.compilers import compare_compilers
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.wording import counted

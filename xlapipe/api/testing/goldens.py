@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xlapipe.api.answer import Answer
 from xlapipe.compile.pipeline import dump_folder
-from xlapipe.diff import compare_opened
+from xlapipe.differences import compare_opened
 from xlapipe.dump.dump import Dump, is_dump, open_dump, read_file, write_dump
 from xlapipe.dump.normal_form.plan import compare, differences, read_normal_form
 from xlapipe.errors import XlapipeError

@@ -1,0 +1,150 @@
+"""Compares two programs, and what is at two paths: dumps of xlapipe, or any dump of XLA."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from xlapipe.differences.account import account
+from xlapipe.differences.changes import Change, HostMemoryChange, InstructionChange
+from xlapipe.differences.chip_memory import chip_memory_changes, without_chip_memory
+from xlapipe.differences.difference import Difference
+from xlapipe.differences.instruction_changes import instruction_changes
+from xlapipe.differences.leaf_changes import alias_changes, leaf_changes, output_changes
+from xlapipe.differences.matching import Matching, match
+from xlapipe.differences.schedule_changes import order_change, placement_changes, thunk_changes
+from xlapipe.differences.stages import first_stage, hidden_change
+from xlapipe.differences.time_changes import time_changes
+from xlapipe.dump.dump import Dump
+from xlapipe.dump.xla_files import XlaFiles
+from xlapipe.inductor.open_path import open_path
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
+from xlapipe.time.study import Study, study_of
+
+
+def compare(
+    a: Program,
+    b: Program,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    context: Mapping[str, tuple[str, str]] | None = None,
+) -> Difference:
+    """Everything that differs between the plans of two programs.
+
+    The lines of `account` always add up to the difference of the totals.
+    """
+    return _compare(match(_on_device(a), _on_device(b)), a, b, names, context or {})
+
+
+def _compare(
+    matching: Matching,
+    a: Program,
+    b: Program,
+    names: tuple[str, str],
+    context: Mapping[str, tuple[str, str]],
+) -> Difference:
+    instructions = tuple(instruction_changes(matching))
+    listed = without_chip_memory(instructions, a.plan, b.plan)
+    ordered = sorted(listed, key=lambda change: -_written_bytes(change))
+    changes: list[Change] = [*chip_memory_changes(a.plan, b.plan), *ordered]
+    changes += alias_changes(matching)
+    changes += output_changes(matching)
+    changes += thunk_changes(matching)
+    changes += order_change(matching)
+    changes += placement_changes(matching)
+    changes += _host_memory_change(a, b)
+    return Difference(
+        a_name=names[0],
+        b_name=names[1],
+        a_totals=a.plan.totals,
+        b_totals=b.plan.totals,
+        context=context,
+        programs=tuple(leaf_changes(matching)),
+        account=account(matching, instructions),
+        changes=tuple(changes),
+        compile_times=(
+            (a.compile_times, b.compile_times) if a.compile_times and b.compile_times else None
+        ),
+    )
+
+
+def _on_device(program: Program) -> Program:
+    """The program with the allocations of device memory alone."""
+    plan = program.plan
+    if len(plan.device_allocations) == len(plan.allocations):
+        return program
+    return replace(program, plan=replace(plan, allocations=plan.device_allocations))
+
+
+def _host_memory_change(a: Program, b: Program) -> list[HostMemoryChange]:
+    host = [program.plan.spaces[MemorySpace.HOST].total_bytes for program in (a, b)]
+    return [HostMemoryChange(*host)] if host[0] != host[1] else []
+
+
+def _written_bytes(change: InstructionChange) -> int:
+    return max(change.a_bytes or 0, change.b_bytes or 0)
+
+
+def compare_paths(a: Path, b: Path) -> Difference:
+    """The difference between the plans at two paths.
+
+    Raises:
+      DumpError: see `open_path`.
+    """
+    return compare_opened(open_path(a), open_path(b))
+
+
+def compare_opened(
+    a: XlaFiles,
+    b: XlaFiles,
+    *,
+    names: tuple[str, str] | None = None,
+    studies: tuple[Study, Study] | None = None,
+) -> Difference:
+    """The difference between two plans, with the first stage and the settings that differ.
+
+    If the plans are equal, their HLO is compared too, unless it is of different jaxlibs: these
+    print the same module differently. `studies` save computing the times again.
+    """
+    matching = match(_on_device(a), _on_device(b))
+    names = names or (str(a.path), str(b.path))
+    difference = _compare(matching, a, b, names, _context(a, b))
+    if difference.same:
+        hidden = None if "jaxlib" in difference.context else hidden_change(a, b)
+        return difference if hidden is None else replace(difference, changes=(hidden,))
+    studies = studies or (study_of(a), study_of(b))
+    other_hlo = any(isinstance(change, InstructionChange) for change in difference.changes)
+    return replace(
+        difference,
+        first_stage=first_stage(a, b, other_hlo=other_hlo),
+        time=time_changes(
+            studies[0].cost,
+            studies[1].cost,
+            (studies[0].prediction, studies[1].prediction),
+            matching.instructions,
+        ),
+    )
+
+
+def _context(a: XlaFiles, b: XlaFiles) -> Mapping[str, tuple[str, str]]:
+    """The settings and versions that differ; empty for files that xlapipe did not write."""
+    if not (isinstance(a, Dump) and isinstance(b, Dump)):
+        return {}
+    settings_a, settings_b = _settings(a), _settings(b)
+    return {
+        name: (settings_a.get(name, "none"), settings_b.get(name, "none"))
+        for name in dict.fromkeys((*settings_a, *settings_b))
+        if settings_a.get(name) != settings_b.get(name)
+    }
+
+
+def _settings(dump: Dump) -> dict[str, str]:
+    manifest = dump.manifest
+    return {
+        "workload": manifest.workload,
+        "target": f"{manifest.target} ({manifest.target_description})",
+        "gemm policy": manifest.gemm_policy,
+        "autotuning": manifest.autotuning,
+        **dict(sorted(manifest.versions.items())),
+        **{f"option {name}": value for name, value in sorted(manifest.options.items())},
+    }

@@ -1,0 +1,83 @@
+"""Changes of arguments and outputs: leaves, aliases, and which instruction computes an output."""
+
+from collections.abc import Iterator
+
+from xlapipe.differences.changes import AliasChange, LeafChange, OutputChange
+from xlapipe.differences.leaves import ComparedLeaf, makers
+from xlapipe.differences.matching import Matching
+from xlapipe.differences.side import Side
+from xlapipe.plans import InputOutputAlias
+
+
+def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
+    """Arguments and outputs that differ between the programs, also in whether they are donated."""
+    paired = (("argument", matching.paired_arguments), ("output", matching.paired_outputs))
+    for kind, pairs in paired:
+        for leaf, other in pairs:
+            same_shape = leaf is not None and other is not None and leaf.shape == other.shape
+            if not same_shape or _donation_differs(leaf, other):
+                yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other), same_shape)
+
+
+def _donation_differs(one: ComparedLeaf | None, other: ComparedLeaf | None) -> bool:
+    """Whether one is known to be donated and the other is known not to be."""
+    return {leaf.donated for leaf in (one, other) if leaf is not None} == {True, False}
+
+
+def _leaf_text(leaf: ComparedLeaf | None) -> str | None:
+    if leaf is None:
+        return None
+    return f"{leaf.label} {leaf.shape}" + (", donated" if leaf.donated else "")
+
+
+def alias_changes(matching: Matching) -> Iterator[AliasChange]:
+    """Arguments of both plans that are aliased to different outputs, or only in one plan."""
+    outputs_a = {argument: output for output, argument in matching.a.aliased_to.items()}
+    outputs_b = {argument: output for output, argument in matching.b.aliased_to.items()}
+    aliases_a, aliases_b = _aliases(matching.a), _aliases(matching.b)
+    donors_a, donors_b = _donors(matching.a), _donors(matching.b)
+    output_pairs = {
+        matching.a.outputs[index].label: matching.b.outputs[other].label
+        for index, other in matching.outputs.items()
+    }
+    for index_a, index_b in matching.arguments.items():
+        one, other = matching.a.arguments[index_a], matching.b.arguments[index_b]
+        aliases = aliases_a.get(one.number), aliases_b.get(other.number)
+        # Without the module's header, the output of an alias is unknown.
+        a = outputs_a.get(one.label) or ("an output" if aliases[0] else None)
+        b = outputs_b.get(other.label) or ("an output" if aliases[1] else None)
+        donors = one.number in donors_a, other.number in donors_b
+        same = a == b or "an output" in (a, b) or output_pairs.get(a or "") == b
+        if not (same and (a is None) == (b is None)) or donors[0] != donors[1]:
+            yield AliasChange(other.label, a, b, *donors)
+        elif aliases[0] and aliases[1] and aliases[0].must_alias != aliases[1].must_alias:
+            forms = [
+                " (must-alias)" if alias.must_alias else " (may-alias)"
+                for alias in aliases
+                if alias
+            ]
+            yield AliasChange(other.label, f"{a}{forms[0]}", f"{b}{forms[1]}")
+
+
+def _aliases(side: Side) -> dict[tuple[int, ...], InputOutputAlias]:
+    """The first alias of each parameter, by its number and shape index."""
+    aliases = reversed(side.program.plan.aliases)
+    return {(alias.parameter_number, *alias.parameter_index): alias for alias in aliases}
+
+
+def _donors(side: Side) -> set[tuple[int, ...]]:
+    """Numbers and shape indices of the donated parameters without an alias."""
+    return {(number, *index) for number, index in side.program.plan.buffer_donors or ()}
+
+
+def output_changes(matching: Matching) -> Iterator[OutputChange]:
+    """Outputs that A and B compute by instructions which are not paired, or by other results."""
+    makers_a, makers_b = makers(matching.a.program.plan), makers(matching.b.program.plan)
+    for index_a, index_b in matching.outputs.items():
+        (maker_a, element_a), (maker_b, element_b) = makers_a[index_a], makers_b[index_b]
+        paired = matching.instructions.get(maker_a)
+        if paired is None or maker_b not in matching.reverse:
+            continue
+        if paired != maker_b or element_a != element_b:
+            label = matching.b.outputs[index_b].label
+            yield OutputChange(label, matching.a.operation(maker_a), matching.b.operation(maker_b))
