@@ -1,45 +1,24 @@
-"""Compiles programs for an AMD GPU and records what became of each: a line of JSON per program.
+"""What became of a compile for an AMD GPU, as `mi300x.jsonl` has it: a line of JSON per program."""
 
-    .venv-rocm/bin/python -m tests.amd.record OUT zoo|models|public [NAME…]
-
-`mi300x.jsonl` beside this module holds what `make test-amd` compares a part of.
-"""
-
-import json
 import re
-import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
-from tests.zoo.batch import programs
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump, write_new
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import Plan
-from xlapipe.registry import WorkloadReference, registered_workloads
+from xlapipe.registry import WorkloadReference
 
 RECORD = Path(__file__).with_name("mi300x.jsonl")
 TARGET = "mi300x"
 _SMALLEST_NORMAL = 2.0**-126
 _REAL = re.compile(r"real=[^,]*")
-
-
-def references(kind: str) -> Iterable[WorkloadReference]:
-    """The programs of a kind."""
-    if kind == "zoo":
-        return programs()
-    if kind == "models":
-        return list(registered_workloads())
-    from tests.public.steps import STEPS  # needs the projects on the path
-
-    folder = ROOT / "tests" / "public"
-    return [WorkloadReference(name, "steps:of", {"step": name}, folder) for name in STEPS]
 
 
 def job_of(reference: WorkloadReference, target: str = TARGET) -> Job:
@@ -84,22 +63,3 @@ def _refuse_difference(by_proto: Plan, by_text: Plan, name: str) -> None:
             assert abs(one.real or 0) < _SMALLEST_NORMAL, (name, one, other)
             assert _REAL.sub("", repr(one)) == _REAL.sub("", repr(other)), (name, one, other)
     assert replace(by_proto, module=None) == replace(by_text, module=None), name
-
-
-def rows(kind: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for reference in references(kind):
-        if names and reference.name not in names:
-            continue
-        try:
-            yield {"kind": kind, "program": reference.name, **outcome(job_of(reference))}
-        except Exception as error:  # noqa: BLE001 - recorded, and the next one is compiled
-            text = f"{type(error).__name__}: {error}"
-            yield {"kind": kind, "program": reference.name, "failed": text[:400]}
-
-
-if __name__ == "__main__":
-    out, kind, *names = sys.argv[1:]
-    with Path(out).open("a", encoding="utf-8") as stream:
-        for row in rows(kind, names):
-            stream.write(json.dumps(row, sort_keys=True) + "\n")
-            stream.flush()

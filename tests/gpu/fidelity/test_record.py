@@ -1,13 +1,29 @@
-"""Plans that are compiled here are those that an H200 and an H100 recorded."""
+"""Plans that are compiled here are those that an H200 and an H100 recorded.
+
+A record has the digests of each program and its autotune results; docs/fidelity.md has all programs
+that were compared.
+"""
 
 import gzip
+import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.gpu.fidelity.record import Outcome, compare
+from tests.zoo import batch as zoo
+from xlapipe.compile.capture import capture
+from xlapipe.compile.child_process import Compiled
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import CompileRecord
+from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.normal_form.plan import NormalForm, normal_form
+from xlapipe.files.typed_data import typed
+from xlapipe.registry import WorkloadReference, find_workload
 
 JAXLIB = "0.11.2"
 pytestmark = pytest.mark.skipif(
@@ -17,62 +33,116 @@ pytestmark = pytest.mark.skipif(
 HERE = Path(__file__).parent
 RECORDS = {path.stem: path for path in (HERE / "h100.json", HERE / "h200.json")}
 # CUB's scratch, values computed again at the memory limit, names of a loop.
-FEW = {
+PROGRAMS = {
     "h200": ("sort(dtype='float32', shape=(64, 32000))", "scan_gradient"),
     "h100": (
         *("sort(dtype='int32', shape=(1048576,))", "memory_limit(gib=60)", "sort_on_cub"),
         "special_functions",
     ),
 }
-MANY = (
-    *("argsort(dtype='bfloat16', shape=(100000,))", "memory_limit(gib=104)"),
-    *("attention_train", "mlp_train(layers=4)", "lstm", "top_p", "unique_large"),
-    *("conv_train(dtype='float32')", "conv_train(dtype='bfloat16')", "fft", "qr", "cholesky"),
-    *("offloaded_activations", "debug_print_in_scan", "median_of_rows", "small_kernels"),
-    *("ragged_dot_gradient", "gemm(dtype='bfloat16', m=16, n=4096, k=1024)", "hessian"),
-    *("sort_pairs(key='uint16', value='bfloat16', n=200000)", "quantile_large", "vmap"),
-)
 CUDNN = "cudnn_attention_train(n=2, t=512, h=8, d=64)"
-# XLA orders the outputs of fusions, or a schedule, by the numbers of instructions, which are others
-# without a device unless the module is given a client's.
-NUMBERED = {"attention_train(remat=True)", "binary_operations", "special_functions"}
+# Lines of a plan's head that name the target, not the plan.
+_HEAD = ("target:", "autotuning:", "extra options:")
 
 
-def outcomes(device: str, names: tuple[str, ...], scratch: Path) -> list[Outcome]:
-    """In the order of `names`; the compiles end in another."""
-    by_name = {it.name: it for it in compare(RECORDS[device], names, scratch=scratch)}
-    return [by_name[name] for name in names]
+@dataclass(frozen=True)
+class Outcome:
+    """The comparison of one program.
+
+    Attributes:
+      state: `equal`, `labelled` if the plan states that it differs, `different`, or `changed` if
+        the program is another one than on the device.
+      why: the label, or the sections that differ.
+    """
+
+    name: str
+    state: str
+    why: str = ""
 
 
-def test_h200(tmp_path: Path) -> None:
-    names = FEW["h200"]
-    assert outcomes("h200", names, tmp_path) == [Outcome(name, "equal") for name in names]
+def reference_of(name: str) -> WorkloadReference:
+    """A program of the zoo, or of `programs.py`."""
+    if "(" not in name:
+        return next(reference for reference in zoo.programs() if reference.name == name)
+    reference = find_workload(f"programs:{name}")
+    return WorkloadReference(name, reference.target, reference.arguments, HERE)
 
 
-@pytest.mark.slow
-def test_h100(tmp_path: Path) -> None:
-    names = FEW["h100"]
-    assert outcomes("h100", names, tmp_path) == [Outcome(name, "equal") for name in names]
+def digests(form: NormalForm) -> dict[str, str]:
+    """Digests of the canonical plan, of the canonical HLO and of the module before optimisation."""
+    lines = form.canonical.plan.splitlines()
+    plan = "\n".join(line for line in lines if not line.startswith(_HEAD))
+    texts = {"plan": plan, "hlo": form.canonical.hlo}
+    hashes = {part: hashlib.sha256(text.encode()).hexdigest()[:16] for part, text in texts.items()}
+    return {**hashes, "lowered": form.lowered_sha256[:16]}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.timeout(900)
-def test_programs_of_every_kind(tmp_path: Path) -> None:
-    found = outcomes("h200", MANY, tmp_path)
-    assert [it for it in found if it.state != "equal"] == []
+def compare(path: Path, names: tuple[str, ...], *, scratch: Path) -> Iterator[Outcome]:
+    """Compiles programs of a record without a GPU, and compares each with the record."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    chosen = {name: data["programs"][name] for name in names}
+    for group in sorted({program["results"] for program in chosen.values()}):
+        members = {name: it for name, it in chosen.items() if it["results"] == group}
+        results = path.with_name(f"{path.stem}_results_{group}.pbtxt.gz")
+        batch = _compile(members, data["target_config"], results, scratch / str(group))
+        for name in members:
+            yield _outcome(name, chosen[name], batch)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("device", RECORDS)
-def test_programs_that_depend_on_the_numbers_of_instructions(tmp_path: Path, device: str) -> None:
-    names = tuple(sorted(NUMBERED))
-    assert outcomes(device, names, tmp_path) == [Outcome(name, "equal") for name in names]
+def _compile(
+    programs: Mapping[str, Mapping[str, Any]], config: str, results: Path, folder: Path
+) -> zoo.Batch:
+    target, options = target_attached(config), {"xla_backend_optimization_level": 0}
+    jobs, requests = {}, {}
+    for number, (name, program) in enumerate(programs.items()):
+        jobs[name] = Job(reference=reference_of(name), target=target, options=options)
+        requests[str(number)] = zoo.request_of(
+            jobs[name],
+            folder / str(number),
+            locked=True,
+            workspaces=program.get("workspaces", {}),
+        )
+    folder.mkdir(parents=True)
+    loaded = folder / "results.pbtxt"
+    loaded.write_bytes(gzip.decompress(results.read_bytes()))
+    flags = f"--xla_gpu_load_autotune_results_from={loaded}"
+    return zoo.Batch(folder, jobs, zoo.run_child(requests, folder, variables={"XLA_FLAGS": flags}))
+
+
+def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcome:
+    folder = batch.folder / str(list(batch.jobs).index(name))
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert "error" not in result, f"{name}: {result['error']}"
+    compiled = Compiled(
+        folder / "dump",
+        typed(CompileRecord, result),
+        zoo.PROGRAMS,
+        autotune_results=None,
+        tuning_logs=None,
+        executable=None,
+    )
+    dump, files = capture(batch.jobs[name], compiled, where=name)
+    form = digests(normal_form(dump, files))
+    if form["lowered"] != expected["lowered"]:
+        return Outcome(name, "changed", "the program, jax or the lowering is another one")
+    differing = [part for part in ("plan", "hlo") if form[part] != expected[part]]
+    if not differing:
+        return Outcome(name, "equal")
+    labels = [*(f"no workspace: {it.instruction}" for it in dump.plan.missing_memory)]
+    if result["fusion_without_result"] is not None:
+        labels.append("partly tuned")
+    return Outcome(name, "labelled" if labels else "different", "; ".join(labels or differing))
+
+
+@pytest.mark.parametrize("device", ["h200", pytest.param("h100", marks=pytest.mark.slow)])
+def test_plans_are_those_of_the_device(device: str, tmp_path: Path) -> None:
+    outcomes = {it.name: it for it in compare(RECORDS[device], PROGRAMS[device], scratch=tmp_path)}
+    assert outcomes == {name: Outcome(name, "equal") for name in PROGRAMS[device]}
 
 
 @pytest.mark.slow
 def test_what_differs_is_labelled(tmp_path: Path) -> None:
-    (attention,) = outcomes("h200", (CUDNN,), tmp_path / "recorded")
+    (attention,) = compare(RECORDS["h200"], (CUDNN,), scratch=tmp_path / "recorded")
     assert attention.state == "equal", "with the workspaces and the results of the record"
 
     path = tmp_path / RECORDS["h200"].name
@@ -82,17 +152,7 @@ def test_what_differs_is_labelled(tmp_path: Path) -> None:
     for results in HERE.glob("h200_results_*"):
         text = gzip.decompress(results.read_bytes())
         (tmp_path / results.name).write_bytes(gzip.compress(text.partition(b"entries")[0]))
-    (attention,) = compare(path, [CUDNN], scratch=tmp_path / "without")
+    (attention,) = compare(path, (CUDNN,), scratch=tmp_path / "without")
     assert attention.state == "labelled"
     assert attention.why.startswith("no workspace: ")
     assert attention.why.endswith("; partly tuned")
-
-
-@pytest.mark.parametrize("device", RECORDS)
-def test_record_states_its_origin(device: str) -> None:
-    record = json.loads(RECORDS[device].read_text(encoding="utf-8"))
-    assert record["driver"]
-    assert record["versions"]["jaxlib"] == JAXLIB
-    assert len(record["programs"]) >= 240
-    assert {*FEW[device], *NUMBERED} <= set(record["programs"])
-    assert device.upper() in record["device"]
