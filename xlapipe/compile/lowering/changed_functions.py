@@ -1,4 +1,4 @@
-"""The seven functions of jax that take a policy in the compiling child, each with its reason.
+"""The functions of jax that take a policy or another form in the compiling child, and why.
 
 - `jax.grad`, `jax.value_and_grad`: a policy for all that a gradient keeps is a `jax.checkpoint` of
   the function that they differentiate. Both, since neither calls the other by its public name.
@@ -8,6 +8,7 @@
   own; the user's line and body are known here alone.
 - `jax.checkpoint`, `jax.remat`: a step's own checkpoints decide what is kept inside of them, so
   the policy takes the place of theirs. Two names of one function, each of which users import.
+- `jax.vmap`: leaves no primitive, so its calls are known here alone.
 
 Each also records the lines that call it, by which `choose` names the places. `flax.nnx`, `equinox`
 and others call these functions by the names that modules have imported, which are replaced too.
@@ -30,10 +31,11 @@ from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
+from xlapipe.compile.lowering.forms import Forms, place_of
 from xlapipe.compile.lowering.forward_graph import PolicyKey, PolicySite
 from xlapipe.compile.lowering.forward_values import policy_key, policy_keys
 from xlapipe.compile.lowering.names import is_user_code
-from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, SCAN
+from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, SCAN, VMAP
 from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls, calling_frame
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import is_vmapped
@@ -51,6 +53,7 @@ def changed_functions(applied: "AppliedPolicy") -> Iterator[None]:
             (jax.lax, "fori_loop", applied.loop(jax.lax.fori_loop, "body_fun")),
             (jax, "checkpoint", applied.checkpoint(jax.checkpoint)),
             (jax, "remat", applied.checkpoint(jax.remat)),
+            (jax, "vmap", applied.vmap(jax.vmap)),
         ):
             _replace(stack, owner, attribute, changed)
         yield
@@ -71,9 +74,10 @@ class AppliedPolicy:
     """Forms of jax's functions that apply a policy, and record where they are called."""
 
     def __init__(
-        self, kind: str | None, policy: Any, lines: Collection[str], record: str | None
+        self, kind: str | None, code: Mapping[str, Any], lines: Collection[str], record: str | None
     ) -> None:
-        self._kind, self._policy, self._lines = kind, policy, frozenset(lines)
+        self._kind, self._code, self._lines = kind, code, frozenset(lines)
+        self._policy: Any = code.get("policy")
         self._records = record is not None
         self.sites: dict[PolicySite, None] = {}
         # A policy for a gradient inside of a differentiated function would add its parts in another
@@ -87,6 +91,7 @@ class AppliedPolicy:
         self._counts = True
         self.gradients = 0
         self._applied: set[str] = set()
+        self.forms = Forms()
         self._checkpoint = jax.checkpoint
         self.program = ""
 
@@ -102,12 +107,12 @@ class AppliedPolicy:
         Raises:
           WorkloadError: the policy was applied nowhere, or not at all lines.
         """
-        by_line = self._kind in (SCAN, BLOCK)
+        by_line = self._kind in (SCAN, BLOCK, VMAP)
         missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._kind is not None and not self._applied):
             where = ", ".join(missing) or "any line"
             raise WorkloadError(
-                f"a policy for the step's {self._kind} was not applied: no such call at {where} "
+                f"the change of the step's {self._kind} was not applied: no such call at {where} "
                 "here; fix: let all machines that compile have the step's files in the same folder"
             )
 
@@ -231,6 +236,48 @@ class AppliedPolicy:
             return original(*args, **kwargs)
 
         return loop
+
+    @contextmanager
+    def _without_record(self) -> Iterator[None]:
+        """Further traces, of which nothing is kept."""
+        with (
+            self.switched_off(),
+            patch.multiple(
+                self,
+                sites={},
+                before_vmap={},
+                decided={},
+                gradients=0,
+                _columns=defaultdict(set),
+                _other_outputs={},
+                _counts=False,
+            ),
+        ):
+            yield
+
+    def vmap(self, original: Callable[..., Any]) -> Any:
+        @wraps(original)
+        def vmap(fun: Callable[..., Any], *options: Any, **named: Any) -> Any:
+            as_written = original(fun, *options, **named)
+            place = place_of(sys._getframe(1))
+            if place is None:
+                return as_written
+
+            @wraps(fun)
+            def mapped(*args: Any, **kwargs: Any) -> Any:
+                if self._kind == VMAP and f"{place[0]}:{place[1]}" in self._lines:
+                    self._applied.add(f"{place[0]}:{place[1]}")
+                    in_blocks = self._code["vmap_in_blocks"](fun, *options, **named)
+                    return in_blocks(*args, **kwargs)
+                outputs = as_written(*args, **kwargs)
+                if self._records:
+                    with self._without_record():
+                        self.forms.add_vmap(place, fun, as_written, options, named, args, kwargs)
+                return outputs
+
+            return mapped
+
+        return vmap
 
     def checkpoint(self, original: Callable[..., Any]) -> Any:
         @wraps(original)

@@ -49,7 +49,7 @@ def apply_policy(change: PolicyChange) -> None:
     """Applies a policy for the rest of the process."""
     names: dict[str, Any] = {}
     exec(compile(change.source, "<policy>", "exec"), names)
-    applied = AppliedPolicy(change.kind, names.get("policy"), change.lines, change.record)
+    applied = AppliedPolicy(change.kind, names, change.lines, change.record)
     blocks = {
         line: applied.block(line, names[name], change.which)
         for line, name in change.decorators.items()
@@ -121,7 +121,8 @@ def _at_lowering(applied: AppliedPolicy, record: Path | None) -> None:
                 applied.recorded,
                 applied.gradients,
             )
-            graph = replace(graph, program_sha256=_digest(applied.program))
+            forms, digest = applied.forms.sites(), _digest(applied.program)
+            graph = replace(graph, program_sha256=digest, forms=forms)
             write_files({record: json.dumps(asdict(graph)).encode()})
         return lowered
 

@@ -88,6 +88,30 @@ class PolicySite:
 
 
 @dataclass(frozen=True)
+class FormSite:
+    """A call that can be written in another form, with equal results.
+
+    Attributes:
+      kind: `vmap`.
+      source: `file:line`.
+      column: of the call on the line.
+      size: items of the axis that blocks are taken of.
+      largest_bytes: size of the largest value of all items, without what the call returns.
+    """
+
+    kind: str
+    source: str
+    column: int
+    size: int
+    largest_bytes: int
+
+    @property
+    def place(self) -> str:
+        """`file:line:column`."""
+        return f"{self.source}:{self.column}"
+
+
+@dataclass(frozen=True)
 class SideEffect:
     """An equation in a differentiated function that does more than compute its outputs.
 
@@ -174,6 +198,7 @@ class ForwardGraph:
         it is the step's own.
       repeated: what the differentiated functions call several times.
       program_sha256: digest of the lowered step.
+      forms: calls with other forms.
     """
 
     values: tuple[ForwardValue, ...]
@@ -184,3 +209,4 @@ class ForwardGraph:
     decided: tuple[PolicyKey, ...] = ()
     repeated: tuple[RepeatedCall, ...] = ()
     program_sha256: str | None = None
+    forms: tuple[FormSite, ...] = ()

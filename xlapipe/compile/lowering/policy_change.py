@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
+VMAP = "vmap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +16,10 @@ class PolicyChange:
 
     Attributes:
       kind: where the policy is put: `GRADIENT`, `SCAN`, `CHECKPOINT` or `BLOCK`, as in
-        `xlapipe.compile.lowering.chosen_policy`; None for the step as written.
+        `xlapipe.compile.lowering.chosen_policy`; `VMAP` for a function of
+        `xlapipe.compile.lowering.pasted` in place of jax's; None for the step as written.
       source: the code that is printed for the user; it defines `policy` and the decorators.
-      lines: `file:line` of the calls or definitions.
+      lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.
       decorators: name of the decorator in `source`, by the line of a function's definition.
       which: a condition on `number`, the number of the call of a block; others stay as they are.
       statements: what comes first in a function's body, by the line of its definition.

@@ -24,6 +24,7 @@ from xlapipe.search.choosing.compiles import (
     items_of,
     target_device,
 )
+from xlapipe.search.choosing.forms import form_changes
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
     PolicyPlace,
@@ -314,6 +315,8 @@ class _Search:
         changes = [*changes_of(self._written, job)]
         yield from (change for change in changes if change.is_same_step)
         graph = graphs.get(base.values_text)
+        if graph is not None:
+            yield from form_changes(self._written, graph)
         if graph is not None and self.saved is not None:
             try:
                 yield from policies_for(job, graph)

@@ -1,0 +1,61 @@
+"""Other forms of a step than its own: the code to write, and which sizes are compiled."""
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+from xlapipe.compile import lowering
+from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
+from xlapipe.compile.lowering.policy_change import VMAP, PolicyChange
+from xlapipe.plans.program import Program
+from xlapipe.search.candidate import StepChange
+from xlapipe.time.recomputed import relative
+
+_PASTED = Path(lowering.__path__[0]) / "pasted"
+# Values that are a smaller share of temp do not make the peak.
+_LEAST_SHARE = 0.1
+_MOST_SITES = 2
+# Blocks, of which each has at least so many bytes: smaller ones leave a device idle.
+_BLOCKS = (8, 32, 128)
+_LEAST_BYTES = 2**20
+_LEAST_ITEMS = 16
+
+
+def form_changes(program: Program, graph: ForwardGraph) -> Iterator[StepChange]:
+    """The forms that can lower the memory of a step on one device."""
+    if prod((program.facts.mesh or {}).values()) > 1:
+        return  # blocks would be taken of an axis that is sharded
+    least_bytes = _LEAST_SHARE * program.plan.totals.temp_bytes
+    large = (site for site in graph.forms if site.largest_bytes >= max(least_bytes, _LEAST_BYTES))
+    largest_first = sorted(large, key=lambda site: -site.largest_bytes)
+    for site in [site for site in largest_first if site.kind == VMAP][:_MOST_SITES]:
+        yield from _vmap_changes(site)
+
+
+def _vmap_changes(site: FormSite) -> Iterator[StepChange]:
+    if site.size < _LEAST_ITEMS:
+        return
+    for blocks in _BLOCKS:
+        if blocks <= site.size and site.largest_bytes >= blocks * _LEAST_BYTES:
+            count = _near_divisor(site.size, site.size // blocks)
+            where = relative(site.source)
+            code = _pasted("vmap_in_blocks", "batch_size=1024", f"batch_size={count}")
+            code += (
+                f"\n\n# {where}: write vmap_in_blocks for jax.vmap, at column {site.column + 1}\n"
+            )
+            text = f"vmap in blocks of {count:,} of {site.size:,} ({where})"
+            policy = PolicyChange(kind=VMAP, source=code, lines=(site.place,))
+            yield StepChange(text, code, policy=policy)
+
+
+def _pasted(name: str, default: str, value: str) -> str:
+    """The text of a function, with another value of a default."""
+    text = (_PASTED / f"{name}.py").read_text()
+    assert text.count(default) == 1
+    return text.replace(default, value)
+
+
+def _near_divisor(size: int, count: int) -> int:
+    """A divisor of a size near a count, which leaves no remainder; the count if none is near."""
+    near = [n for n in range(-(-3 * count // 4), 4 * count // 3 + 1) if size % n == 0]
+    return min(near, key=lambda n: abs(n - count), default=count)
