@@ -19,8 +19,12 @@ from safetensors.numpy import load_file, save_file
 from models.qwen3.argument_bytes import weight_bytes
 from models.qwen3.checkpoint import load_params as loading
 from models.qwen3.checkpoint.leaf_tensors import leaves
-from models.qwen3.checkpoint.load_params import PIECE_BYTES, CheckpointError, load_params
-from models.qwen3.checkpoint.map_leaves import checkpoint_bytes
+from models.qwen3.checkpoint.load_params import (
+    PIECE_BYTES,
+    CheckpointError,
+    checkpoint_bytes,
+    load_params,
+)
 from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.checkpoint.safetensors_files import SINGLE
 from models.qwen3.config import Qwen3Config

@@ -1,34 +1,30 @@
 """Steps that were built in advance: arguments are matched by path, and Generator runs them.
 
-A client of NumPy arrays is in place of PJRT's, and a rule in place of the model: the token after t
-is t + 1, and the first one is the sum of the prompt.
+A rule is in place of the model: the token after t is t + 1, and the first one is the sum of the
+prompt.
 """
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from models.qwen3.checkpoint.map_leaves import checkpoint_bytes, dtype_named, map_leaves
-from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
+from models.qwen3.checkpoint.leaf_tensors import dtype_named
+from models.qwen3.checkpoint.random_checkpoint import SMALL
+from models.qwen3.generation.abstract_arguments import abstract_arguments
 from models.qwen3.generation.compiled_steps import CompiledGeneration, CompiledStep
 from models.qwen3.generation.generator import Generator
-from models.qwen3.generation.loaded_device import LoadedDevice
-from models.qwen3.generation.prebuilt_step import prebuilt_step
+from models.qwen3.generation.jax_device import JaxDevice
+from models.qwen3.generation.load_prebuilt import ArrayTypes, prebuilt_step, types_of
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.static_sizes import GenerationSizes
-from models.qwen3.generation.step_arrays import (
-    ArrayTypes,
-    decode_arguments,
-    prompt_arguments,
-    step_outputs,
-)
 from xlapipe import LoadedStep, XlapipeError
 from xlapipe.dump.manifest import Manifest
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
@@ -39,17 +35,18 @@ pytestmark = pytest.mark.jax
 
 CONFIG = replace(SMALL, num_hidden_layers=2)
 SIZES = GenerationSizes(batch=2, cache_length=32, bucket=16, steps=4, candidates=1)
-PROMPT, DECODE = prompt_arguments(CONFIG, SIZES), decode_arguments(CONFIG, SIZES)
-DECODED = step_outputs(CONFIG, SIZES, steps=SIZES.steps)
+OF_PROMPTS, OF_DECODE = abstract_arguments(CONFIG, SIZES)
+PARAMS, CACHE, STATE = OF_DECODE
+NAMES = ("params", "cache", "state", "token_ids", "lengths")
+PROMPT, DECODE = (types_of(dict(zip(NAMES, it, strict=False))) for it in (OF_PROMPTS, OF_DECODE))
 
 
-class HostDevice:
-    """A device whose arrays are NumPy's."""
+def outputs_of(steps: int) -> dict[str, Any]:
+    tokens = jax.ShapeDtypeStruct((SIZES.batch, steps), "int32")
+    return {"tokens": tokens, "state": STATE, "cache": CACHE}
 
-    platform, device_kind = "gpu", "a host"
 
-    def memory_stats(self) -> dict[str, int]:
-        return {"bytes_limit": 1000, "bytes_in_use": 10, "peak_bytes_in_use": 20}
+DECODED = types_of({"out": outputs_of(SIZES.steps)})
 
 
 class Counting:
@@ -83,54 +80,46 @@ def _argument(path: str) -> str:
     return name + keys
 
 
-def leaves(types: ArrayTypes, order: Sequence[str]) -> tuple[ArgumentLeaf, ...]:
-    return tuple(ArgumentLeaf(path, *types[path], 0, False, order.index(path)) for path in types)
-
-
-def output_leaves(types: ArrayTypes) -> tuple[OutputLeaf, ...]:
-    """In the order of `types`, which is that of the program."""
-    return tuple(OutputLeaf(path, *types[path], 0, index) for index, path in enumerate(types))
-
-
 def on_host(executable: Counting, arguments: ArrayTypes, outputs: ArrayTypes) -> LoadedStep:
-    """A step whose executable is `executable`, on a device of the host."""
+    """A step whose executable is `executable`."""
     manifest = Manifest.__new__(Manifest)
     sizes = {"argument_bytes": 7, "output_bytes": 5, "temp_bytes": 3, "alias_bytes": 4}
     for field, value in {
-        "arguments": leaves(arguments, executable.paths),
-        "outputs": output_leaves({path: outputs[path] for path in executable.results}),
+        "arguments": tuple(
+            ArgumentLeaf(path, *given, 0, False, executable.paths.index(path))
+            for path, given in arguments.items()
+        ),
+        "outputs": tuple(
+            OutputLeaf(path, *outputs[path], 0, index)
+            for index, path in enumerate(executable.results)
+        ),
         "memory_analysis": sizes,
     }.items():
         object.__setattr__(manifest, field, value)
     future: Future[Any] = Future()
     future.set_result(executable.execute)
-    loading = LoadingExecutable(HostDevice(), lambda leaf, array: np.asanyarray(array), future)
+    loading = LoadingExecutable(jax.devices()[0], lambda leaf, array: array, future)
     return LoadedStep(BuiltExecutable(Path("decode"), manifest, b""), loading)
 
 
-def loaded(arguments: ArrayTypes, outputs: ArrayTypes) -> tuple[CompiledStep, Counting, LoadedStep]:
-    executable = Counting(arguments, outputs)
-    step = on_host(executable, arguments, outputs)
-    return prebuilt_step(step, arguments, outputs), executable, step
+def loaded(arguments: ArrayTypes, trees: Any, steps: int) -> tuple[CompiledStep, Counting]:
+    outputs = outputs_of(steps)
+    executable = Counting(arguments, types_of({"out": outputs}))
+    step = on_host(executable, arguments, types_of({"out": outputs}))
+    return prebuilt_step(step, trees, outputs), executable
 
 
-def params() -> dict[str, Any]:
-    return {
-        path: np.zeros(shape, dtype_named(dtype))
-        for path, (shape, dtype) in PROMPT.items()
-        if path.startswith("params")
-    }
+def zeros(trees: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, dtype_named(leaf.dtype.name)), trees)
 
 
 def test_generator_runs_prebuilt_steps() -> None:
     """Through executables whose parameters and outputs have another order than the arguments."""
-    prompts, prefill, step = loaded(PROMPT, step_outputs(CONFIG, SIZES, steps=1))
-    decode, loop, _ = loaded(DECODE, DECODED)
-    device = LoadedDevice(step)
+    prompts, prefill = loaded(PROMPT, OF_PROMPTS, 1)
+    decode, loop = loaded(DECODE, OF_DECODE, SIZES.steps)
     shown: list[tuple[int, list[int]]] = []
-    generated = Generator(
-        CONFIG, CompiledGeneration(SIZES, prompts, decode), params(), device
-    ).generate(
+    compiled = CompiledGeneration(SIZES, prompts, decode)
+    generated = Generator(CONFIG, compiled, zeros(PARAMS), JaxDevice(jax.devices()[0])).generate(
         [[5, 6, 7], [40]],
         max_new_tokens=7,
         settings=SamplingSettings(),
@@ -151,138 +140,59 @@ def test_generator_runs_prebuilt_steps() -> None:
 
 
 def test_both_steps_report_memory_and_loading() -> None:
-    step, _, _ = loaded(DECODE, DECODED)
+    step, _ = loaded(DECODE, OF_DECODE, SIZES.steps)
     assert step.needed_bytes == 7 + 5 + 3 - 4
     assert step.loading is not None and step.loading.done()
 
 
 QKV = "params['layers'][0]['attention']['qkv_proj']['weight']"
 Q_NORM = "params['layers'][1]['attention']['q_norm']['scale']"
-K_NORM = Q_NORM.replace("q_norm", "k_norm")
-EMBED = "params['embed']['weight']"
+EMBED, KEY, TOKENS = "params['embed']['weight']", "out['cache'][0]['k']", "out['tokens']"
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({EMBED: None}, "embed'\\]\\['weight'\\] is missing"),
+        ({EMBED: None}, r"embed'\]\['weight'\] is missing"),
         (
             {QKV: None, "params['other']": DECODE[QKV]},
             "qkv_proj.* is missing; params.'other'.* is unknown",
         ),
         ({QKV: DECODE[Q_NORM]}, r"qkv_proj.* is bfloat16\[32\], expected bfloat16\[256, 64\]"),
-        (
-            {QKV: (DECODE[QKV][0], "float32")},
-            r"is float32\[256, 64\], expected bfloat16\[256, 64\]",
-        ),
+        ({QKV: (DECODE[QKV][0], "float32")}, r"is float32\[256, 64\], expected bfloat16"),
+        ({KEY: None}, r"out\['cache'\]\[0\]\['k'\] is missing"),
+        ({TOKENS: ((2, 5), "int32")}, "out.'tokens'. is int32"),
     ],
 )
-def test_an_executable_that_takes_other_arrays_is_refused(
-    change: dict[str, Any], expected: str
-) -> None:
-    built_for = {path: given for path, given in {**DECODE, **change}.items() if given is not None}
-    step = on_host(Counting(built_for, DECODED), built_for, DECODED)
+def test_an_executable_of_other_arrays_is_refused(change: dict[str, Any], expected: str) -> None:
+    def changed(types: ArrayTypes) -> ArrayTypes:
+        mine = {path: it for path, it in change.items() if path[:3] == next(iter(types))[:3]}
+        return {path: it for path, it in {**types, **mine}.items() if it is not None}
+
+    takes, returns = changed(DECODE), changed(DECODED)
+    step = on_host(Counting(takes, returns), takes, returns)
     with pytest.raises(XlapipeError, match=f"decode: not built for this model: .*{expected}"):
-        prebuilt_step(step, DECODE, DECODED)
+        prebuilt_step(step, OF_DECODE, outputs_of(SIZES.steps))
 
 
-def test_an_executable_that_returns_other_arrays_is_refused() -> None:
-    key, tokens = "out['cache'][0]['k']", "out['tokens']"
-    for change, expected in (
-        ({key: None}, r"out\['cache'\]\[0\]\['k'\] is missing"),
-        ({tokens: ((2, 5), "int32")}, "out.'tokens'. is int32"),
-    ):
-        returned = {path: t for path, t in {**DECODED, **change}.items() if t is not None}
-        step = on_host(Counting(DECODE, returned), DECODE, returned)
-        with pytest.raises(XlapipeError, match=f"not built for this model: .*{expected}"):
-            prebuilt_step(step, DECODE, DECODED)
-
-
-def arrays(types: ArrayTypes, name: str) -> dict[str, Any]:
-    return {
-        path: np.zeros(shape, dtype_named(dtype))
-        for path, (shape, dtype) in types.items()
-        if path.startswith(name)
-    }
-
-
-def test_arrays_of_a_call_are_matched_by_name_not_by_order() -> None:
-    step, executable, _ = loaded(DECODE, DECODED)
-    cache, state = arrays(DECODE, "cache"), arrays(DECODE, "state")
-    weights = dict(reversed(params().items()))
-    weights[Q_NORM] = weights[Q_NORM] + 1
-    step(weights, cache, state)
-    (call,) = executable.calls
-    assert call[Q_NORM] is weights[Q_NORM] and call[K_NORM] is weights[K_NORM]
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda weights: weights.pop(QKV), "called with other arrays.*qkv_proj"),
-        (lambda weights: weights.update(other=weights.pop(QKV)), "called with other arrays.*other"),
-        (lambda weights: weights.update({QKV: weights[Q_NORM]}), r"bfloat16\[32\], expected"),
-        (
-            lambda weights: weights.update({Q_NORM: weights[Q_NORM].astype(np.float32)}),
-            r"is float32\[32\], expected bfloat16\[32\]",
-        ),
-    ],
-)
-def test_a_call_with_other_arrays_is_refused(
-    change: Callable[[dict[str, Any]], Any], expected: str
-) -> None:
-    step, executable, _ = loaded(DECODE, DECODED)
-    weights = params()
-    change(weights)
-    with pytest.raises(XlapipeError, match=expected):
-        step(weights, arrays(DECODE, "cache"), arrays(DECODE, "state"))
+def test_a_call_with_other_arrays_is_refused() -> None:
+    step, executable = loaded(DECODE, OF_DECODE, SIZES.steps)
+    weights, cache, state = zeros(OF_DECODE)
+    norm = weights["layers"][1]["attention"]["q_norm"]
+    norm["scale"] = norm["scale"].astype(np.float32)
+    with pytest.raises(XlapipeError, match=r"is float32\[32\], expected bfloat16\[32\]"):
+        step(weights, cache, state)
+    del weights["embed"]
+    with pytest.raises(XlapipeError, match=r"called with other arrays.*embed"):
+        step(weights, cache, state)
     assert executable.calls == []
 
 
-@pytest.mark.parametrize("stored", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_mapped_leaves_are_those_that_jax_loads(tmp_path: Path, stored: str, dtype: str) -> None:
-    """Stacked, and rounded as the device rounds them."""
-    import jax
-
-    from models.qwen3.checkpoint.load_params import load_params
-
-    config = replace(CONFIG, tie_word_embeddings=False, num_hidden_layers=1)
-    folder = write_random_checkpoint(tmp_path / "model", replace(config, dtype=stored), seed=4)
-    config = replace(config, dtype=dtype)
-    arguments, outputs = prompt_arguments(config, SIZES), step_outputs(config, SIZES, steps=1)
-    step = on_host(Counting(arguments, outputs), arguments, outputs)
-    by_jax = jax.tree_util.tree_leaves_with_path(load_params(folder, config))
-    expected = {"params" + jax.tree_util.keystr(path): leaf for path, leaf in by_jax}
-    reported: dict[str, int] = {}
-    mapped = LoadedDevice(step).load_params(folder, config, reported.__setitem__)
-    assert mapped.keys() == expected.keys()
-    for path, leaf in expected.items():
-        assert mapped[path].dtype == leaf.dtype
-        np.testing.assert_array_equal(
-            mapped[path].view(np.uint8), np.asarray(leaf).view(np.uint8), err_msg=path
-        )
-    assert sum(reported.values()) == checkpoint_bytes(folder, config)
-    tensors = map_leaves(folder, config, lambda path, array: isinstance(array, np.memmap))
-    assert tensors["embed.weight"] == (stored == dtype)
-
-
-IMPORTS = (
-    "import models.qwen3.generation.load_prebuilt, models.qwen3.generation.generator, "
-    "models.qwen3.generation.device_memory, models.qwen3.cli.run; "
-    "import sys; print({'flax', 'jax', 'jaxlib'} & {*sys.modules})"
-)
-
-
-STARTS = (
-    "import models.qwen3.generate, models.qwen3.cli.run, models.qwen3.generation.start_loading; "
-    "import sys; print({'flax', 'jax', 'jaxlib', 'ml_dtypes', 'numpy'} & {*sys.modules})"
-)
-
-
-@pytest.mark.parametrize("imports", [IMPORTS, STARTS])
-def test_running_prebuilt_executables_imports_no_jax_and_starts_without_numpy(imports: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", imports], check=True, capture_output=True, text=True
+def test_the_command_starts_without_what_takes_long_to_import() -> None:
+    code = (
+        "import models.qwen3.generate, models.qwen3.cli.run, "
+        "models.qwen3.generation.start_loading; import sys; "
+        "print({'flax', 'jax', 'jaxlib', 'ml_dtypes', 'numpy'} & {*sys.modules})"
     )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout == "set()\n"

@@ -177,3 +177,8 @@ def _first_difference(one: Bits, other: Bits) -> int | None:
         if differ.any():
             return start + int(differ.argmax())
     return None
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """NumPy's dtype for a config's `dtype`."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)

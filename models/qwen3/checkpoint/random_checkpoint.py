@@ -21,8 +21,7 @@ from tokenizers.trainers import BpeTrainer
 from models.new_folder import new_folder
 from models.qwen3.checkpoint.config_files import ARCHITECTURE, CONFIG, GENERATION_CONFIG, MODEL_TYPE
 from models.qwen3.checkpoint.json_file import CheckpointError
-from models.qwen3.checkpoint.leaf_tensors import leaves
-from models.qwen3.checkpoint.map_leaves import dtype_named
+from models.qwen3.checkpoint.leaf_tensors import dtype_named, leaves
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
 from models.qwen3.config import Qwen3Config
 

@@ -36,8 +36,9 @@ from models.qwen3.generation.static_sizes import (
 from xlapipe import XlapipeError
 
 if TYPE_CHECKING:
-    from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
+    from models.qwen3.generation.compiled_steps import CompiledGeneration
     from models.qwen3.generation.generator import Generated
+    from models.qwen3.generation.jax_device import JaxDevice
 
 
 # Weights and cache of a model whose memory pool grows as needed.
@@ -86,7 +87,7 @@ def _run(
     timeline.mark("device_ready")
     compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
     # Executables that were built in advance are now being loaded.
-    from models.qwen3.checkpoint.map_leaves import checkpoint_bytes
+    from models.qwen3.checkpoint.load_params import checkpoint_bytes
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
     from models.qwen3.generation.generator import Generator
 
@@ -211,8 +212,8 @@ def _grow_memory_pool(request: _Request) -> None:
 
 def _loaded(
     request: _Request, prebuilt: PrebuiltExecutables, timeline: Timeline
-) -> tuple["CompiledGeneration", "StepDevice"]:
-    """The steps that were built in advance, and the GPU to run them on. Imports no jax.
+) -> tuple["CompiledGeneration", "JaxDevice"]:
+    """The steps that were built in advance, and the GPU to run them on.
 
     The client is created, and loading starts, in a thread while the rest is imported.
     """
@@ -227,7 +228,7 @@ def _loaded(
         return load_prebuilt(prebuilt, request.longest, executables.result())
 
 
-def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneration", "StepDevice"]:
+def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneration", "JaxDevice"]:
     """The steps compiled in this process, and the device to run them on."""
     # Imported here, because they import jax: bad options are reported without it.
     from models.first_device import first_device

@@ -1,25 +1,16 @@
 """The two compiled steps of generation, compiled in this process or built in advance.
 
 Both kinds are called with arrays on the device, and report the memory that they need before
-anything is allocated there. `compile_generation` compiles them through jax, `prebuilt_step` runs
-executables without it: this module imports no jax.
+anything is allocated there: `compile_generation` and `load_prebuilt` make them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypedDict, runtime_checkable
+from typing import Any, TypedDict
 
-import numpy as np
-import numpy.typing as npt
-
-from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.static_sizes import GenerationSizes
-
-# Called with the path of each leaf of the weights that is on the device, and its stored bytes.
-OnLeaf: TypeAlias = Callable[[str, int], None]
 
 
 class StepOutputs(TypedDict):
@@ -32,37 +23,6 @@ class StepOutputs(TypedDict):
     tokens: Any
     state: Any
     cache: Any
-
-
-@runtime_checkable
-class StepDevice(Protocol):
-    """A device that steps run on. Puts their arguments there, in the form that they take."""
-
-    @property
-    def platform(self) -> str:
-        """`gpu` or `cpu`."""
-
-    @property
-    def device_kind(self) -> str:
-        """Its name, e.g. `NVIDIA H200`."""
-
-    def memory_stats(self) -> Mapping[str, int] | None:
-        """Bytes in use, their peak and limit, by jax's names; None if not reported."""
-
-    def put(
-        self, state: Any, token_ids: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]
-    ) -> tuple[Any, Any, Any]:
-        """The state of a batch and its prompts."""
-
-    def empty_cache(self, config: Qwen3Config, sizes: GenerationSizes) -> Any:
-        """A zeroed cache."""
-
-    def load_params(self, checkpoint: Path, config: Qwen3Config, on_leaf: OnLeaf) -> Any:
-        """The weights of a checkpoint.
-
-        Raises:
-          CheckpointError: the checkpoint is damaged, or does not match `config`.
-        """
 
 
 class CompiledStep(ABC):

@@ -2,11 +2,12 @@
 
 from models.qwen3.argument_bytes import cache_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
+from models.qwen3.generation.compiled_steps import CompiledGeneration
+from models.qwen3.generation.jax_device import JaxDevice
 from xlapipe import XlapipeError
 
 
-def memory_limit(device: StepDevice) -> int | None:
+def memory_limit(device: JaxDevice) -> int | None:
     """Bytes that this process can still allocate; None if the device, e.g. a CPU, has no limit."""
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -34,7 +35,7 @@ def check_fits(config: Qwen3Config, compiled: CompiledGeneration, limit_bytes: i
     )
 
 
-def peak_bytes(device: StepDevice) -> int | None:
+def peak_bytes(device: JaxDevice) -> int | None:
     """The most bytes that were in use at a time; None if the device does not report it."""
     peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
     return None if peak is None else int(peak)

@@ -1,7 +1,4 @@
-"""Generates tokens from prompts: one call for the prompts, then the decode loop in chunks.
-
-Imports no jax: executables that were built in advance run without it.
-"""
+"""Generates tokens from prompts: one call for the prompts, then the decode loop in chunks."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
+from models.qwen3.generation.compiled_steps import CompiledGeneration
+from models.qwen3.generation.jax_device import JaxDevice
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import ENDED, first_state
 from models.qwen3.generation.static_sizes import check_lengths, check_prompts
@@ -53,7 +51,7 @@ class Generator:
     config: Qwen3Config
     compiled: CompiledGeneration
     params: Any
-    device: StepDevice
+    device: JaxDevice
 
     def generate(
         self,
@@ -73,7 +71,7 @@ class Generator:
           prompts: token ids of each prompt.
           eos_token_ids: a sequence ends with any of these.
           on_tokens: called with each sequence's tokens of a chunk, in order.
-          cache: the result of `StepDevice.empty_cache`, which is called by default; it is donated.
+          cache: the result of `JaxDevice.empty_cache`, which is called by default; it is donated.
 
         Raises:
           XlapipeError: the steps were compiled for other sizes or settings.

@@ -1,4 +1,4 @@
-"""A device of jax, for steps that this process compiled."""
+"""The device of the steps of a generation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from models.qwen3.argument_bytes import cache_bytes
-from models.qwen3.checkpoint.load_params import GPU_PIECE_BYTES, load_params
-from models.qwen3.checkpoint.map_leaves import GPU_THREADS
+from models.qwen3.checkpoint.load_params import GPU_PIECE_BYTES, GPU_THREADS, load_params
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import OnLeaf, StepDevice
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.modules.cache import Cache
 from models.qwen3.params import Params
@@ -24,8 +22,8 @@ _COPIED_CACHE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class JaxDevice(StepDevice):
-    """A device of jax; arguments are pytrees."""
+class JaxDevice:
+    """A device of jax. Puts the arguments of steps there."""
 
     device: jax.Device
 
@@ -40,12 +38,14 @@ class JaxDevice(StepDevice):
         return kind
 
     def memory_stats(self) -> Mapping[str, int] | None:
+        """Bytes in use, their peak and limit, by jax's names; None if not reported."""
         stats: Mapping[str, int] | None = self.device.memory_stats()
         return stats
 
     def put(
         self, state: Any, token_ids: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]
     ) -> tuple[Any, Any, Any]:
+        """The state of a batch and its prompts."""
         on_device: tuple[Any, Any, Any]
         on_device = jax.device_put((state, token_ids, lengths), self.device)
         return on_device
@@ -65,7 +65,10 @@ class JaxDevice(StepDevice):
             zeros = partial(jnp.zeros, shape, config.dtype, device=self.device)
         return [{name: zeros() for name in ("k", "v")} for _ in range(config.num_hidden_layers)]
 
-    def load_params(self, checkpoint: Path, config: Qwen3Config, on_leaf: OnLeaf) -> Params:
+    def load_params(
+        self, checkpoint: Path, config: Qwen3Config, on_leaf: Callable[[str, int], None]
+    ) -> Params:
+        """The weights of a checkpoint, as `checkpoint.load_params` loads them."""
         how = (
             {}
             if self.platform == "cpu"

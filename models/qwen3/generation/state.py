@@ -1,7 +1,4 @@
-"""The state of a batch while tokens are generated; `decode_loop` describes its leaves.
-
-Imports no jax: executables that were built in advance run without it.
-"""
+"""The state of a batch while tokens are generated; `decode_loop` describes its leaves."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
