@@ -1,9 +1,9 @@
-"""Predicted seconds of recorded programs, by kind of kernel: a change of a rule or constant shows here.
+"""Predicted times of recorded programs by kind of kernel: any change of a rule or a constant.
 
-    python -m tests.time.test_predictions    # rewrites predictions.jsonl, after a change that is meant
+    python -m tests.time.test_predictions    # after a change that is meant: predictions.jsonl
 
-The programs reach every line of `xlapipe/time/predict` that any program of the zoos reaches. How far predictions
-are from what was measured is in docs/lab/time.md.
+These programs reach every line of `xlapipe/time/predict` that any of the zoos' reaches. How far
+predictions are from what was measured is in docs/lab/time.md.
 """
 
 import json
@@ -15,8 +15,6 @@ import pytest
 
 from tests.conftest import ROOT
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.dump.readers import read_path
-from xlapipe.plans import Plan
 from xlapipe.run.calibration.record import read_record
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
@@ -27,22 +25,14 @@ RECORDS = ROOT / "tests/gpu/time_zoo/records"
 ROWS = [json.loads(line) for line in PREDICTIONS.read_text(encoding="utf-8").splitlines()]
 
 
-def plan_of(program: str) -> Plan:
-    """The plan of RECORD:PROGRAM, or of a folder of `hlo_dumps`."""
-    record, _, name = program.partition(":")
-    if not name:
-        return read_path(ROOT / "hlo_dumps" / record)
-    _, (profile,) = read_record(RECORDS / f"{record}.tar.xz", name)
-    return profile.plan
-
-
-def microseconds(program: str) -> dict[str, float]:
-    """What is predicted for an H200, by kind of kernel; the span of a step is `span`."""
-    device, calibration, plan = device_of_target("h200"), shipped_calibration("h200"), plan_of(program)
+def microseconds(record: str, program: str) -> dict[str, float]:
+    """What is predicted for an H200 by kind of kernel, and of the span."""
+    _, (profile,) = read_record(RECORDS / f"{record}.tar.xz", program)
+    device, calibration = device_of_target("h200"), shipped_calibration("h200")
     assert device is not None and calibration is not None
-    cost = step_cost(plan, device)
+    cost = step_cost(profile.plan, device)
     assert cost is not None
-    prediction = predict(plan, cost, calibration)
+    prediction = predict(profile.plan, cost, calibration)
     kinds: Counter[str] = Counter()
     for kernel in prediction.kernels:
         kinds[kernel.work.kind] += kernel.seconds * 1e6
@@ -51,11 +41,12 @@ def microseconds(program: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["program"])
 def test_predictions_are_as_committed(row: dict[str, Any]) -> None:
-    assert microseconds(row["program"]) == pytest.approx(row["us"], rel=1e-6)
+    assert microseconds(row["record"], row["program"]) == pytest.approx(row["us"], rel=1e-6)
 
 
 if __name__ == "__main__":
     with PREDICTIONS.open("w", encoding="utf-8") as stream:
         for row in ROWS:
-            us = {kind: float(f"{value:.9g}") for kind, value in microseconds(row["program"]).items()}
-            stream.write(json.dumps({"program": row["program"], "us": us}) + "\n")
+            us = microseconds(row["record"], row["program"])
+            row["us"] = {kind: float(f"{value:.9g}") for kind, value in us.items()}
+            stream.write(json.dumps(row) + "\n")
