@@ -80,11 +80,13 @@ def test_equal_plans_of_other_hlo_are_a_change(
 
 def test_text_of_dumps_is_not_live_and_the_rest_is_cut() -> None:
     hostile = "@octocat https://x.org [a](b) `<img src=x>`"
-    figures = {**dict.fromkeys(_HEADINGS, 1), "step_seconds": 1e-3}
+    figures = {**dict.fromkeys(_HEADINGS, 1), "step_seconds": 1e-3, "broken": [hostile]}
+    causes = {"bytes": [hostile], "time": []}
     dump = {"name": hostile, "before": figures, "after": figures, "changes": [hostile] * 3}
+    dump |= {"verdict": hostile, "causes": causes}
     text = changed_markdown([dump])
     assert text.count(f"- `` {hostile} ``") == 3
-    assert f"<summary><code>{html.escape(hostile)}</code></summary>" in text
+    assert f"<summary><code>{html.escape(f'{hostile}: {hostile}')}</code></summary>" in text
     long = changed_markdown([dump] * 400, link="https://x.org/all")
     assert len(long) <= MOST_CHARACTERS
     assert "Cut at 60,000 characters; the full report has all." in long

@@ -3,26 +3,28 @@ XLA are shown side by side.
 
   xlapipe diff BEFORE AFTER
       what changed, and what it costs
-  xlapipe diff --markdown before/hlo_dumps after/hlo_dumps
+  xlapipe diff --base origin/main
+      what the working tree changes in the plans of all registered workloads
 """
 
 import argparse
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.compile_options import GEMM_POLICIES, TARGET, compile_settings
-from xlapipe.cli.options import NETWORK, PATH_HELP, WORKLOAD_HELP, Options
-from xlapipe.cli.output import print_json, print_lines, print_markdown
+from xlapipe.cli.options import JOBS, NETWORK, PATH_HELP, WORKLOAD_HELP, Options
+from xlapipe.cli.output import print_error, print_json, print_lines, print_markdown, print_text
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.differences import Difference
     from xlapipe.differences.compilers import CompilerComparison
+    from xlapipe.report.change_limits import Limits
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -78,6 +80,13 @@ def parse_xla_options(text: str) -> "dict[str, XlaOption]":
     return options
 
 
+def limits(text: str) -> "Limits":
+    """The limits of `--fail-on`."""
+    from xlapipe.report.change_limits import parse_limits
+
+    return parse_limits(text)
+
+
 def _typed(value: str) -> "XlaOption":
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
@@ -95,7 +104,17 @@ OPTIONS: Options = {
         "help": f"two of: {PATH_HELP}; or a workload, which is compiled first",
     },
     "--all": "list every change",
-    "--markdown": "of two folders of dumps: the changes of each dump, for a pull request",
+    "--base REF": "compile the workloads of this folder's project, all or those that are named, "
+    "and those of a commit, in a temporary git worktree; a program that is the same is compiled "
+    "once",
+    "--base-python FILE": "with --base: python of an environment with the base's packages",
+    "--fail-on LIMITS": {
+        "type": limits,
+        "metavar": "LIMITS",
+        "help": "with --base or --markdown: exit code 1 if a plan costs more, e.g. "
+        "time=3%%,memory=1%%,collectives=0%%,donation,recompiles,expectations",
+    },
+    "--markdown": "with --base, or of two folders of dumps: a comment for a pull request",
     "--link URL": "with --markdown: address of the full report",
     "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
     "--versions X,Y": {"type": parse_versions, "help": "with two versions of jax"},
@@ -107,11 +126,19 @@ OPTIONS: Options = {
     },
     **TARGET,
     **NETWORK,
-    "--out DIR": "keep the two dumps there",
+    **JOBS,
+    "--out DIR": "keep the dumps there; with --base those that differ, and a report on each",
 }
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.base is not None:
+        return _compare_commits(options)
+    if options.base_python is not None or (options.fail_on and not options.markdown):
+        raise XlapipeError(
+            "diff: --base-python and --fail-on are for --base; fix: add --base REF, or leave them "
+            "out"
+        )
     if options.markdown:
         return _print_markdown(options)
     compilers = _compare_compilers(options)
@@ -147,7 +174,68 @@ def _print_markdown(options: argparse.Namespace) -> int:
         print_json(changed)
     else:
         print_markdown(changed_markdown(changed, link=options.link))
-    return 0
+    return _print_broken(options, changed)
+
+
+def _print_broken(options: argparse.Namespace, changed: "Sequence[Mapping[str, Any]]") -> int:
+    """Prints each limit that is broken, on stderr; the exit code."""
+    from xlapipe.report.change_limits import broken_limits
+
+    broken = broken_limits(options.fail_on or {}, changed)
+    for line in broken:
+        print_error(line)
+    return 1 if broken else 0
+
+
+def _compare_commits(options: argparse.Namespace) -> int:
+    if options.workload or options.versions or options.options:
+        raise XlapipeError(
+            "diff: --base compares two commits, not --workload, --versions or --options; fix: "
+            "leave them out, and name workloads as arguments"
+        )
+    from xlapipe.cli.progress import shown_steps
+    from xlapipe.devices.environment.scratch import scratch_folder
+    from xlapipe.differences.comparing.base_checkout import base_checkout
+    from xlapipe.differences.comparing.two_commits import compile_both
+    from xlapipe.report.changed_dumps import changed_lines, changed_markdown
+    from xlapipe.report.changed_workloads import changed_workloads, keep_changed
+
+    settings = compile_settings(options, options.gemm)
+    python = options.base_python
+    with (
+        shown_steps() as show,
+        base_checkout(options.base, has_own_python=python is not None) as base,
+        scratch_folder("diff-") as scratch,
+    ):
+        both = compile_both(
+            base,
+            options.subjects,
+            settings,
+            scratch,
+            base_python=python.absolute() if python is not None else None,
+            at_once=options.jobs or os.cpu_count() or 1,
+            on_done=lambda name: show(f"compiled {name}"),
+        )
+        compared = changed_workloads(base, both)
+        if options.out is not None:
+            keep_changed(both, compared, options.out)
+    code = 2 if compared["failed"] else 0
+    if options.json:
+        print_json(compared)
+    elif options.markdown:
+        notes = [*compared["notes"], *compared["failed"].values()]
+        print_markdown(
+            changed_markdown(
+                compared["changed"], link=options.link, title=compared["title"], notes=notes
+            )
+        )
+    else:
+        for note in (compared["title"], *compared["notes"]):
+            print_text(note)
+        print_lines(changed_lines(compared["changed"]))
+    for message in compared["failed"].values():
+        print_error(message)
+    return _print_broken(options, compared["changed"]) or code
 
 
 def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -53,6 +53,7 @@ from xlapipe.compile.messages import (
     CompileRequest,
     LoweredProgram,
     of_json,
+    source_root_pattern,
     to_json,
 )
 from xlapipe.compile.user_environment import refuse_changed_variables
@@ -169,6 +170,10 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     is_absent = request.target_config is not None
     if is_absent and platform_named(request.platform).refuses_without_device:
         setattr(*amd_gpu_count, lambda stop_at=None: 1)
+
+    if request.source_root:
+        pattern = f"^{source_root_pattern(request.source_root)}"
+        jax.config.update("jax_hlo_source_file_canonicalization_regex", pattern)
 
     program, place = _lowered(request, stages)
     options = platform_named(request.platform).convolution_options
@@ -325,10 +330,14 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
     requested = _requested_topology(request)
     devices_wanted = requested.device_count if requested is not None else None
     before = dict(os.environ)
+    sys.path[:0] = request.import_paths
+    imported = set(sys.modules)
     with noting_questions() as questions:
         workload = load_workload(
             WorkloadReference.from_json(request.reference), devices=devices_wanted
         )
+    if request.instead_of is not None:
+        _refuse_modules_below(request.instead_of, workload.name, imported)
     refuse_changed_variables(
         workload.name,
         before,
@@ -358,6 +367,23 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
     if request.lowered is not None and PYTHON_PARTITIONED not in program.stablehlo:
         write_files({Path(request.lowered): program.to_bytes()})
     return program, place
+
+
+def _refuse_modules_below(folder: str, name: str, imported: Set[str]) -> None:
+    """Refuses modules of a folder that another commit's should have been imported instead of.
+
+    Raises:
+      WorkloadError: the module is installed in a way that comes before folders on the path.
+    """
+    pattern = re.compile(source_root_pattern(folder))
+    for module in set(sys.modules) - imported:
+        file = getattr(sys.modules[module], "__file__", None) or ""
+        if pattern.match(file) and module.partition(".")[0] != "xlapipe":
+            raise WorkloadError(
+                f"workload {name}: {module} was imported from {file}, expected that of the commit "
+                "that is compared with; fix: register the workload below [tool.xlapipe.workloads] "
+                "of the pyproject.toml beside its package"
+            )
 
 
 def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:

@@ -115,7 +115,8 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 
 def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
     (scratch / _TEMPORARY).mkdir()
-    record = _record(job, folder or Path.cwd(), scratch)
+    sources = folder or job.reference.folder or Path.cwd()
+    record = _record(job, folder or Path.cwd(), scratch, sources)
     tuned, logs = (
         file.read_text(encoding="utf-8") if file.exists() else None
         for file in (scratch / _TUNED, scratch / _TUNING_LOGS)
@@ -123,27 +124,27 @@ def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
     request = _request(job, scratch)
     executable = request.executable_path
     content = executable.read_bytes() if executable.exists() else None
-    sources = folder or job.reference.folder or Path.cwd()
     return Compiled(request.dump_folder, record, sources, tuned, logs, content)
 
 
-def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
+def _record(job: Job, folder: Path, scratch: Path, sources: Path) -> CompileRecord:
     """The record of the compile, without autotune results if XLA refuses the predicted ones."""
     end = time.monotonic() + job.timeout_seconds  # of both attempts together
     try:
-        return _run_child(job, folder, scratch, end)
+        return _run_child(job, folder, scratch, end, sources)
     except LockRefusedError:
         if job.known_results is None:
             raise
     request = _request(job, scratch)
     rmtree(request.dump_folder, ignore_errors=True)
     request.result_path.unlink(missing_ok=True)
-    untuned = _run_child(replace(job, known_results=None), folder, scratch, end)
+    untuned = _run_child(replace(job, known_results=None), folder, scratch, end, sources)
     return replace(untuned, refused_tuning=True)
 
 
-def _run_child(job: Job, folder: Path, scratch: Path, end: float) -> CompileRecord:
-    request_path, request = scratch / "request.json", _request(job, scratch)
+def _run_child(job: Job, folder: Path, scratch: Path, end: float, sources: Path) -> CompileRecord:
+    request_path = scratch / "request.json"
+    request = replace(_request(job, scratch), source_root=str(sources))
     log_path = request.log_path
     if job.program is not None and request.lowered is not None:
         Path(request.lowered).write_bytes(job.program.to_bytes())
@@ -203,6 +204,8 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},
+        import_paths=tuple(map(str, job.import_paths)),
+        instead_of=str(job.instead_of) if job.instead_of is not None else None,
     )
 
 

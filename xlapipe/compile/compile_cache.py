@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
-from xlapipe.compile.messages import CompileRecord, CompileRequest, LoweredProgram, to_json
+from xlapipe.compile.messages import (
+    CompileRecord,
+    CompileRequest,
+    LoweredProgram,
+    source_root_pattern,
+    to_json,
+)
 from xlapipe.devices.environment.scratch import is_trusted, make_own_folder
 from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
@@ -76,7 +83,8 @@ class CompileCache:
                 return
             kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
             files = {str(path.relative_to(request.folder)): path.read_bytes() for path in paths}
-            files[_RECORD] = to_json(kept)
+            # Its relative paths are of any folder, and capturing leaves them as they are.
+            files[_RECORD] = _without_root(to_json(kept).decode(), request).encode()
             packed = io.BytesIO()
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
@@ -119,8 +127,10 @@ def compile_key(
     request: CompileRequest, program: LoweredProgram, environment: Mapping[str, str]
 ) -> str:
     """SHA-256 of all that the result of a compile depends on."""
+    stated = to_json(replace(program.compiled, stablehlo=b"")).decode()
     return digest_of(
-        program=program.compiled,
+        stablehlo=program.stablehlo,
+        program=_without_root(stated, request),
         # What the workload was made of is in the program.
         request=replace(
             request,
@@ -130,9 +140,18 @@ def compile_key(
             cache_folder=None,
             cache_key=None,
             started_seconds=0.0,
+            source_root="",
+            import_paths=(),
+            instead_of=None,
         ),
         compiler=compiler_identity(platform_named(request.platform), environment),
     )
+
+
+def _without_root(text: str, request: CompileRequest) -> str:
+    """JSON with relative paths of the user's sources: a checkout in another folder is the same."""
+    root = json.dumps(request.source_root)[1:-1]
+    return re.sub(source_root_pattern(root), "", text) if root else text
 
 
 def _place(name: str, request: CompileRequest) -> Path:

@@ -47,6 +47,8 @@ class Job:
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       memory_fraction: the share of the device's memory that the process may use.
       python: the interpreter of an environment that holds another jax; None for this one.
+      import_paths: folders before all others from which the child imports, but for the workload's.
+      instead_of: a folder whose modules must not be imported: `import_paths` has others of them.
     """
 
     reference: WorkloadReference
@@ -68,6 +70,8 @@ class Job:
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
     python: Path | None = None
+    import_paths: tuple[Path, ...] = ()
+    instead_of: Path | None = None
 
     @property
     def platform(self) -> Platform:

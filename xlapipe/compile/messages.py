@@ -6,6 +6,7 @@ code of one checkout at one moment.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +52,8 @@ class CompileRequest:
       without_xla_patches: names of `XlaPatch` that are not made.
       serialize: write the executable too.
       started_seconds: when the parent began, on the machine's monotonic clock.
+      source_root: the folder of the user's code, which no result depends on; empty for none.
+      import_paths, instead_of: as of a Job.
     """
 
     reference: Mapping[str, str | None]
@@ -69,6 +72,9 @@ class CompileRequest:
     cache_folder: str | None = None
     lock_sha256: str | None = None
     known_sha256: str | None = None
+    source_root: str = ""
+    import_paths: tuple[str, ...] = ()
+    instead_of: str | None = None
 
     @property
     def dump_folder(self) -> Path:
@@ -168,6 +174,11 @@ class LoweredProgram(StepFacts):
     def from_bytes(cls, content: bytes) -> "LoweredProgram":
         """What `to_bytes` wrote, a moment ago and with this code."""
         return of_json(content, cls)
+
+
+def source_root_pattern(root: str) -> str:
+    """A pattern of the folder of the user's code at the beginning of paths, but for packages."""
+    return rf"{re.escape(root)}/(?![^\"]*/(?:site|dist)-packages/)"
 
 
 def to_json(message: object) -> bytes:
