@@ -11,7 +11,7 @@ import argparse
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xlapipe.cli.compile_options import GEMM_POLICIES, TARGET, compile_settings
 from xlapipe.cli.options import JOBS, NETWORK, PATH_HELP, WORKLOAD_HELP, Options
@@ -19,7 +19,7 @@ from xlapipe.cli.output import print_error, print_json, print_lines, print_markd
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.differences import Difference
@@ -157,6 +157,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_markdown(options: argparse.Namespace) -> int:
+    from xlapipe.report.change_limits import broken_limits
     from xlapipe.report.changed_dumps import changed_dumps, changed_markdown
 
     folders = list(map(Path, options.subjects))
@@ -170,18 +171,16 @@ def _print_markdown(options: argparse.Namespace) -> int:
                 "or an empty one if there was none before"
             )
     changed = changed_dumps(*folders)
+    broken = broken_limits(options.fail_on or {}, changed)
     if options.json:
         print_json(changed)
     else:
-        print_markdown(changed_markdown(changed, link=options.link))
-    return _print_broken(options, changed)
+        print_markdown(changed_markdown(changed, link=options.link, notes=broken))
+    return _print_broken(broken)
 
 
-def _print_broken(options: argparse.Namespace, changed: "Sequence[Mapping[str, Any]]") -> int:
+def _print_broken(broken: "Sequence[str]") -> int:
     """Prints each limit that is broken, on stderr; the exit code."""
-    from xlapipe.report.change_limits import broken_limits
-
-    broken = broken_limits(options.fail_on or {}, changed)
     for line in broken:
         print_error(line)
     return 1 if broken else 0
@@ -216,17 +215,19 @@ def _compare_commits(options: argparse.Namespace) -> int:
             at_once=options.jobs or os.cpu_count() or 1,
             on_done=lambda name: show(f"compiled {name}"),
         )
-        compared = changed_workloads(base, both)
+        compared = changed_workloads(base, both, options.fail_on or {})
         if options.out is not None:
             keep_changed(both, compared, options.out)
     code = 2 if compared["failed"] else 0
     if options.json:
         print_json(compared)
     elif options.markdown:
-        notes = [*compared["notes"], *compared["failed"].values()]
         print_markdown(
             changed_markdown(
-                compared["changed"], link=options.link, title=compared["title"], notes=notes
+                compared["changed"],
+                link=options.link,
+                title=compared["title"],
+                notes=[*compared["broken"], *compared["failed"].values(), *compared["notes"]],
             )
         )
     else:
@@ -235,7 +236,7 @@ def _compare_commits(options: argparse.Namespace) -> int:
         print_lines(changed_lines(compared["changed"]))
     for message in compared["failed"].values():
         print_error(message)
-    return _print_broken(options, compared["changed"]) or code
+    return _print_broken(compared["broken"]) or code
 
 
 def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":

@@ -1,5 +1,6 @@
 """What changed in the plans of workloads between two commits."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from xlapipe.dump.dump import is_dump, open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.plans.wording import counted, listed
+from xlapipe.report.change_limits import Limits, broken_limits
 from xlapipe.report.changed_dumps import changed_dumps, verdict
 from xlapipe.report.xla_subject import XlaReport, XlaSubject
 
 
-def changed_workloads(base: BaseCheckout, both: TwoCommits) -> dict[str, Any]:
+def changed_workloads(base: BaseCheckout, both: TwoCommits, limits: Limits) -> dict[str, Any]:
     """The JSON of `xlapipe diff --base`: workloads whose plans differ, and what is to be known."""
     has_dumps = any(both.after.iterdir()) or any(both.before.iterdir())
     changed = changed_dumps(both.before, both.after) if has_dumps else []
@@ -40,19 +42,20 @@ def changed_workloads(base: BaseCheckout, both: TwoCommits) -> dict[str, Any]:
         "workloads": both.count,
         "notes": notes,
         "failed": dict(both.failed),
+        "broken": broken_limits(limits, changed),
         "changed": changed,
     }
 
 
 def keep_changed(both: TwoCommits, compared: dict[str, Any], out: Path) -> None:
-    """Moves the dumps that differ below `out`, and writes a report on each beside them.
+    """Copies the dumps that differ below `out`, with a report on each, and the JSON.
 
     Raises:
       XlapipeError: the folder is not empty, or cannot be written.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise XlapipeError(f"{out}: expected an empty folder, or none; fix: choose another --out")
-    pages = {}
+    pages = {out / "changes.json": json.dumps(compared, indent=1).encode()}
     for name in (folder_name(dump["name"]) for dump in compared["changed"]):
         kept = [side / name for side in (both.before, both.after) if is_dump(side / name)]
         subjects = [XlaSubject(open_dump(path), given_name=path.parent.name) for path in kept]
