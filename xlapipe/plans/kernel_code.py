@@ -79,14 +79,21 @@ class KernelCode:
 class StatedCost:
     """What the author states of a Pallas kernel, whose code XLA does not have.
 
+    Of a kernel for TPUs without a statement, it is counted in the code; then it has products.
+
     Attributes:
       kernel: its name.
       result_bytes: size of its results, if kernels of the name differ; None for all of the name.
       accessed_bytes: bytes that one launch reads and writes in device memory.
       flops: operations of one launch; None if they are not stated.
+      products: element type, rows, terms and columns of products, and their number in one launch.
+      vector_operations, functions: on elements, of one launch; functions are `exp` and the like.
     """
 
     kernel: str
     result_bytes: int | None
     accessed_bytes: int
     flops: int | None = None
+    products: tuple[tuple[str, Natural, Natural, Natural, Natural], ...] = ()
+    vector_operations: Natural = 0
+    functions: Natural = 0

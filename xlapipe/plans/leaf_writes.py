@@ -177,21 +177,32 @@ def update_of(
     index = path[0] if path else 0
     if index >= len(made):
         return None
-    update = _renamed(body, made[index])
+    update = _renamed(module, body, made[index])
     if update.opcode not in opcodes.UPDATES:
         return None
-    number = _renamed(body, update.operands[0]).parameter_number
+    number = _renamed(module, body, update.operands[0]).parameter_number
     return None if number is None else Update(update, number, _inserted(update, body, 0))
 
 
 # Values of an update that have the same elements as what is updated.
 _SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
+_RENAMING = _SAME_ELEMENTS | {"parameter"}
 
 
-def _renamed(body: Computation, name: str) -> Instruction:
-    """The instruction that makes a value, skipping those that only rename it."""
+def _renamed(module: HloModule, body: Computation, name: str) -> Instruction:
+    """The instruction that makes a value, skipping those that only rename it.
+
+    Within a fusion, XLA for TPUs writes another tiling as a fusion of one operand.
+    """
     instruction = body.by_name[name]
-    while instruction.opcode in _SAME_ELEMENTS and instruction.operands:
+    while instruction.operands and (
+        instruction.opcode in _SAME_ELEMENTS
+        or (
+            instruction.opcode == "fusion"
+            and len(instruction.operands) == 1
+            and module.computations[instruction.called_computations[0]].opcodes <= _RENAMING
+        )
+    ):
         instruction = body.by_name[instruction.operands[0]]
     return instruction
 

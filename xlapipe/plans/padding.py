@@ -22,7 +22,7 @@ _ELEMENT_BITS = re.compile(r"E\((\d+)\)")
 _SPLIT = re.compile(r"SC\((\d+):(\d+)\)")
 # Elements to which an array without tiles is padded, outside the memory of semaphores.
 _UNTILED_ELEMENTS = 1024
-_SEMAPHORES = 2
+_SEMAPHORES = frozenset({2, 8})  # of the cores, and of the sparse cores
 # Bytes of a pointer in the table of a tuple, and what libtpu rounds tables up to: 512 on v4 and
 # v5e, 32 on newer chips.
 _POINTER_BYTES = 4
@@ -45,7 +45,7 @@ def padded_bytes(shape: Shape) -> int | None:
         return None
     if prod(shape.dims) == 0:
         return 0
-    if shape.memory_space == _SEMAPHORES:
+    if shape.memory_space in _SEMAPHORES:
         return prod(shape.dims) * bits // 8
     tiles = _tiles(shape)
     if not tiles:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import Literal, jaxprs_in_params
+from jax.tree_util import tree_unflatten
 
 from xlapipe.compile.lowering.jaxprs import carried_inputs, size_bytes
 
@@ -66,14 +67,19 @@ _MOST_POWER = 32  # of two, of the trips of a loop
 
 Count = Counter[tuple[str, Any]]
 """By what is counted and of what: bytes `loaded`, `stored` and `updated` by position of the array,
-`operations` by opcode, `flops` by type, and `scattered`, `steps`, `ordered`, `sequence`,
-`reductions` and `undecided` of nothing else."""
+`operations` by opcode, `flops` by type, `products` by type, rows, terms and columns, and
+`scattered`, `steps`, `ordered`, `sequence`, `reductions` and `undecided` of nothing else."""
 
 
 class DeviceArray(NamedTuple):
-    """An operand or a result in device memory, by its position among them."""
+    """An operand or a result in device memory, by its position among them.
+
+    Attributes:
+      values: of an operand that is a constant; None if they are unknown.
+    """
 
     position: int
+    values: Any = None
 
 
 class FollowedProgram:
@@ -82,8 +88,17 @@ class FollowedProgram:
     Values are numbers, `DeviceArray`, or None where they are unknown.
     """
 
-    def __init__(self, ids: Sequence[int], grid: Sequence[int], threads: int, count: Count) -> None:
+    def __init__(
+        self,
+        ids: Sequence[int | None],
+        grid: Sequence[int],
+        threads: int,
+        count: Count,
+        texts: dict[int, str] | None = None,
+    ) -> None:
         self._ids, self._grid, self._threads, self._count = ids, grid, threads, count
+        # Of the parameters of equations, by identity: most of the time of following a program.
+        self._texts: dict[int, str] = {} if texts is None else texts
 
     def run(self, jaxpr: Any, arguments: Sequence[Any], consts: Sequence[Any] = ()) -> list[Any]:
         """Counts what a jaxpr does, and returns what is known of its results."""
@@ -101,7 +116,10 @@ class FollowedProgram:
             given = [value(atom) for atom in equation.invars]
             name = equation.primitive.name
             # Compilers compute the same once, and add products to sums as they compute them.
-            key = (name, *map(_name, equation.invars), str(equation.params))
+            text = self._texts.get(id(equation)) or self._texts.setdefault(
+                id(equation), str(equation.params)
+            )
+            key = (name, *map(_name, equation.invars), text)
             added = name == "add" and not products.isdisjoint(map(id, equation.invars))
             if name in _PURE and (added or same.setdefault(key, equation) is not equation):
                 results: Sequence[Any] = self._result(name, given)
@@ -126,6 +144,8 @@ class FollowedProgram:
             missing = len(called.invars) - len(given)  # references to scratch memory
             return self.run(called, [*given, *[None] * missing])
         self._operation(equation, name, given)
+        if name == "get" and isinstance(given[0], DeviceArray) and given[0].values is not None:
+            return _element_at(given[0].values, params["tree"], given[1:])
         return self._result(name, given)
 
     def _result(self, name: str, given: list[Any]) -> Sequence[Any]:
@@ -152,8 +172,13 @@ class FollowedProgram:
                 self._count["updated", given[0].position] += size_bytes(moved)
         elif name == "dot_general":
             left = equation.invars[0].aval
-            terms = prod(left.shape[axis] for axis in equation.params["dimension_numbers"][0][0])
+            contracted, batched = equation.params["dimension_numbers"]
+            terms = prod(left.shape[axis] for axis in contracted[0])
             added, element = prod(result.shape) * terms, _element(left.dtype)
+            batches = prod(left.shape[axis] for axis in batched[0])
+            rows = prod(left.shape) // (batches * terms)
+            columns = prod(result.shape) // (batches * rows)
+            self._count["products", (element, rows, terms, columns)] += batches
             if element == "f32" and "HIGHEST" in str(equation.params["precision"]):
                 self._count["operations", "other"] += added  # no tensor core has them
             else:
@@ -234,13 +259,23 @@ class FollowedProgram:
         return results if len(tried) == 1 else []
 
     def _apart(self) -> "FollowedProgram":
-        return FollowedProgram(self._ids, self._grid, self._threads, Counter())
+        return FollowedProgram(self._ids, self._grid, self._threads, Counter(), self._texts)
 
 
 def add_counts(total: Count, count: Count, times: float) -> None:
     """Adds a count, so many times."""
     for key, number in count.items():
         total[key] += number * times  # type: ignore[assignment]  # also fractions
+
+
+def _element_at(values: Any, tree: Any, given: Sequence[Any]) -> Sequence[Any]:
+    """The number at known indices of a constant; empty if it is another selection."""
+    transforms = tree_unflatten(tree, [0 if item is None else item for item in given])
+    indices = transforms[0].indices if len(transforms) == 1 else ()
+    numbers = [index for index in indices if isinstance(index, (int, np.integer))]
+    if None in given or len(numbers) != len(np.shape(values)):
+        return []
+    return [int(np.asarray(values)[tuple(numbers)])]
 
 
 def _indices(equation: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 from jax.extend.core import Literal, jaxprs_in_params
 
 from xlapipe.compile.lowering.names import is_user_code
@@ -35,6 +36,10 @@ _KINDS = {
 _BEFORE, _BEHIND = ("unreduced_",), ("_start", "_dynamic", "_invariant", "_reduced")
 # Their own jaxprs are what a kernel does.
 KERNELS = ("pallas_call", "mpmd_map")
+# Operations whose result has the values of their operand.
+_PASSES_ON = frozenset(
+    {"copy", "copy_p", "device_put", "convert_element_type", "pvary", "sharding_constraint"}
+)
 # Share of a loop's iterations that have equal shapes: the first and the last may differ.
 _LEAST_EQUAL = 0.75
 _TREE_MAPS = ("tree_map", "tree_map_with_path")
@@ -60,6 +65,32 @@ def pallas_calls(jaxpr: Any, names: Container[str] = ("pallas_call",)) -> Iterat
       names: of jax's primitives.
     """
     return (equation for equation in equations(jaxpr) if equation.primitive.name in names)
+
+
+def calls_with_constants(jaxpr: Any, consts: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
+    """The calls of Pallas kernels, with the values of those operands that are constant arrays."""
+    yield from _calls_in(jaxpr, dict(zip(jaxpr.constvars, consts, strict=False)))
+
+
+def _calls_in(jaxpr: Any, known: dict[Any, Any]) -> Iterator[tuple[Any, list[Any]]]:
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        given = [
+            np.asarray(atom.val) if isinstance(atom, Literal) else known.get(atom)
+            for atom in equation.invars
+        ]
+        if name == "pallas_call":
+            yield equation, given
+            continue
+        if name in _PASSES_ON and given[0] is not None:
+            known[equation.outvars[0]] = given[0]
+        if name == "scan":
+            carried = carried_inputs(params)
+            given = [*given[: carried.start], *[None] * (len(given) - carried.start)]
+        for inner in jaxprs_in_params(params):
+            passed = given[len(given) - len(inner.invars) :] if name != "while" else []
+            inside = zip(inner.invars, passed, strict=False)
+            yield from _calls_in(inner, {v: value for v, value in inside if value is not None})
 
 
 def source_of(equation: Any) -> SourceLine | None:

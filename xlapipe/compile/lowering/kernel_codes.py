@@ -4,7 +4,7 @@ Some programs of each grid are followed, since what they do may depend on `progr
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, prod
 from typing import Any
@@ -18,7 +18,13 @@ from xlapipe.compile.lowering.followed_program import (
     FollowedProgram,
     add_counts,
 )
-from xlapipe.compile.lowering.jaxprs import KERNELS, equations, pallas_calls, size_bytes
+from xlapipe.compile.lowering.jaxprs import (
+    KERNELS,
+    calls_with_constants,
+    equations,
+    pallas_calls,
+    size_bytes,
+)
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 
 _LOADS = {"get", "masked_load"}
@@ -35,6 +41,8 @@ _OF_A_PROGRAM = ("steps", "ordered_steps", "longest_steps", "sequence", "reducti
 _OF_ANOTHER_FORM = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 # Programs of a grid that are followed, evenly spread.
 _FOLLOWED = 32
+# The same of a kernel for TPUs, and the step between them, as a share of the grid.
+_COUNTED, _GOLDEN = 256, 0.6180339887
 
 
 def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
@@ -217,23 +225,42 @@ def _words(aval: Any) -> int:
 
 
 def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[StatedCost, ...]:
-    """The stated costs of a traced program's Pallas kernels.
+    """The stated costs of a traced program's Pallas kernels, and those counted in kernels for TPUs.
 
-    Kernels of one name and size of results whose estimates differ have none.
+    Kernels of one name and size of results whose estimates differ have none; of those that are
+    counted, it is the mean.
 
     Args:
       kernel_bytes: the workload's bytes by name of the kernel; they replace estimates.
     """
-    costs: dict[tuple[str, int | None], set[StatedCost]] = {}
-    for cost in _estimates(closed_jaxpr.jaxpr):
+    costs: dict[tuple[str, int | None], list[StatedCost]] = {}
+    for cost in _estimates(closed_jaxpr):
         if cost.kernel not in kernel_bytes:
-            costs.setdefault((cost.kernel, cost.result_bytes), set()).add(cost)
+            costs.setdefault((cost.kernel, cost.result_bytes), []).append(cost)
     stated = [StatedCost(name, None, size) for name, size in kernel_bytes.items()]
-    return (*(cost for (cost, *others) in costs.values() if not others), *stated)
+    return (*(cost for alike in costs.values() if (cost := _of_all(alike)) is not None), *stated)
 
 
-def _estimates(jaxpr: Any) -> Iterator[StatedCost]:
-    for equation in pallas_calls(jaxpr, KERNELS):
+def _of_all(costs: list[StatedCost]) -> StatedCost | None:
+    first = costs[0]
+    if all(cost == first for cost in costs):
+        return first
+    if not all(cost.products for cost in costs):
+        return None
+    products: Counter[tuple[str, int, int, int]] = Counter()
+    for cost in costs:
+        products.update({product[:4]: product[4] for product in cost.products})
+    return replace(
+        first,
+        flops=sum(cost.flops or 0 for cost in costs) // len(costs),
+        products=tuple((*key, count // len(costs)) for key, count in products.items()),
+        vector_operations=sum(cost.vector_operations for cost in costs) // len(costs),
+        functions=sum(cost.functions for cost in costs) // len(costs),
+    )
+
+
+def _estimates(closed_jaxpr: Any) -> Iterator[StatedCost]:
+    for equation in pallas_calls(closed_jaxpr.jaxpr, KERNELS):
         estimate = equation.params.get("cost_estimate")
         if estimate is not None:
             yield StatedCost(
@@ -242,3 +269,71 @@ def _estimates(jaxpr: Any) -> Iterator[StatedCost]:
                 int(estimate.bytes_accessed),
                 int(estimate.flops),
             )
+    counted: dict[tuple[Any, ...], StatedCost] = {}
+    for equation, values in calls_with_constants(closed_jaxpr.jaxpr, closed_jaxpr.consts):
+        compiler = equation.params["compiler_params"]
+        if equation.params.get("cost_estimate") is None and hasattr(
+            compiler, "dimension_semantics"
+        ):
+            constants = (value.tobytes() for value in values if value is not None)
+            kernel, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+            key = (kernel.debug_info.func_name, str(kernel.in_avals), mapping.grid, *constants)
+            try:
+                if key not in counted:
+                    counted[key] = _counted(equation, values)
+            except _OF_ANOTHER_FORM:
+                continue  # its cost stays unknown, which the estimate states
+            yield counted[key]
+
+
+def _counted(equation: Any, values: Sequence[Any]) -> StatedCost:
+    """What a kernel for TPUs multiplies, counted in its code; what it decides by constants too."""
+    kernel, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+    dynamic = mapping.num_dynamic_grid_bounds
+    operands, results = equation.invars[dynamic:], equation.outvars
+    arrays = [DeviceArray(at, value) for at, value in enumerate(values[dynamic:])]
+    arrays += [DeviceArray(len(operands) + at) for at in range(len(results))]
+    arguments = [*arrays, *[None] * (len(kernel.invars) - len(arrays))]
+    # What jax.vmap adds to a grid, the kernel does not see.
+    sizes = [size if isinstance(size, int) else 1 for size in mapping.grid]
+    grid = [size for axis, size in enumerate(sizes) if axis not in mapping.vmapped_dims]
+
+    texts: dict[int, str] = {}
+
+    def counted(ids: Sequence[int | None]) -> Count:
+        count: Count = Counter()
+        FollowedProgram(ids, grid, 1, count, texts).run(kernel, arguments)
+        return count
+
+    # Along other axes of the grid, all programs do the same.
+    middle = [size // 2 for size in grid]
+    decided = counted(middle)["undecided", ""] if _decides(kernel) else 0
+    deciding = [
+        axis
+        for axis in range(len(grid))
+        if _decides(kernel)
+        and counted([*middle[:axis], None, *middle[axis + 1 :]])["undecided", ""] > decided
+    ]
+    places = max(1, prod(grid[axis] for axis in deciding))
+    followed = min(places, _COUNTED)
+    total: Count = Counter()
+    for number in range(followed):
+        # Evenly spread, with no period that a dimension of the grid could have.
+        place = int(places * ((number + 0.5) * _GOLDEN % 1)) if followed < places else number
+        ids = [0] * len(grid)
+        for axis in reversed(deciding):
+            place, ids[axis] = divmod(place, grid[axis])
+        add_counts(total, counted(ids), max(1, prod(sizes)) / followed)
+    of_elements = {key: round(n) for (kind, key), n in total.items() if kind == "operations"}
+    cheap = {key: number for key, number in of_elements.items() if key in ("other", "convert")}
+    return StatedCost(
+        kernel.debug_info.func_name,
+        sum(size_bytes(variable.aval) for variable in results),
+        sum(size_bytes(variable.aval) for variable in (*operands, *results)),
+        round(sum(number for (kind, _), number in total.items() if kind == "flops")),
+        products=tuple(
+            (*key, round(number)) for (kind, key), number in total.items() if kind == "products"
+        ),
+        vector_operations=sum(cheap.values()),
+        functions=sum(number for key, number in of_elements.items() if key not in cheap),
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.estimate import estimate_of
@@ -94,6 +94,7 @@ class Kernel:
       graph: number of the command buffer that has it; None outside of one.
       graph_size: kernels of that command buffer.
       wire_bytes: that a device sends to other GPUs.
+      stated: of a Pallas kernel, what its author states, or what was counted in its code.
     """
 
     __repr__ = short_repr
@@ -105,6 +106,7 @@ class Kernel:
     graph: int | None = None
     graph_size: int = 0
     wire_bytes: int = 0
+    stated: StatedCost | None = None
 
     @property
     def name(self) -> str:

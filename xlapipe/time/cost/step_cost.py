@@ -290,6 +290,7 @@ class _Walk:
             graph=graph,
             graph_size=self._graph_sizes[graph] if graph is not None else 0,
             wire_bytes=(collective.wire_bytes or 0) if collective is not None else 0,
+            stated=stated,
         )
 
     def _cost(

@@ -25,12 +25,13 @@ from xlapipe.time.predict.scheduled.torus import Torus
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.work import KernelWork
 
-_HBM, _LINKS, _HOST = "HBM", "links", "host"
+_HBM, _LINKS, _HOST, _TO_HOST = "HBM", "links", "host", "to host"
 _HOST_SPACE = 5
 _CARRIERS = {
     _HBM: "prefetches from HBM",
     _LINKS: "collectives",
-    _HOST: "transfers to and from the host, whose rate is assumed",
+    _HOST: "transfers from the host, whose rate is assumed",
+    _TO_HOST: "transfers to the host, whose rate is assumed",
 }
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
@@ -204,8 +205,14 @@ class _Estimator:
             return _LINKS if collective.asynchronous else None
         if not site.instruction.opcode.endswith("-start"):
             return None
-        spaces = {array.memory_space for array in site.instruction.shape.arrays}
-        return _HOST if _HOST_SPACE in spaces else _HBM
+        shape = site.instruction.shape
+        spaces = [array.memory_space for array in shape.arrays]
+        if _HOST_SPACE not in spaces:
+            return _HBM
+        # What is written: the second of the three parts; of a copy, the first.
+        written = shape.parts[0 if site.instruction.opcode == "copy-start" else 1]
+        to_host = any(array.memory_space == _HOST_SPACE for array in written.arrays)
+        return _TO_HOST if to_host else _HOST
 
     def _wait(self, is_due: Callable[[str, _Pending], bool] = lambda *_: True) -> None:
         """Wait for the transfers that are due."""
@@ -250,7 +257,7 @@ class _Estimator:
             if time is not None:
                 return time
             self._uncounted[f"{collective.kind} whose bytes or groups are unknown"] = None
-        if self._queue(site) == _HOST:
+        if self._queue(site) in (_HOST, _TO_HOST):
             moved = max(kernel.touched.read_bytes, kernel.touched.written_bytes)
             seconds = moved / rates.HOST_BANDWIDTH
             rate = f"{rates.HOST_BANDWIDTH / 1e9:.0f} GB/s"
@@ -281,7 +288,7 @@ class _Estimator:
 
     def _range(self, seconds: float, kernels: Sequence[PredictedKernel]) -> tuple[float, float]:
         low, high = seconds * rates.LEAST_FACTOR, seconds * rates.MOST_FACTOR
-        exposed = self._clock.exposed[_HOST]
+        exposed = self._clock.exposed[_HOST] + self._clock.exposed[_TO_HOST]
         low -= exposed * (1 - rates.HOST_BANDWIDTH / rates.MOST_HOST_BANDWIDTH)
         high += exposed * (rates.HOST_BANDWIDTH / rates.LEAST_HOST_BANDWIDTH - 1)
         assumed = sum(

@@ -91,7 +91,17 @@ class OperationTimes:
     def operations(self, kernel: Kernel) -> Operations:
         """The operations of one launch."""
         site, device = kernel.site, self._device
-        if kernel.cost.stated:  # by the author of a Pallas kernel
+        stated = kernel.stated
+        if stated is not None and stated.products:  # counted in a Pallas kernel
+            work = stated.vector_operations + stated.functions * rates.FUNCTION_OPERATIONS
+            return sum(
+                (
+                    self._padded(element, rows, terms, columns, times)
+                    for element, rows, terms, columns, times in stated.products
+                ),
+                Operations(vector_operations=work),
+            )
+        if kernel.cost.stated:  # by the author
             flops = float(sum((kernel.cost.flops or {}).values()))
             return Operations(flops, flops, flops / device.matrix_flops)
         total = Operations(vector_operations=self._on_elements(site.inner, site.scope))
@@ -109,13 +119,21 @@ class OperationTimes:
         batches = max(1, first * second // (elements * terms**2)) if is_product else 1
         columns = max(1, second // (batches * terms))
         rows = max(1, elements // (batches * columns))
+        return self._padded(
+            type_of(product, scope), rows, terms, columns, elements / (rows * columns)
+        )
+
+    def _padded(
+        self, element_type: str, rows: int, terms: int, columns: int, times: float
+    ) -> Operations:
+        """The operations of so many products of one form, with what pads the tiles."""
         side = self._device.matrix_side
         padded = _up(terms, side) * min(
             _up(columns, side) * _up(rows, _ROWS), _up(rows, side) * _up(columns, _ROWS)
         )
-        unpadded = 2.0 * elements * terms
+        unpadded = 2.0 * rows * terms * columns * times
         flops = unpadded * max(1.0, padded / (terms * rows * columns))
-        return Operations(flops, unpadded, flops / self._rate(type_of(product, scope)))
+        return Operations(flops, unpadded, flops / self._rate(element_type))
 
     def _rate(self, element_type: str) -> float:
         """Operations per second of the matrix units on operands of a type."""
