@@ -238,7 +238,8 @@ def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[St
         if cost.kernel not in kernel_bytes:
             costs.setdefault((cost.kernel, cost.result_bytes), []).append(cost)
     stated = [StatedCost(name, None, size) for name, size in kernel_bytes.items()]
-    return (*(cost for alike in costs.values() if (cost := _of_all(alike)) is not None), *stated)
+    means = map(_of_all, costs.values())
+    return (*(cost for cost in means if cost is not None), *stated)
 
 
 def _of_all(costs: list[StatedCost]) -> StatedCost | None:
