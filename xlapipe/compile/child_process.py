@@ -201,6 +201,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         serialize=job.serialize,
+        plan_only=job.plan_only,
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},

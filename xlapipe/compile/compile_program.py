@@ -15,8 +15,10 @@ from jax.interpreters import mlir, pxla
 
 from xlapipe import jax_private
 from xlapipe.compile.compile_timeline import timed_compile
+from xlapipe.compile.lowering.module_kernels import may_hold_kernels
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
 from xlapipe.compile.messages import CompileRequest, LoweredProgram
+from xlapipe.compile.unassembled_kernels import without_assembler
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.compile.xla_patches.client_order import (
@@ -166,13 +168,27 @@ class _Compile:
         is_profiled = self.request.target_config is not None and self.platform.runs_gpu_kernels
         with timed_compile(profiled=is_profiled) as times:
             try:
-                executable = self.executable(options, module)
+                executable = self._planned(options, module)
             except RuntimeError as error:
                 if not self._is_planned(error):
                     raise
                 refused = str(error)
         renumbered = module is not None
         return CompiledProgram(executable, times[0], renumbered=renumbered, refused=refused)
+
+    def _planned(self, options: dict[str, Any], module: bytes | None) -> Any:
+        """Compiles, without kernels' machine code if the plan alone is wanted."""
+        request, option = self.request, self.platform.cuda_folder_option
+        is_of_xla = not may_hold_kernels(self.program.stablehlo)  # all kernels are XLA's own
+        if request.plan_only and request.target_config is not None and option and is_of_xla:
+            folder = without_assembler(request.cuda_folder)
+            try:
+                return self.executable({**options, option: str(folder)}, module)
+            except RuntimeError as error:
+                if self._is_planned(error) or _MISSING_RESULT.search(str(error)):
+                    raise
+            shutil.rmtree(request.dump_folder, ignore_errors=True)
+        return self.executable(options, module)
 
     def _is_planned(self, error: RuntimeError) -> bool:
         """Whether XLA made a plan, and then refused it because the device has too little memory."""

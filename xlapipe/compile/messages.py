@@ -51,6 +51,7 @@ class CompileRequest:
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       without_xla_patches: names of `XlaPatch` that are not made.
       serialize: write the executable too.
+      plan_only: the plan alone is wanted, without the kernels' machine code.
       started_seconds: when the parent began, on the machine's monotonic clock.
       source_root: the folder of the user's code, which no result depends on; empty for none.
       import_paths, instead_of: as of a Job.
@@ -64,6 +65,7 @@ class CompileRequest:
     options: Mapping[str, Any]
     started_seconds: float
     serialize: bool = False
+    plan_only: bool = False
     without_xla_patches: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +102,11 @@ class CompileRequest:
     def known_path(self) -> Path:
         """The table of `KnownResults`."""
         return Path(self.folder, "known_results.jsonl")
+
+    @property
+    def cuda_folder(self) -> Path:
+        """CUDA's files with which kernels are not assembled."""
+        return Path(self.folder, "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,6 +143,7 @@ NVIDIA = Platform(
     memory_slop_option="xla_gpu_memory_limit_slop_factor",
     overlap_option="xla_gpu_enable_latency_hiding_scheduler",
     plan_only_options={"xla_backend_optimization_level": 0},
+    cuda_folder_option="xla_gpu_cuda_data_dir",
     thunk_holders=frozenset(
         {"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
     ),

@@ -80,6 +80,8 @@ class Platform:
       child_environment: variables that the compiling process needs.
       flag_variables: variables of the environment that hold flags of its compiler.
       plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
+      cuda_folder_option: the XLA option for the folder of CUDA's files; None if its ptxas does not
+        assemble kernels.
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
       plugins_with_stand_ins: packages in whose folders plugins are whose libraries are replaced by
@@ -141,6 +143,7 @@ class Platform:
     child_environment: Mapping[str, str] = field(default_factory=dict)
     flag_variables: tuple[str, ...] = ("XLA_FLAGS",)
     plan_only_options: Mapping[str, int] = field(default_factory=dict)
+    cuda_folder_option: str | None = None
     plan_needs_texts: bool = False
     plugin: str | None = None
     plugins_with_stand_ins: tuple[str, ...] = ()

@@ -1,0 +1,22 @@
+"""Kernels of compiles for a plan alone are not assembled."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from xlapipe.compile.unassembled_kernels import without_assembler
+from xlapipe.devices.environment.machine import Machine
+
+pytestmark = pytest.mark.jax
+
+
+def test_ptxas_writes_empty_files_and_answers_questions_about_itself(tmp_path: Path) -> None:
+    script = without_assembler(tmp_path / "cuda") / "bin" / "ptxas"
+    real = Machine.local().cuda_tool("ptxas")
+    versions = [subprocess.check_output([str(tool), "--version"]) for tool in (script, real)]
+    assert versions[0] == versions[1]
+    kernel, output = tmp_path / "not PTX", tmp_path / "kernel.cubin"
+    subprocess.run([script, kernel, "-o", output, "-arch=sm_90a"], check=True)
+    assert output.read_bytes() == b""
+    assert any((tmp_path / "cuda" / "nvvm" / "libdevice").glob("libdevice*.bc"))
