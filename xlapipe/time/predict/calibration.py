@@ -6,6 +6,7 @@ alone; kernels that other devices lack are marked `lent`, and are added when a c
 of those is read.
 """
 
+import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from msgspec import Meta
 
 from xlapipe.devices.targets.catalogue import row_of_device
 from xlapipe.errors import XlapipeError
-from xlapipe.files.contents import Refusal, parse_json, read_plain
+from xlapipe.files.contents import Refusal, parse_json, read_packed
 from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
@@ -55,7 +56,7 @@ _HOST_SECONDS = (
     *("sync_seconds", "call_seconds", "leaf_seconds", "wake_seconds"),
 )
 # The catalogue's names of the GPUs whose calibrations are in this package.
-_SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
+_SHIPPED = {"h200": "h200.jsonl.gz", "h100_sxm": "h100_sxm.jsonl.gz"}
 
 
 class CalibrationError(XlapipeError):
@@ -302,13 +303,13 @@ def _rounded(value: float) -> float:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a calibration file.
+    """Read a calibration file, also one that gzip or xz packed.
 
     Raises:
       CalibrationError: it cannot be read, or a line is not what it must be.
     """
     refusal = Refusal(CalibrationError, _FIX.removeprefix("fix: "))
-    content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
+    content = read_packed(path, limit_bytes=_MAX_BYTES, refusal=refusal)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -446,7 +447,7 @@ def _shipped_lines(target: str) -> Sequence[str]:
 @cache
 def _shipped_bytes(target: str) -> bytes:
     file = resources.files("xlapipe.time.predict").joinpath("calibrations", _SHIPPED[target])
-    return file.read_bytes()
+    return gzip.decompress(file.read_bytes())
 
 
 def _lent_by(target: str) -> Iterator[str]:
