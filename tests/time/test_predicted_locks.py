@@ -262,8 +262,25 @@ def test_a_tile_is_no_larger_than_the_product(known: KnownResults) -> None:
 def test_a_tile_is_fitted_to_sizes(sizes: tuple[int, int, int], tile: str) -> None:
     """As in the tuner's logs, whose tiles all keep to it."""
     whole = "backend: TRITON block_m: 128 block_n: 64 block_k: 128 num_stages: 3"
-    assert fitted(whole, sizes) == f"backend: TRITON {tile}"
-    assert fitted("backend: CUDNN", sizes) == "backend: CUDNN"
+    m, n, k = sizes
+    text = (
+        f"= f32[{m},{n}] dot(bf16[{m},{k}] tmp_0, bf16[{k},{n}] tmp_1), lhs_contracting_dims={{1}}"
+    )
+    assert fitted(whole, text) == f"backend: TRITON {tile}"
+    assert fitted("backend: CUDNN", text) == "backend: CUDNN"
+
+
+def test_stages_fit_in_shared_memory() -> None:
+    """XLA refused the plan: 307,200 B were requested, and a block has 232,448 B."""
+    parts = "".join(f"tmp_{i} = bf16[1152,6912]{{1,0}} parameter({i})\n" for i in range(5))
+    shapes = ", ".join(f"bf16[1152,6912]{{1,0}} tmp_{i}" for i in range(5))
+    text = f"""{parts}tmp_5 = bf16[1152,34560]{{1,0}} concatenate({shapes}), dimensions={{1}}
+tmp_6 = bf16[32,1152]{{1,0}} parameter(5)
+tmp_7 = bf16[34560,32]{{1,0}} dot(bf16[1152,34560]{{1,0}} tmp_5, bf16[32,1152]{{1,0}} tmp_6), \
+lhs_contracting_dims={{0}}, rhs_contracting_dims={{1}}"""
+    config = "backend: TRITON block_m: 128 block_n: 32 block_k: 64 num_stages: 3"
+    assert fitted(config, text).endswith("num_stages: 2")
+    assert fitted(config, text.replace("bf16[1152,", "s8[1152,")).endswith("stages: 3")
 
 
 def test_a_fused_convert_is_part_of_the_form(known: KnownResults) -> None:

@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import gcd, prod
 
-from xlapipe.time.predicted_locks.form import dot_sizes
+from xlapipe.time.predicted_locks.form import dot_operands, dot_sizes
 
 _LEAST = 8
+# Shared memory of a block on a GPU of compute capability 9.0.
+_SHARED_BYTES = 232_448
+_BYTES = {"f64": 8, "c64": 8, "f32": 4, "s32": 4, "bf16": 2, "f16": 2}
 # The least block of each dimension, where it is not the least of all.
 _LEAST_BLOCK = {"block_m": 16, "block_n": 8, "block_k": 16}
 _RESULT = re.compile(r"= \w+\[([\d,]*)\]\S* (bitcast|reshape|concatenate)\((.*?)\)(.*)")
@@ -20,6 +23,7 @@ _SHAPE = re.compile(r"\w+\[([\d,]*)\]")
 _DIMENSION = re.compile(r"dimensions=\{(\d+)\}")
 _BLOCK = re.compile(r"(block_[mnk]): (\d+)")
 _STAGES = re.compile(r"num_stages: (\d+)")
+_LOADED = re.compile(r"= (\w+)\[([\d,]*)\]\S* (parameter|concatenate)\((.*?)\)")
 
 
 def block_limits(text: str) -> dict[str, int]:
@@ -44,12 +48,14 @@ def is_within(config: str, limits: Mapping[str, int]) -> bool:
     return all(int(size) <= limits.get(name, int(size)) for name, size in blocks)
 
 
-def fitted(config: str, sizes: tuple[int, int, int]) -> str:
-    """A result of Triton with the tile that XLA's tuner would try in its place for other sizes.
+def fitted(config: str, text: str) -> str:
+    """A result of Triton with the tile that XLA's tuner would try in its place for this product.
 
     A block is at most the power of two that holds its dimension, and a stage has a block of k of
     its own: so are all 2,118 tiles in the tuner's logs of 24 programs (jaxlib 0.12.0.1, an H100).
+    XLA refuses a plan with stages that need more shared memory than there is.
     """
+    sizes = dot_sizes(text)
     if "backend: TRITON" not in config or 0 in sizes:
         return config
     most = {
@@ -57,8 +63,27 @@ def fitted(config: str, sizes: tuple[int, int, int]) -> str:
         for (name, least), size in zip(_LEAST_BLOCK.items(), sizes, strict=True)
     }
     config = _BLOCK.sub(lambda block: f"{block[1]}: {min(int(block[2]), most[block[1]])}", config)
-    steps = -(-sizes[2] // int(dict(_BLOCK.findall(config)).get("block_k", sizes[2])))
-    return _STAGES.sub(lambda stages: f"num_stages: {min(int(stages[1]), steps)}", config)
+    blocks = {name: int(size) for name, size in _BLOCK.findall(config)}
+    if len(blocks) < len(most):
+        return config
+    steps = -(-sizes[2] // blocks["block_k"])
+    fit = max(1, min(steps, _SHARED_BYTES // _stage_bytes(text, blocks)))
+    return _STAGES.sub(lambda stages: f"num_stages: {min(int(stages[1]), fit)}", config)
+
+
+def _stage_bytes(text: str, blocks: Mapping[str, int]) -> int:
+    """Shared memory of a stage: a tile of each operand, as it is loaded."""
+    loaded: dict[int, int] = {}
+    for kind, dims, opcode, operands in _LOADED.findall(text):
+        # Each operand of a concatenation is loaded, and what they are together is kept.
+        copies = len(_SHAPE.findall(operands)) + 1 if opcode == "concatenate" else 1
+        elements = prod(_numbers(dims))
+        loaded[elements] = max(_BYTES.get(kind, 1) * copies, loaded.get(elements, 0))
+    total = 0
+    for block, (kind, elements) in zip(("block_m", "block_n"), dot_operands(text), strict=True):
+        bytes_each = loaded.get(elements, _BYTES.get(kind, 1))
+        total += blocks[block] * blocks["block_k"] * bytes_each
+    return total
 
 
 def _limits_by_size(text: str) -> Iterator[tuple[int, int]]:

@@ -74,6 +74,14 @@ def dot_sizes(text: str) -> tuple[int, int, int]:
     return _sizes(dot)[1:] if dot is not None else (0, 0, 0)
 
 
+def dot_operands(text: str) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Element type and number of elements of both operands of a text with a product."""
+    dot = _DOT.search(text)
+    assert dot is not None
+    left, right = (prod(map(int, _NUMBER.findall(dot[at]))) for at in (2, 4))
+    return (dot[1], left), (dot[3], right)
+
+
 def _product(dot: re.Match[str], *, fused: int) -> Form:
     named = _named_dimensions(dot)
     batch, m, n, k = _sizes(dot)

@@ -14,7 +14,7 @@ from xlapipe.time.predicted_locks.block_limits import (
     is_within,
 )
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
-from xlapipe.time.predicted_locks.form import Form, dot_sizes, form_of
+from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 
 # Largest distance, in octaves, from which a result is used.
@@ -63,7 +63,7 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
         if form is not None:
             result, agreement = nearest(form, known, block_limits(text))
             if result is not None:
-                result = replace(result, config=fitted(result.config, dot_sizes(text)))
+                result = replace(result, config=fitted(result.config, text))
             is_sure = result is not None and form.is_product and agreement >= _AGREEING
             how = Basis.NEAREST if is_sure else Basis.UNSURE
         elif result is None:
