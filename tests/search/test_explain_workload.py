@@ -29,10 +29,11 @@ from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.overview_lines import overview_lines
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.search.candidate import StepChange
+from xlapipe.search.choosing.choose import choose
 from xlapipe.search.choosing.remedies import (
     changes_of,
     largest_argument,
-    try_changes,
+    tried_changes,
 )
 
 pytestmark = pytest.mark.jax
@@ -186,15 +187,14 @@ def test_sharding_and_policies_save_what_their_compile_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(STEPS)
-    (job,) = jobs_of(["hungry_step:attention"], CompileSettings())
-    dump = compile_dump(job, None).dump
 
     def one_change(*arguments: Any) -> list[StepChange]:
         changes = changes_of(*arguments)
         return [change for change in changes if change.text.startswith("shard batch")]
 
-    monkeypatch.setattr("xlapipe.search.choosing.remedies.changes_of", one_change)
-    tried = try_changes(job, dump, None, at_once=2)
+    monkeypatch.setattr("xlapipe.search.choosing.choose.changes_of", one_change)
+    choice = choose("hungry_step:attention", remedies=True)
+    tried = tried_changes(choice.rows, choice.failed, None)
     assert not tried.failed
     saved_bytes = {remedy.change: remedy.saved_bytes for remedy in tried.remedies}
     probabilities = 2 * 512 * 512 * 4

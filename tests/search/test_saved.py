@@ -37,7 +37,7 @@ def kept(workload: str, folder: Path) -> tuple[Dump, SavedValues | None]:
     note = folder / "graph.json"
     candidate = Candidate(find_workload(workload), target="h200")
     dump = compile_dump(job_of(candidate, CompileSettings(), record=str(note)), None).dump
-    return dump, saved_values(dump, forward_graph_at(note))
+    return dump, saved_values(dump, forward_graph_at(note), "h200")
 
 
 def test_what_a_scan_keeps_is_printed_and_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:

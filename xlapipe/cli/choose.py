@@ -8,7 +8,8 @@ xlapipe choose step:workload --vary batch=8,16 --remat --target h100,h200
 
 import argparse
 import math
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.compile_options import FITTING, search_settings
 from xlapipe.cli.options import VARY, WORKLOAD, Options, hidden
@@ -87,10 +88,6 @@ def _nothing_fits(choice: "Choice") -> "Iterator[str]":
 
 
 def _choice(options: argparse.Namespace) -> "Choice":
-    from rich.console import Console
-    from rich.text import Text
-
-    from xlapipe.cli.progress import Bar
     from xlapipe.search.choosing.choose import choose
     from xlapipe.search.sweep import Axis
 
@@ -106,6 +103,32 @@ def _choice(options: argparse.Namespace) -> "Choice":
     search = search_settings(options)
     prices = _prices(options.price, targets or [default_target()])
     remedies = not (axes or options.remat or options.offload or options.options)
+    with shown_search() as shown:
+        return choose(
+            options.workload,
+            {axis.name: axis.values for axis in axes},
+            remat=options.remat,
+            offload=options.offload,
+            options=options.options,
+            remedies=remedies,
+            targets=targets,
+            maximise=options.maximise,
+            search=search,
+            budget_minutes=options.budget,
+            compiles=options.compiles,
+            prices=prices,
+            **shown,
+        )
+
+
+@contextmanager
+def shown_search() -> "Iterator[dict[str, Any]]":
+    """What shows the progress of `choose`, on stderr: a bar on a terminal, otherwise lines."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from xlapipe.cli.progress import Bar
+
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def on_done(row: "Row") -> None:
@@ -120,27 +143,11 @@ def _choice(options: argparse.Namespace) -> "Choice":
     def on_progress(done: int, total: int, running: "Sequence[Candidate]") -> None:
         bar.show(done, total, running)
         if not console.is_terminal and running:
-            first = running[0]
-            text = f"compiling {first}; {total - done} left" if done < total else ""
+            text = f"compiling {'; '.join(map(str, running))}; {total - done} left"
             console.print(Text(f"xlapipe: {text}"))
 
     with Bar("compiling", 1, console=console, silent=False) as bar:
-        return choose(
-            options.workload,
-            {axis.name: axis.values for axis in axes},
-            remat=options.remat,
-            offload=options.offload,
-            options=options.options,
-            remedies=remedies,
-            targets=targets,
-            maximise=options.maximise,
-            search=search,
-            budget_minutes=options.budget,
-            compiles=options.compiles,
-            prices=prices,
-            on_done=on_done,
-            on_progress=on_progress,
-        )
+        yield {"on_done": on_done, "on_progress": on_progress}
 
 
 def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:

@@ -96,13 +96,26 @@ def _compiled(
     failure: "MemoryFailure", options: argparse.Namespace
 ) -> "tuple[dict[str, Any], TriedChanges]":
     """The plan of the workload, and the changes that need less memory."""
+    from xlapipe.cli.choose import shown_search
+    from xlapipe.compile.defaults import default_target
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.report.failure_lines import planned_failure
     from xlapipe.report.xla_subject import XlaSubject
-    from xlapipe.search.choosing.remedies import try_changes
+    from xlapipe.search.choosing.choose import choose
+    from xlapipe.search.choosing.remedies import tried_changes
+    from xlapipe.search.memory_budget import MemoryBudget
+    from xlapipe.search.rows import SearchSettings
 
-    (job,) = jobs_of([options.workload], compile_settings(options, None))
-    dump = compile_dump(job, None, allow_refused=True).dump
-    planned = planned_failure(failure, XlaSubject(dump))
-    return planned, try_changes(job, dump, failure.limit_bytes, failure.held_bytes or 0)
+    settings = compile_settings(options, None)
+    search = SearchSettings(compile=settings, memory=MemoryBudget(share=1.0))
+    with shown_search() as shown:
+        (job,) = jobs_of([options.workload], settings)
+        shown["on_progress"](0, 1, ["as written"])
+        dump = compile_dump(job, None, allow_refused=True).dump
+        planned = planned_failure(failure, XlaSubject(dump))
+        targets = [settings.target or default_target()]
+        choice = choose(options.workload, remedies=True, targets=targets, search=search, **shown)
+    held_bytes = failure.held_bytes or 0
+    tried = tried_changes(choice.rows, choice.failed, failure.limit_bytes, held_bytes)
+    return planned, tried

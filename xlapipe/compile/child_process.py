@@ -181,7 +181,9 @@ def _run_child(job: Job, folder: Path, scratch: Path, end: float, sources: Path)
 
 def _request(job: Job, scratch: Path) -> CompileRequest:
     dump_options: dict[str, XlaOption] = {
-        "xla_dump_hlo_as_text": not job.plan_only or job.platform.plan_needs_texts,
+        "xla_dump_hlo_as_text": (
+            job.with_texts or not job.plan_only or job.platform.plan_needs_texts
+        ),
         "xla_dump_hlo_as_proto": True,
     }
     if job.plan_only:

@@ -38,6 +38,7 @@ class Job:
       serialize: keep the executable too.
       cache_folder: where results of compiles are kept and looked up; None to compile in any case.
       child_memory_bytes: memory of the machine that the compile may take; None for most of it.
+      with_texts: dump the texts also if `plan_only`; live ranges are in them.
       plan_only: dump only what the plan needs, without texts, and skip the optimisation of
         generated code, which comes after buffer assignment and changes no plan.
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
@@ -64,6 +65,7 @@ class Job:
     serialize: bool = False
     cache_folder: Path | None = None
     plan_only: bool = False
+    with_texts: bool = False
     topology: DeviceTopology | None = None
     network: Network | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -48,6 +48,7 @@ Kept = TypeVar("Kept")
 # Characters of a call that a folder name must not have.
 _UNSAFE = re.compile(r"[^\w.=,+-]+")
 _LONGEST_ARGUMENTS = 80
+_LAST, _LOOK_SECONDS = object(), 0.1
 
 
 @dataclass(frozen=True)
@@ -351,7 +352,7 @@ def _compiled(job: Job) -> CompiledDump:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job | None],
     work: Callable[[Job], Outcome],
     keep: Callable[[Job, Outcome], Kept],
     *,
@@ -359,12 +360,27 @@ def run_jobs(
     on_done: Callable[[Job, Kept | XlapipeError], None],
     scheduler: str | None = None,
 ) -> None:
-    """Calls `work` for every job, in threads or on the workers of a cluster."""
+    """Calls `work` for every job, in threads or on the workers of a cluster.
+
+    Args:
+      jobs: each is taken when a thread is free for it, and may depend on the results so far. None
+        states that there will be more, but not yet.
+    """
+    waiting, has_more = iter(jobs), True
     with workers(at_once, scheduler) as pool:
-        running = {submit(pool, scheduler, work, job): job for job in jobs}
+        running: dict[Future[Outcome], Job] = {}
         try:
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+            while running or has_more:
+                while has_more and (scheduler is not None or len(running) < at_once):
+                    job = next(waiting, _LAST)
+                    if job is None:
+                        break
+                    if isinstance(job, Job):
+                        running[submit(pool, scheduler, work, job)] = job
+                    else:
+                        has_more = False
+                seconds = _LOOK_SECONDS if has_more else None
+                done, _ = wait(running, timeout=seconds, return_when=FIRST_COMPLETED)
                 for future in done:
                     job = running.pop(future)
                     on_done(job, _kept(job, future, keep))

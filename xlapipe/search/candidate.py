@@ -10,6 +10,21 @@ from xlapipe.compile.make_jobs import CompileSettings, changed_reference, jobs_o
 from xlapipe.registry import WorkloadReference
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recomputed:
+    """What a policy computes again, of the values of a forward pass.
+
+    Attributes:
+      numbers: of the values that are not kept, whether the backward pass uses them or not.
+      parts: calls or iterations, of which one is computed again at a time.
+      share: of the calls that get the policy.
+    """
+
+    numbers: frozenset[int]
+    parts: int
+    share: float = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class StepChange:
     """A change to a step.
@@ -22,6 +37,7 @@ class StepChange:
       policy: what `jax.checkpoint` keeps; None for the step's own.
       options: extra XLA options.
       several_devices: whether it changes the number of devices.
+      recomputed: what the policy computes again; None if its memory is not estimated.
     """
 
     text: str
@@ -30,6 +46,23 @@ class StepChange:
     policy: PolicyChange | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict)
     several_devices: bool = False
+    recomputed: Recomputed | None = None
+
+    @property
+    def only_donates(self) -> bool:
+        """Whether the step's values are computed as before, and arguments are given up for them."""
+        return set(self.arguments) == {"donate"} and self.policy is None and not self.options
+
+    def joined(self, other: "StepChange") -> "StepChange":
+        """Both changes, which change different things."""
+        return replace(
+            self,
+            text=f"{self.text}; {other.text}",
+            code="\n".join(filter(None, (self.code, other.code))),
+            arguments={**self.arguments, **other.arguments},
+            policy=self.policy or other.policy,
+            options={**self.options, **other.options},
+        )
 
     @property
     def is_same_step(self) -> bool:

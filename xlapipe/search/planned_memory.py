@@ -6,7 +6,7 @@ beside them as far as it was measured. Other live arrays are what the caller res
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
-from xlapipe.plans.program import CompileFacts
+from xlapipe.plans.program import CompileFacts, Program
 from xlapipe.plans.usable_memory import OutsidePlan, usable_memory
 from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
@@ -140,16 +140,22 @@ def planned_memory(
     budget: MemoryBudget,
     *,
     whole: bool = False,
+    on_program: Callable[[Program], None] | None = None,
 ) -> tuple[PlannedMemory, CompiledDump | None]:
-    """Compiles a job, and reads the memory of its plan.
+    """Compiles a job, and reads the memory of its plan; `on_program` gets the plan itself.
 
     Raises:
       XlapipeError: the compile failed.
     """
     started = time.monotonic()
     job = replace(job, memory_fraction=budget.share or DEFAULT_MEMORY_FRACTION)
-    dump = compile_dump(job, None, allow_refused=True) if whole else None
+    if on_program is not None and not whole:
+        job = replace(job, plan_only=True, with_texts=True)
+    is_dump = whole or on_program is not None
+    dump = compile_dump(job, None, allow_refused=True) if is_dump else None
     compiled = _compile_plan(job) if dump is None else _plan_from_dump(dump)
+    if on_program is not None and dump is not None:
+        on_program(dump.dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
     facts, libtpu = compiled.facts, compiled.facts.versions.get("libtpu")
@@ -196,7 +202,7 @@ def planned_memory(
         else None,
         predicted_lock=lock,
     )
-    return memory, dump
+    return memory, dump if whole else None
 
 
 SMALL_MARGIN = (

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -12,8 +12,8 @@ from typing import Any
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings
 from xlapipe.compile.pipeline import CompiledDump, keep_dump, run_jobs
-from xlapipe.dump.dump import Dump
 from xlapipe.errors import ParameterError, XlapipeError
+from xlapipe.plans.program import Program
 from xlapipe.search.candidate import Candidate, job_of
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.search.planned_memory import PlannedMemory, planned_memory
@@ -109,13 +109,15 @@ class Row:
 
     @property
     def rank(self) -> tuple[bool, float, float, bool, int, int]:
-        """Sort key: the fastest row first; of equal rows, the step as written, then the smaller.
+        """Sort key: the fastest row first; of equal rows, the least change, then the smaller.
 
-        Rows that compute less, or on more devices, are last.
+        Donating arguments is no more change than none. Rows that compute less, or on more devices,
+        are last.
         """
         seconds = self.seconds_per_item
         unknown = float("inf") if seconds is None else seconds
-        changed = self.candidate.change is not None
+        change = self.candidate.change
+        changed = change is not None and not change.only_donates
         bytes_and_number = self.memory.total_bytes, self.number
         return not self.is_same_step, unknown, -(self.items or 0.0), changed, *bytes_and_number
 
@@ -129,50 +131,63 @@ def by_target(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def compile_rows(
-    candidates: Sequence[Candidate],
+    candidates: Iterable[Candidate | None],
     search: SearchSettings,
     on_done: Callable[[Row], None] = lambda row: None,
     *,
-    jobs: Sequence[Job] | None = None,
-    on_first_dump: Callable[[Dump], None] | None = None,
+    job_for: Callable[[Candidate], Job] | None = None,
+    on_first_program: Callable[[Program], None] | None = None,
 ) -> tuple[Row, ...]:
     """Compiles candidates, and compares their plans with the device's memory.
 
     Args:
+      candidates: as the jobs of `run_jobs`.
       on_done: called with each row when its compile has ended. If it raises, compiles that have
         not started are cancelled.
+      on_first_program: gets the first candidate's plan, in a thread.
+      job_for: makes the compile of a candidate; None for one as the settings say.
 
     Raises:
       XlapipeError: an invalid setting.
       ParameterError: the workload's function has no parameter of the name of a value.
     """
-    if jobs is None:
-        jobs = [job_of(candidate, search.compile) for candidate in candidates]
-    number_of = {id(job): number for number, job in enumerate(jobs)}
+    started: list[tuple[Candidate, Job]] = []
     rows: dict[int, Row] = {}
 
+    def jobs() -> Iterator[Job | None]:
+        for candidate in candidates:
+            if candidate is None:
+                yield None
+                continue
+            job = job_for(candidate) if job_for else job_of(candidate, search.compile)
+            started.append((candidate, job))
+            yield job
+
+    def number_of(job: Job) -> int:
+        return next(number for number, (_, other) in enumerate(started) if other is job)
+
     def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
-        is_first = on_first_dump is not None and number_of[id(job)] == 0
-        return planned_memory(job, search.memory, whole=is_first or search.out is not None)
+        on_program = on_first_program if job is started[0][1] else None
+        return planned_memory(
+            job, search.memory, whole=search.out is not None, on_program=on_program
+        )
 
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result
         if compiled is not None and search.out is not None:
             keep_dump(job, compiled, search.out)
-        if compiled is not None and on_first_dump is not None:
-            on_first_dump(compiled.dump)
         return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
-        number = number_of[id(job)]
-        row = rows[number] = Row(candidates[number], outcome, number)
+        number = number_of(job)
+        row = rows[number] = Row(started[number][0], outcome, number)
         if isinstance(outcome, ParameterError) and row.candidate.values:
             raise outcome
         on_done(row)
 
     at_once = search.at_once or os.cpu_count() or 1
-    run_jobs(jobs, work, keep, at_once=at_once, on_done=done, scheduler=search.scheduler)
-    return tuple(rows[number] for number in range(len(jobs)))
+    run_jobs(jobs(), work, keep, at_once=at_once, on_done=done, scheduler=search.scheduler)
+    return tuple(rows[number] for number in range(len(started)))
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,13 @@ class Some:
     Attributes:
       condition: expression of the call's `number`.
       period: the same number of calls are checkpointed in each so many.
+      share: of the calls that are.
     """
 
     text: str
     condition: str
     period: int
+    share: float
 
     def among(self, functions: Sequence[RepeatedCall]) -> Iterator[RepeatedCall]:
         """The functions whose loops are long enough."""
@@ -46,9 +48,9 @@ class Some:
 
 
 SOME = (
-    Some("every second of", "number % 2 == 0", 2),
-    Some("three of four of", "number % 4 != 0", 4),
-    Some("every fourth of", "number % 4 == 0", 4),
+    Some("every second of", "number % 2 == 0", 2, 0.5),
+    Some("three of four of", "number % 4 != 0", 4, 0.75),
+    Some("every fourth of", "number % 4 == 0", 4, 0.25),
 )
 
 

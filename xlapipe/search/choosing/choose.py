@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from xlapipe.compile.defaults import default_target
 from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.compile.lowering.policy_change import BLOCK, GRADIENT
+from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT
 from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
+from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Candidate, StepChange, job_of
 from xlapipe.search.choosing.blocks import blocks_text
@@ -25,6 +26,7 @@ from xlapipe.search.choosing.compiles import (
     target_device,
 )
 from xlapipe.search.choosing.forms import form_changes
+from xlapipe.search.choosing.order import Order
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
     PolicyPlace,
@@ -37,7 +39,7 @@ from xlapipe.search.choosing.policies import (
     places_of,
     presets,
 )
-from xlapipe.search.choosing.remedies import changes_of, policies_for
+from xlapipe.search.choosing.remedies import changes_of, donation_of, policies_for
 from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
 from xlapipe.search.choosing.saved import SavedValues, saved_values
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
@@ -206,7 +208,7 @@ class _Solution(NamedTuple):
 
 @dataclass
 class _Search:
-    """Rounds of compiles: as written, presets and searched policies, then between the two sides.
+    """Compiles the step as written, and meanwhile the forms that most likely win; then others.
 
     Attributes:
       bases: the step as written with each value of `--vary`, target by target.
@@ -224,115 +226,178 @@ class _Search:
     options: Sequence[StepChange]
     notes: list[str] = field(default_factory=list)
     saved: SavedValues | None = None
-    _written: Dump | None = None
+    _written: Program | None = None
+    _graphs: dict[str, ForwardGraph] = field(default_factory=dict)
+    _places: dict[str, tuple[PolicyPlace, ...]] = field(default_factory=dict)
     _solutions: list[_Solution] = field(default_factory=list)
+    _order: Order = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._order = Order(self.compiles, self._graphs)
 
     def run(self) -> None:
-        policies = self.remat or self.offload
-        bases = self.bases
-        if not policies and not self.options and not self.remedies:
-            self._run((base, [None]) for base in bases)
-            self._compare_with_no_limit()
-            return
-        with scratch_folder("choose-") as folder:
-            graphs = self._graphs(bases, folder)
-        if not policies:
-            self._run((base, self.options) for base in bases)
-            self._run((base, self._remedies(base, graphs)) for base in bases if self.remedies)
-            self._compare_with_no_limit()
-            return
-        places = {values: places_of(graph) for values, graph in graphs.items()}
-        workload = bases[0].reference.name
-        if graphs and not any(places.values()):
-            raise no_place_error(workload, list(graphs.values()))
-        for values, graph in graphs.items():
-            places[values], messages = applicable(workload, graph, places[values])
-            self.notes += messages
-            if graph.repeated:
-                blocks = blocks_text(graph.repeated, lines=True)
-                self.notes.append(f"Called repeatedly in the forward pass: {blocks}.")
-        searched = [
-            (base, places[base.values_text]) for base in bases if base.values_text in places
-        ]
-        if self.remat:  # without a solver: a first row within a minute
-            first = ((base, own) for base, own in searched if own[0].kind == BLOCK)
-            self._run((base, block_changes(own)) for base, own in first)
-        self._run(
-            (base, [*self._policies(own, base.target), *self.options]) for base, own in searched
-        )
+        if self.remat or self.offload or self.options or self.remedies:
+            with scratch_folder("choose-") as folder:
+                self._compile_forms(folder)
+        else:
+            self.compiles.run(self.bases)
+        searched = [(base, self._places.get(base.values_text, ())) for base in self.bases]
+        searched = [(base, places) for base, places in searched if places]
         if self.remat:
-            self._run((base, block_changes(own)) for base, own in searched)
             self._run((base, self._between(base, own)) for base, own in searched)
             self._advise(searched)
+        self._run((base, self._donating(base)) for base in self.bases)
         self._compare_with_no_limit()
+        if self._order.left_out:
+            self.notes.append(
+                f"{counted(self._order.left_out, 'form')} not compiled: by bytes and operations "
+                "they free no more memory than one that was, and take longer or do not fit."
+            )
 
-    def _run(self, lists: Iterable[tuple[Candidate, Iterable[StepChange | None]]]) -> None:
+    def _run(self, lists: Iterable[tuple[Candidate, Iterable[StepChange]]]) -> None:
         """Compiles the first change of each candidate, then the second ones, and so on."""
         changed = [[replace(base, change=change) for change in own] for base, own in lists]
-        ended = (*self.compiles.rows, *self.compiles.failed)
-        tried = {_identity(row.candidate) for row in ended}
-        new: dict[str, Candidate] = {}
-        for candidate in filter(None, chain.from_iterable(zip_longest(*changed))):
-            if _identity(candidate) not in tried:
-                new.setdefault(_identity(candidate), candidate)
-        self.compiles.run(list(new.values()))
+        in_turn = [*filter(None, chain.from_iterable(zip_longest(*changed)))]
+        self.compiles.run(self._order.new(in_turn))
 
-    def _graphs(self, bases: Sequence[Candidate], folder: Path) -> dict[str, ForwardGraph]:
-        """Compiles the step as written; the forward pass of each point, by its values."""
-        of_one_target = [base for base in bases if base.target == bases[0].target]
-        note = {number: folder / f"{number}.json" for number in range(len(of_one_target))}
-        recording = {number: str(path) for number, path in note.items()}
-        self.compiles.run(bases, recording=recording, on_first_dump=self._keep_written)
-        if self.remedies and not self.compiles.rows:  # perhaps what cannot be recorded
-            self.compiles.failed.clear()
-            self.compiles.run(bases, on_first_dump=self._keep_written)
-        graphs = {}
-        for number, base in enumerate(of_one_target):
-            if not note[number].exists():
+    def _compile_forms(self, folder: Path) -> None:
+        """Compiles the step as written, and forms as soon as its forward pass is known.
+
+        Where it cannot be recorded, perhaps it can be compiled.
+        """
+        of_one_target = [base for base in self.bases if base.target == self.bases[0].target]
+        notes = {base.values_text: folder / f"{n}.json" for n, base in enumerate(of_one_target)}
+        everything = folder / "everything.json"
+
+        def note_for(candidate: Candidate) -> Path | None:
+            if candidate.target != self.bases[0].target or candidate.change is None:
+                return notes.get(candidate.values_text) if candidate in of_one_target else None
+            return everything if candidate.change.text.startswith(KEEP_ALL) else None
+
+        forms, compiles = self._forms(notes, everything), self.compiles
+        if compiles.search.scheduler is not None:  # its workers cannot write here
+            here = replace(compiles.search, scheduler=None)
+            compiles.run(self.bases, here, note_for, self._keep_written)
+            compiles.run(forms)
+        else:
+            in_turn = chain(self.bases, forms)
+            compiles.run(in_turn, compiles.search, note_for, self._keep_written)
+        if self.remedies and not compiles.rows:
+            compiles.failed.clear()
+            in_turn = chain(self.bases, self._forms({}, everything))
+            compiles.run(in_turn, on_first_program=self._keep_written)
+
+    def _forms(self, notes: Mapping[str, Path], everything: Path) -> Iterator[Candidate | None]:
+        """Forms to compile, the likely answer first; None while more is to be known for the next.
+
+        The first ones need no solver, so that they start while the step as written is compiled.
+        """
+        yield from self._recorded(notes, everything)
+        self._find_places()
+        own = [(base, self._places.get(base.values_text, ())) for base in self.bases]
+        quick = [
+            replace(base, change=change)
+            for base, places in own
+            if self.remat or self.remedies
+            for change in chain(block_changes(places), *map(presets, places[:1]))
+            if not (self.remedies and change.text.startswith(KEEP_ALL))
+        ]
+        yield from self._order.new(quick, most=self.compiles.at_once)
+        while self.remedies and self._written is None and self.compiles.running:
+            yield None
+        changed = [
+            [replace(base, change=change) for change in self._changes(base, places)]
+            for base, places in own
+        ]
+        in_turn = chain.from_iterable(zip_longest(*changed))
+        yield from self._order.new([*quick, *filter(None, in_turn)])
+
+    def _recorded(self, notes: Mapping[str, Path], everything: Path) -> Iterator[Candidate | None]:
+        """Reads the forward passes that children record, and waits for them."""
+        for base in self.bases[: len(notes)]:
+            note = notes[base.values_text]
+            while not note.exists() and base in self.compiles.running:
+                yield None
+            if not note.exists():
                 continue
-            graph = forward_graph_at(note[number])
+            graph = forward_graph_at(note)
             if graph.program_sha256 is not None:
                 self.compiles.unchanged[base.values_text] = graph.program_sha256
-            if number == 0 and self._written is not None:
-                self.saved = saved_values(self._written, graph)
-            policies = self.remat or self.offload
-            if policies and any(site.kind == "checkpoint" for site in graph.sites):
+            self._graphs[base.values_text] = graph
+            if (self.remat or self.offload) and any(s.kind == CHECKPOINT for s in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
-                graph = self._with_everything(base, graph, folder) or graph
-            graphs[base.values_text] = graph
-        return graphs
+                place, *_ = places_of(graph)
+                everything.unlink(missing_ok=True)
+                own = (change for change in presets(place) if change.text.startswith(KEEP_ALL))
+                kept = replace(base, change=next(own))
+                yield from self._order.new([kept])
+                while not everything.exists() and kept in self.compiles.running:
+                    yield None
+                if everything.exists():
+                    self._graphs[base.values_text] = forward_graph_at(everything)
 
-    def _keep_written(self, dump: Dump) -> None:
-        self._written = dump
+    def _find_places(self) -> None:
+        """Finds where each step takes a policy.
 
-    def _remedies(
-        self, base: Candidate, graphs: Mapping[str, ForwardGraph]
-    ) -> Iterator[StepChange]:
-        """Changes that may save memory: first those that are quick to make."""
-        if self._written is None:
+        Raises:
+          XlapipeError: policies are asked for, and there is no place.
+        """
+        workload = self.bases[0].reference.name
+        places = {values: places_of(graph) for values, graph in self._graphs.items()}
+        try:
+            if places and not any(places.values()):
+                raise no_place_error(workload, list(self._graphs.values()))
+            for values, graph in self._graphs.items():
+                self._places[values], messages = applicable(workload, graph, places[values])
+                self.notes += () if self.remedies else messages
+        except XlapipeError as error:
+            if not self.remedies:
+                raise
+            if any(v.needed for graph in self._graphs.values() for v in graph.values):
+                self.notes.append(f"No policy of jax.checkpoint was tried: {error}")
+        for graph in self._graphs.values():
+            if graph.repeated and not self.remedies:
+                blocks = blocks_text(graph.repeated, lines=True)
+                self.notes.append(f"Called repeatedly in the forward pass: {blocks}.")
+
+    def _keep_written(self, program: Program) -> None:
+        self._written = program
+
+    def _changes(self, base: Candidate, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
+        """Changes of a step, those that are quick to make first."""
+        yield from self.options
+        if self.remat or self.offload:
+            yield from self._policies(places, base.target)
+            if self.remat:
+                yield from block_changes(places)
+        if not self.remedies or self._written is None:
             return
         job = job_of(base, self.compiles.search.compile)
         changes = [*changes_of(self._written, job)]
         yield from (change for change in changes if change.is_same_step)
-        graph = graphs.get(base.values_text)
+        graph = self._graphs.get(base.values_text)
         if graph is not None:
+            self.saved = self.saved or saved_values(self._written, graph, base.target)
             yield from form_changes(self._written, graph)
-        if graph is not None and self.saved is not None:
-            try:
-                yield from policies_for(job, graph)
-            except XlapipeError as error:
-                self.notes.append(f"No policy of jax.checkpoint was tried: {error}")
+        if places:
+            yield from policies_for(base.target, places)
         yield from (change for change in changes if not change.is_same_step)
 
-    def _with_everything(
-        self, base: Candidate, graph: ForwardGraph, folder: Path
-    ) -> ForwardGraph | None:
-        place, *_ = places_of(graph)
-        change = next(change for change in presets(place) if change.text.startswith(KEEP_ALL))
-        path = folder / "everything.json"
-        path.unlink(missing_ok=True)
-        self.compiles.run([replace(base, change=change)], recording={0: str(path)})
-        return forward_graph_at(path) if path.exists() else None
+    def _donating(self, base: Candidate) -> Iterator[StepChange]:
+        """Donation, where it is not stated, with the rows that are the best ones with it."""
+        donation = donation_of(self._written) if self._written is not None else None
+        if donation is None:
+            return
+        change, size_bytes = donation
+        rows = sorted(self.compiles.rows_of(base), key=lambda row: row.rank)
+        for fits in (True, False):
+            for row in rows:
+                own = row.candidate.change
+                left_bytes = row.memory.headroom_bytes + size_bytes
+                if row.fits is fits and row.is_same_step and left_bytes >= 0:
+                    if own is None or "donate" not in own.arguments:
+                        yield own.joined(change) if own is not None else change
+                    break
 
     def _policies(self, places: Sequence[PolicyPlace], target: str) -> Iterator[StepChange]:
         for place in (place for place in places if place.searched):
@@ -425,10 +490,3 @@ def _not_tried(places: Sequence[PolicyPlace]) -> str:
         "jax.checkpoint, nnx.remat or nn.remat of each layer or block, which are no functions "
         "that are called repeatedly here"
     )
-
-
-def _identity(candidate: Candidate) -> str:
-    """What a candidate compiles, apart from how its change is described."""
-    change = candidate.change
-    own = [change.arguments, change.policy, change.options] if change is not None else None
-    return repr((candidate.target, candidate.values, own))

@@ -2,26 +2,22 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.devices.targets.device import Device, device_of_target
-from xlapipe.dump.dump import Dump
 from xlapipe.errors import DifferentTracesError, ParameterError, XlapipeError
 from xlapipe.files.contents import read_json
 from xlapipe.files.typed_data import typed
+from xlapipe.plans.program import Program
 from xlapipe.search.candidate import Candidate, job_of
 from xlapipe.search.rows import Row, SearchSettings, compile_rows
 
 # The GPU whose speeds order candidates of a target without known ones.
 _REFERENCE = "h200"
-
-
-class _BudgetUsedError(Exception):
-    """Ends a batch of compiles; those that have not started are cancelled."""
 
 
 @dataclass
@@ -42,6 +38,8 @@ class Compiles:
       on_progress: called with the number of compiles that ended, the number of all that are known
         of, and those that run now.
       inapplicable: number of changes of a size that the workload does not have.
+      running: those that have started and not ended.
+      waiting: number of others that are known of.
     """
 
     search: SearchSettings
@@ -56,6 +54,8 @@ class Compiles:
     prices: Mapping[str, float] = field(default_factory=dict)
     on_progress: Callable[[int, int, Sequence[Candidate]], None] = lambda *_: None
     inapplicable: int = 0
+    running: list[Candidate] = field(default_factory=list)
+    waiting: int = 0
 
     @property
     def count(self) -> int:
@@ -68,54 +68,67 @@ class Compiles:
         return [r for r in self.rows if (r.candidate.target, r.candidate.values) == point]
 
     @property
+    def at_once(self) -> int:
+        """Number of compiles that run at the same time."""
+        return self.search.at_once or os.cpu_count() or 1
+
+    @property
     def exhausted(self) -> bool:
         """Whether the budget allows no further compile."""
-        return (self.most is not None and self.count >= self.most) or (
+        started = self.count + len(self.running)
+        return (self.most is not None and started >= self.most) or (
             self.deadline is not None and time.monotonic() >= self.deadline
         )
 
     def run(
         self,
-        candidates: Sequence[Candidate],
-        *,
-        recording: Mapping[int, str] | None = None,
-        on_first_dump: Callable[[Dump], None] | None = None,
+        candidates: Iterable[Candidate | None],
+        search: SearchSettings | None = None,
+        note_for: Callable[[Candidate], Path | None] = lambda candidate: None,
+        on_first_program: Callable[[Program], None] | None = None,
     ) -> None:
         """Compiles candidates in this order until the budget is used up.
+
+        Args:
+          candidates: as of `compile_rows`.
+          search: other settings than its own.
+          note_for: where the child writes the forward pass of a candidate; None for nowhere.
 
         Raises:
           XlapipeError: an unknown workload, target or argument.
         """
-        done_before = self.count
-        allowed = list(candidates[: None if self.most is None else self.most - done_before])
-        if self.exhausted:
-            allowed = []
-        notes = recording or {}
-        jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
+        before = self.count
 
-        waiting = dict(enumerate(allowed))
-        at_once = self.search.at_once or os.cpu_count() or 1
-
-        def show_progress() -> None:
-            running = [*waiting.values()][:at_once]
-            self.on_progress(self.count, done_before + len(allowed), running)
+        def allowed() -> Iterator[Candidate | None]:
+            for candidate in candidates:
+                if candidate is not None:
+                    if self.exhausted:
+                        self.left_out += 1
+                        continue
+                    self.running.append(candidate)
+                    self._show_progress()
+                yield candidate
 
         def done(row: Row) -> None:
-            del waiting[row.number]
-            self._keep(replace(row, number=done_before + row.number))
-            show_progress()
-            if self.exhausted and self.count - done_before < len(jobs):
-                raise _BudgetUsedError
+            self.running.remove(row.candidate)
+            self._keep(replace(row, number=before + row.number))
+            self._show_progress()
 
-        search = replace(self.search, scheduler=None) if recording else self.search
         try:
-            if jobs:
-                show_progress()
-                compile_rows(allowed, search, done, jobs=jobs, on_first_dump=on_first_dump)
-        except _BudgetUsedError:
-            pass
-        finally:  # an interrupt leaves some as well
-            self.left_out += len(candidates) - (self.count - done_before)
+            compile_rows(
+                allowed(),
+                search or self.search,
+                done,
+                job_for=lambda candidate: self._job(candidate, note_for(candidate)),
+                on_first_program=on_first_program,
+            )
+        finally:  # an interrupt leaves some
+            self.left_out += len(self.running)
+            self.running.clear()
+
+    def _show_progress(self) -> None:
+        known = self.count + len(self.running) + self.waiting
+        self.on_progress(self.count, known, self.running)
 
     def raise_first(self) -> None:
         """Raises the error of the first candidate that failed, if any."""
@@ -137,11 +150,12 @@ class Compiles:
             self.rows.append(row)
         self.on_done(row)
 
-    def _job(self, candidate: Candidate, note: str | None) -> Job:
+    def _job(self, candidate: Candidate, note: Path | None) -> Job:
         unchanged = self.unchanged.get(candidate.values_text, "" if note is not None else None)
         if candidate.change is not None and candidate.change.arguments:
             unchanged = None  # the step is traced to another one
-        return job_of(candidate, self.search.compile, record=note, unchanged=unchanged)
+        record = str(note) if note is not None else None
+        return job_of(candidate, self.search.compile, record=record, unchanged=unchanged)
 
 
 def items_of(candidate: Candidate, name: str) -> float:

@@ -1,6 +1,6 @@
 """Policies of `jax.checkpoint` as code: what a user writes is what is compiled."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any
@@ -16,7 +16,7 @@ from xlapipe.compile.lowering.forward_graph import (
 from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, SCAN, PolicyChange
 from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
-from xlapipe.search.candidate import StepChange
+from xlapipe.search.candidate import Recomputed, StepChange
 from xlapipe.search.choosing.blocks import (
     BLOCK_INPUT,
     SOME,
@@ -80,6 +80,13 @@ class PolicyPlace:
     def looped(self) -> bool:
         """Whether all of it is in scans that are differentiated."""
         return all(value.loop is not None for value in self.values)
+
+    @property
+    def parts(self) -> int:
+        """Calls or iterations, of which one is computed again at a time; 0 if unknown."""
+        if self.kind == BLOCK:
+            return max(function.calls for function in self.functions)
+        return max((v.trips for v in self.values), default=0) if self.kind == SCAN else 0
 
     @property
     def saved_bytes(self) -> int:
@@ -219,17 +226,27 @@ def applicable(
 
 def presets(place: PolicyPlace) -> Iterator[StepChange]:
     """jax's own policies, and one by all names of `checkpoint_name`."""
+    products = {key for value in place.values if (key := value.key) and key.dimensions is not None}
+    kept = {
+        "nothing_saveable": set(),
+        "dots_saveable": products,
+        "dots_with_no_batch_dims_saveable": {
+            key for key in products if key.dimensions is not None and not any(key.dimensions[1])
+        },
+    }
     for name, text in _PRESETS.items():
         if not place.searched and name != "nothing_saveable":
             return
-        yield change(text, place, f"policy = jax.checkpoint_policies.{name}\n")
+        source = f"policy = jax.checkpoint_policies.{name}\n"
+        yield change(text, place, source, kept=kept[name])
     if place.kind == CHECKPOINT:
         source = "policy = jax.checkpoint_policies.everything_saveable\n"
         yield change(KEEP_ALL, place, source)
     names = names_in(place.values)
     if names:
         text = f"keep only {', '.join(names)}"
-        yield change(text, place, _by_names(names))
+        keys = {value.key for value in place.values if value.key and value.key.name is not None}
+        yield change(text, place, _by_names(names), kept=keys)
 
 
 def block_changes(places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
@@ -252,9 +269,11 @@ def chosen_values(kept: Kept, place: PolicyPlace) -> StepChange:
         texts.append(f"{_listed('offload', kept.offloaded)} to the host")
     text = ", ".join(texts) if texts else "keep no value"
     names = [group.key.name for group in kept.groups if group.key.name is not None]
-    if kept.offloaded or len(names) < len(kept.groups):
+    if kept.offloaded:
         return change(text, place, _by_keys(kept.groups, kept.offloaded))
-    return change(text, place, _by_names(names))
+    by_names = len(names) == len(kept.groups)
+    source = _by_names(names) if by_names else _by_keys(kept.groups, ())
+    return change(text, place, source, kept={group.key for group in kept.groups})
 
 
 def offloaded(groups: Sequence[Group], place: PolicyPlace) -> StepChange:
@@ -285,8 +304,19 @@ def _listed(verb: str, groups: Sequence[Group]) -> str:
     return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
 
 
-def change(text: str, place: PolicyPlace, policy: str, *, named: bool = False) -> StepChange:
-    """A change of the step, whose printed code is what is compiled."""
+def change(
+    text: str,
+    place: PolicyPlace,
+    policy: str,
+    *,
+    named: bool = False,
+    kept: Set[PolicyKey] | None = None,
+) -> StepChange:
+    """A change of the step, whose printed code is what is compiled.
+
+    Args:
+      kept: keys of what it keeps; None if not all of that is on the device.
+    """
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
     own: dict[str, Any] = {}
     if place.kind == BLOCK:
@@ -300,7 +330,14 @@ def change(text: str, place: PolicyPlace, policy: str, *, named: bool = False) -
         f"{text} ({place.where})",
         code,
         policy=PolicyChange(kind=place.kind, source=code, lines=place.lines, **own),
+        recomputed=_recomputed(place, kept) if kept is not None and place.parts else None,
     )
+
+
+def _recomputed(place: PolicyPlace, kept: Set[PolicyKey]) -> Recomputed:
+    numbers = (value.number for value in place.values if value.key and value.key not in kept)
+    share = place.some.share if place.some is not None else 1.0
+    return Recomputed(numbers=frozenset(numbers), parts=place.parts, share=share)
 
 
 def _usage(place: PolicyPlace) -> str:

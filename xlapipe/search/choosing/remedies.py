@@ -1,34 +1,27 @@
-"""Changes that can lower a program's memory: compiles each, and keeps those that do."""
+"""Changes that can lower a program's memory, and what the compiled ones save."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.policy_change import BLOCK
-from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.dump.dump import Dump
-from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.report.advice import Remedy, TriedChanges
-from xlapipe.search.candidate import Candidate, StepChange, changed_job
-from xlapipe.search.choosing.compiles import forward_graph_at, target_device
+from xlapipe.search.candidate import StepChange
+from xlapipe.search.choosing.compiles import target_device
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
-    applicable,
+    PolicyPlace,
     block_changes,
     chosen_values,
     offloaded,
-    places_of,
     presets,
 )
 from xlapipe.search.choosing.search import groups_of, solutions
-from xlapipe.search.memory_budget import MemoryBudget
-from xlapipe.search.planned_memory import PlannedMemory
-from xlapipe.search.rows import Row, SearchSettings, compile_rows
+from xlapipe.search.rows import Row
 
 _SHARDS = 2
 # Shares of what is saved that searched policies may keep.
@@ -37,94 +30,66 @@ _DISABLED = "xla_disable_hlo_passes"
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
 
-def try_changes(
-    job: Job,
-    dump: Dump,
-    limit_bytes: int | None,
-    held_bytes: int = 0,
-    *,
-    at_once: int | None = None,
+def tried_changes(
+    rows: Sequence[Row], failed: Sequence[Row], limit_bytes: int | None, held_bytes: int = 0
 ) -> TriedChanges:
-    """Compiles the changes that can lower the program's memory.
+    """What compiled changes save, where the step as written is among the rows.
 
     Args:
-      held_bytes: part of it that the program's arguments and other arrays use already.
+      held_bytes: part of the limit that the program's arguments and other arrays use already.
     """
-    search = SearchSettings(memory=MemoryBudget(share=1.0), at_once=at_once)
-
-    def compiled(
-        changes: Sequence[StepChange | None], record: str | None = None
-    ) -> tuple[Row, ...]:
-        candidates = [Candidate(job.reference, change=change) for change in changes]
-        jobs = [changed_job(job, change, record=None if change else record) for change in changes]
-        return compile_rows(candidates, search, jobs=jobs)
-
-    with scratch_folder("advise-") as folder:
-        note = folder / "graph.json"
-        changes = [None, *changes_of(dump, job)]
-        unchanged, *rows = compiled(changes, str(note))
-        graph = forward_graph_at(note) if note.exists() else None
-    if isinstance(unchanged.outcome, XlapipeError):  # perhaps what cannot be recorded
-        (unchanged,) = compiled([None])
-    base = unchanged.memory
+    (base,) = (row.memory for row in rows if row.candidate.change is None)
     # What was in use in addition to the program's own arguments stays in use.
     others_bytes = max(0, held_bytes - base.argument_bytes)
-    smaller, useless, failed = [], [], []
-    if graph is not None:
-        try:
-            rows += compiled([*policies_for(job, graph)])
-        except XlapipeError as error:
-            failed.append(("policies of jax.checkpoint", _first_line(error, job)))
+    smaller, useless = [], []
     for row in rows:
-        change = row.candidate.change
-        if change is None or isinstance(row.outcome, ParameterError):
-            continue  # the workload's function has no such size
-        if not isinstance(row.outcome, PlannedMemory):
-            failed.append((change.text, _first_line(row.outcome, job)))
-        elif row.outcome.total_bytes < base.total_bytes:
-            total_bytes = row.outcome.total_bytes
+        total_bytes, text = row.memory.total_bytes, row.candidate.change_text
+        if total_bytes < base.total_bytes:
             fits = None if limit_bytes is None else total_bytes + others_bytes <= limit_bytes
-            smaller.append(Remedy(change.text, base.total_bytes - total_bytes, total_bytes, fits))
-        else:
-            useless.append(change.text)
+            smaller.append(Remedy(text, base.total_bytes - total_bytes, total_bytes, fits))
+        elif row.candidate.change is not None:
+            useless.append(text)
+    errors = ((row.candidate.change_text, _first_line(row)) for row in failed)
     ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
-    return TriedChanges(tuple(ordered), tuple(useless), tuple(failed))
+    return TriedChanges(tuple(ordered), tuple(useless), tuple(errors))
 
 
-def _first_line(error: XlapipeError, job: Job) -> str:
+def _first_line(row: Row) -> str:
     """The first line of an error, without the name of the workload."""
-    return str(error).partition("\n")[0].removeprefix(f"{job.reference.name}: ")
+    first = str(row.outcome).partition("\n")[0]
+    return first.removeprefix(f"{row.candidate.reference.name}: ")
 
 
-def policies_for(job: Job, graph: ForwardGraph) -> Iterator[StepChange]:
-    """Policies of `jax.checkpoint` where the step keeps most, as `xlapipe choose` writes them.
-
-    Raises:
-      XlapipeError: none is possible.
-    """
-    places, _ = applicable(job.reference.name, graph, places_of(graph))
+def policies_for(target: str, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
+    """Policies of `jax.checkpoint` where the step keeps most, as `xlapipe choose` writes them."""
     yield from block_changes(places)
     for place in places[:1]:
         if place.kind != BLOCK:
             yield from (own for own in presets(place) if not own.text.startswith(KEEP_ALL))
-        device = target_device(job.target.name if job.target is not None else "")
-        for kept in solutions(place.values, _SHARES, device):
+        for kept in solutions(place.values, _SHARES, target_device(target)):
             yield chosen_values(kept, place)
         largest = [group for group in groups_of(place.values) if group.saved_bytes][:1]
         if largest:
             yield offloaded(largest, place)
 
 
+def donation_of(program: Program) -> tuple[StepChange, int] | None:
+    """Donates what the step does not, and the bytes of it; None if nothing is left to donate."""
+    rows = donatable(program)
+    if not rows:
+        return None
+    names = tuple(row.name for row in rows)
+    already = dict.fromkeys(argument_name(leaf.path) for leaf in program.arguments if leaf.donated)
+    text = f"donate {', '.join(names)} (donate_argnames={names!r})"
+    change = StepChange(text, arguments={"donate": (*already, *names)})
+    return change, sum(row.size_bytes for row in rows)
+
+
 def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
     """The changes but policies that are worth a compile for this program."""
     device_count = prod((program.facts.mesh or {}).values())
-    names = tuple(row.name for row in donatable(program))
-    if names:
-        text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"
-        already = dict.fromkeys(
-            argument_name(leaf.path) for leaf in program.arguments if leaf.donated
-        )
-        yield StepChange(text, arguments={"donate": (*already, *names)})
+    if (donation := donation_of(program)) is not None:
+        yield donation[0]
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
     for name in sizes:

@@ -7,7 +7,6 @@ from math import prod
 
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue
 from xlapipe.devices.targets.device import Device
-from xlapipe.dump.dump import Dump
 from xlapipe.expect import Offloaded
 from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
@@ -95,22 +94,22 @@ class SavedValues:
     not_offloaded: Mapping[str, str] = field(default_factory=dict)
 
 
-def saved_values(dump: Dump, graph: ForwardGraph) -> SavedValues | None:
+def saved_values(program: Program, graph: ForwardGraph, target: str) -> SavedValues | None:
     """What the forward pass of a step keeps; None if it has no gradient."""
     if not graph.arguments_bytes and not any(value.needed for value in graph.values):
         return None
-    devices = prod((dump.manifest.mesh or {}).values())
-    held = held_at_peak(graph.values, dump.plan, several_devices=devices > 1)
-    totals = dump.plan.totals
+    plan, devices = program.plan, prod((program.facts.mesh or {}).values())
+    held = held_at_peak(graph.values, plan, several_devices=devices > 1)
+    totals = plan.totals
     return SavedValues(
-        rows=_rows(graph, held.holder, target_device(dump.manifest.target), devices),
-        other_forms=tuple(_other_form(other, dump.plan) for other in held.others),
+        rows=_rows(graph, held.holder, target_device(target), devices),
+        other_forms=tuple(_other_form(other, plan) for other in held.others),
         total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
         saved_bytes=held.counted_bytes,
         arguments=len(graph.arguments_bytes),
         arguments_bytes=sum(graph.arguments_bytes),
         names=graph.names,
-        not_offloaded=_not_offloaded(dump),
+        not_offloaded=_not_offloaded(program),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey
 from xlapipe.devices.targets.device import Device
+from xlapipe.search.candidate import Recomputed
 
 # XLA fuses operations on elements into their users, which then read and write less.
 _FUSED_SHARE = 0.25
@@ -23,6 +24,8 @@ _FUSED_INTO_NOTHING = ("reduce", "cum", "custom", "pallas", "ffi", "top_k", "arg
 # Groups below this share of all saved bytes are recomputed: a policy stays short.
 _LEAST_SHARE = 1e-3
 _SOLVER_SECONDS = 10.0
+# A form that recomputes so much longer than another one is slower; less is within the error.
+_SURELY = 1.1
 # Bytes per second between device and host: 256 MiB took 5.06 ms on an H100 and an H200.
 _HOST_BANDWIDTH = 53e9
 
@@ -93,6 +96,45 @@ def seconds_of(value: ForwardValue, device: Device) -> float:
     moved = value.touched_bytes if alone else _FUSED_SHARE * value.size_bytes
     peak = device.peak_of("bf16") or device.vector_flops or 1.0
     return max(moved / device.bandwidth, value.operations / peak)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a policy changes, by bytes and operations alone: it orders compiles.
+
+    Attributes:
+      freed_bytes: at the peak, where one part at a time is computed again.
+      again_seconds: time of what is computed again.
+    """
+
+    freed_bytes: float
+    again_seconds: float
+
+    def is_worse_than(self, other: "Estimate") -> bool:
+        """Whether it frees no more, and surely takes longer."""
+        longer = self.again_seconds > _SURELY * other.again_seconds
+        return longer and self.freed_bytes <= other.freed_bytes
+
+
+def estimate(values: Sequence[ForwardValue], what: Recomputed, device: Device) -> Estimate:
+    """What is freed and computed again if some values of a forward pass are not kept."""
+    by_number = {value.number: value for value in values}
+    again: set[int] = set()
+    kept: set[int] = set()
+    waiting = [number for number in what.numbers if by_number[number].needed]
+    while waiting:
+        number = waiting.pop()
+        if number in again:
+            continue
+        again.add(number)
+        inputs = [n for n in by_number[number].inputs if n in by_number]
+        waiting += [n for n in inputs if n in what.numbers]
+        kept |= {n for n in inputs if n not in what.numbers and not by_number[n].needed}
+    gone_bytes = sum(by_number[n].size_bytes for n in again if by_number[n].needed)
+    freed_bytes = gone_bytes - sum(by_number[n].size_bytes for n in kept)
+    seconds = sum(seconds_of(by_number[n], device) for n in again)
+    at_once_bytes = gone_bytes / what.parts
+    return Estimate(what.share * freed_bytes - at_once_bytes, what.share * seconds)
 
 
 def keep_within(
