@@ -24,6 +24,7 @@ xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1
 xla_tpu_assign_all_reduce_scatter_layout=true
 xla_tpu_enable_data_parallel_all_reduce_opt=true
 xla_tpu_data_parallel_opt_different_sized_ops=true
+xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000
 """
 OFFLOADS = """
 xla_tpu_enable_all_experimental_scheduler_features=true
@@ -45,7 +46,6 @@ xla_tpu_enable_sparse_core_collective_offload_all_reduce=true
 xla_tpu_use_single_sparse_core_for_all_gather_offload=true
 """
 VMEM, VMEM7 = _options(V6E + OFFLOADS), _options(TPU7X)
-NOT_WINDOWED = _options("xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000")
 LLAMA8 = Model(
     layers=32, width=4096, heads=32, kv_heads=8, head=128, inner=14336, vocabulary=128256,
     batch=3, length=8192, devices=8, options=VMEM,
@@ -54,15 +54,14 @@ LLAMA8 = Model(
 LLAMA70 = replace(LLAMA8, layers=80, width=8192, heads=64, inner=28672)
 LLAMA405 = replace(LLAMA8, layers=126, width=16384, heads=128, inner=53248)
 STEPS = {
-    "llama3.1-8b-v6e-8": replace(LLAMA8, options=VMEM + NOT_WINDOWED),
-    "mistral-7b-v6e-8": replace(
-        LLAMA8, vocabulary=32000, batch=6, options=VMEM + NOT_WINDOWED
-    ),
+    "llama3.1-8b-v6e-8": LLAMA8,
+    "mistral-7b-v6e-8": replace(LLAMA8, vocabulary=32000, batch=6),
     "llama3.1-70b-v6e-64": replace(
         LLAMA70, batch=2, devices=64, offloaded=("decoder_layer_input", *QKV)
     ),
     "llama2-70b-v6e-256": replace(
-        LLAMA70, batch=3, devices=256, length=4096, vocabulary=32000, offloaded=QKV, block=1024
+        LLAMA70, batch=3, devices=256, length=4096, vocabulary=32000, offloaded=QKV, block=1024,
+        transposed=True,
     ),
     "gpt3-175b-v6e-256": replace(
         LLAMA8, layers=96, width=12288, heads=96, kv_heads=96, inner=49152, vocabulary=50304,

@@ -37,6 +37,7 @@ class Model:
         computed again.
       chunks: of positions, in which logits are computed.
       context: devices among which the positions of a row are divided.
+      transposed: shards along the other features of each weight (`ici_fsdp_transpose_parallelism`).
       data: devices that have the same shards.
       float8: products of float8, with scales that are constant.
     """
@@ -63,6 +64,7 @@ class Model:
     chunks: int = 1
     context: int = 1
     data: int = 1
+    transposed: bool = False
     block: int = 2048
     float8: bool = False
     options: tuple[tuple[str, str], ...] = ()
@@ -72,13 +74,16 @@ def parameter_shapes(model: Model) -> Tree:
     """Shapes and partitions of the parameters, those of the layers stacked."""
     n, d, f, e = model.layers, model.width, model.inner, model.experts
     q, kv = model.heads * model.head, model.kv_heads * model.head
+    into, out = P(None, "fsdp"), P(None, None, "fsdp")
+    if model.transposed:
+        into, out = out, into
     layer = {
         "norm1": ((n, d), P()),
         "norm2": ((n, d), P()),
-        "query": ((n, d, q), P(None, "fsdp")),
-        "key": ((n, d, kv), P(None, "fsdp")),
-        "value": ((n, d, kv), P(None, "fsdp")),
-        "out": ((n, q, d), P(None, None, "fsdp")),
+        "query": ((n, d, q), into),
+        "key": ((n, d, kv), into),
+        "value": ((n, d, kv), into),
+        "out": ((n, q, d), out),
     }
     names = ("gate", "up") if model.gated else ("up",)
     if e:
@@ -87,8 +92,8 @@ def parameter_shapes(model: Model) -> Tree:
         layer |= {name: ((n, e, d, f), P(None, None, "fsdp")) for name in names}
         layer["down"] = ((n, e, f, d), P(None, None, None, "fsdp"))
     else:
-        layer |= {name: ((n, d, f), P(None, "fsdp")) for name in names}
-        layer["down"] = ((n, f, d), P(None, None, "fsdp"))
+        layer |= dict.fromkeys(names, ((n, d, f), into))
+        layer["down"] = ((n, f, d), out)
     return {
         "embedding": ((model.vocabulary, d), P(None, "fsdp")),
         "head": ((d, model.vocabulary), P("fsdp")),

@@ -20,6 +20,7 @@ class TpuRow:
       matrix_units: of a core; each multiplies `matrix_side`² pairs of bfloat16 a cycle.
       link_bandwidth: of one link between chips, in one direction.
       wraps_from: chips along a dimension from which on its ends are connected.
+      host_bandwidth: between the chip and its host, in one direction; assumed.
       reserved_bytes: HBM that libtpu's compiler reserves, by the version of libtpu.
       chip_config_name: libtpu's name of the mode in which the chip runs; None for its default.
     """
@@ -41,6 +42,7 @@ class TpuRow:
     matrix_side: int
     link_bandwidth: int
     wraps_from: int
+    host_bandwidth: int
     reserved_bytes: Mapping[str, int] = field(hash=False)
     chip_config_name: str | None = None
 

@@ -5,14 +5,19 @@ cuBLAS, cuDNN and Pallas have none.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from xlapipe.plans.hlo import Instruction
+from xlapipe.plans.kernel_code import StatedCost
 
 # The key of XLA's unnamed performance model.
 DEFAULT_MODEL = "default"
 _INDEXING, _GEMM, _SOL = "indexing-cost-model", "experimental-gemm-cost-model", "sol"
+# What jax hands to Mosaic on TPUs with a kernel; there is more behind it.
+_STATED = re.compile(r'"cost_estimate":\{"bytes_accessed":"?(\d+)"?,"flops":"?(\d+)"?[,}]')
+_MOST = 1 << 62  # what is not below it, such as 2^63 - 1, says that nothing is known
 _COLLECTED = '"reification_cost":[{'
 
 
@@ -25,6 +30,15 @@ def estimates_of(instruction: Instruction) -> Mapping[str, float]:
         return {cost["name"] or DEFAULT_MODEL: cost["exec_time_us"] * 1e-6 for cost in costs}
     except (ValueError, KeyError, TypeError):
         return {}
+
+
+def stated_in(call: Instruction) -> StatedCost | None:
+    """The `cost_estimate` of a Pallas kernel for TPUs, from its call; None if it cannot be one."""
+    match = _STATED.search(call.backend_config) if call.custom_call_target else None
+    accessed, flops = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+    if not 0 < max(accessed, flops) < _MOST:
+        return None
+    return StatedCost(call.kernel_name or call.name, None, accessed, flops)
 
 
 def estimate_of(estimates: Mapping[str, float]) -> float | None:

@@ -20,7 +20,7 @@ from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.cost.elements import size_of
-from xlapipe.time.cost.estimate import estimates_of
+from xlapipe.time.cost.estimate import estimates_of, stated_in
 from xlapipe.time.cost.flops import VECTOR, Flops
 from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.residency import Residency
@@ -332,7 +332,8 @@ class _Walk:
         """What the author of a Pallas kernel states, of which XLA does not have the code."""
         sizes = (None, call.shape.size_bytes)
         costs = (cost for cost in self._plan.stated_costs if cost.kernel == call.kernel_name)
-        return next((cost for cost in costs if cost.result_bytes in sizes), None)
+        given = next((cost for cost in costs if cost.result_bytes in sizes), None)
+        return stated_in(call) if given is None else given
 
     def _code_of(self, call: Instruction, scope: Computation) -> KernelCode | None:
         """The code of a Pallas kernel for Triton; None of other instructions."""

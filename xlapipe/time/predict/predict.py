@@ -127,6 +127,7 @@ class Prediction:
       spreads: of the share of the time of each kind of kernel; for `probability_faster`.
       launch_bound: that launches take most of the time, which, and remedies; else empty.
       is_estimate: whether no program was timed on such a device.
+      exposed: of an estimate, seconds that the cores wait for each carrier of transfers.
     """
 
     __repr__ = short_repr
@@ -149,6 +150,7 @@ class Prediction:
     timeline: tuple[TimelineEvent, ...] = ()
     spreads: Mapping[str, float] = field(default_factory=dict)
     is_estimate: bool = False
+    exposed: Mapping[str, float] = field(default_factory=dict)
     launch_bound: str = ""
 
     @property

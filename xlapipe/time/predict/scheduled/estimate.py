@@ -118,6 +118,7 @@ class _Estimator:
             uncounted=tuple(self._uncounted),
             timeline=tuple(self._timeline),
             is_estimate=True,
+            exposed=dict(self._clock.exposed),
         )
 
     def _run(self, nodes: Sequence[Node], times: int) -> None:
@@ -259,8 +260,8 @@ class _Estimator:
             self._uncounted[f"{collective.kind} whose bytes or groups are unknown"] = None
         if self._queue(site) in (_HOST, _TO_HOST):
             moved = max(kernel.touched.read_bytes, kernel.touched.written_bytes)
-            seconds = moved / rates.HOST_BANDWIDTH
-            rate = f"{rates.HOST_BANDWIDTH / 1e9:.0f} GB/s"
+            seconds = moved / self._device.host_bandwidth
+            rate = f"{self._device.host_bandwidth / 1e9:.0f} GB/s"
             text = f"{moved / 1e6:,.2f} MB to or from the host at {rate}"
             return KernelTime(seconds, (TimePart(seconds, text),), 1.0, ASSUMED, 0.0)
         if kernel.cost.flops is None and site.inner.custom_call_target == MOSAIC_TPU_CALL:
@@ -289,8 +290,8 @@ class _Estimator:
     def _range(self, seconds: float, kernels: Sequence[PredictedKernel]) -> tuple[float, float]:
         low, high = seconds * rates.LEAST_FACTOR, seconds * rates.MOST_FACTOR
         exposed = self._clock.exposed[_HOST] + self._clock.exposed[_TO_HOST]
-        low -= exposed * (1 - rates.HOST_BANDWIDTH / rates.MOST_HOST_BANDWIDTH)
-        high += exposed * (rates.HOST_BANDWIDTH / rates.LEAST_HOST_BANDWIDTH - 1)
+        low -= exposed * (1 - 1 / rates.MOST_HOST_SHARE)
+        high += exposed * (1 / rates.LEAST_HOST_SHARE - 1)
         assumed = sum(
             kernel.seconds
             for kernel in kernels
