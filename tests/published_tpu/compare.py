@@ -3,8 +3,8 @@
     python -m tests.published_tpu.compare                 # compiles all: libtpu, an hour of CPU
     python -m tests.published_tpu.compare NAME --record   # one, and writes its row of records.json
 
-A program is compiled as far as its plan; generating the code, which takes ten times as long, is left
-out. What libtpu writes is not kept: records.json has sums of the estimate only.
+A program is compiled as far as its plan; generating the code, which takes ten times as long, is
+left out. What libtpu writes is not kept: records.json has sums of the estimate only.
 """
 
 import json

@@ -13,7 +13,7 @@ def test_estimates_of_training_steps_are_near_and_beat_one_mfu() -> None:
     own, single = errors()
     assert own.median <= 0.10
     assert own.rms < 0.7 * single.rms
-    for name, row, record in rows:
+    for name, _, record in rows:
         assert record["low"] < record["estimated"] < record["high"], name
         # The cores do one thing after another: the parts and waits are the time.
         parts = sum(record["parts"].values()) + sum(record["waits"].values())

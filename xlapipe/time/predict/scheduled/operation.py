@@ -17,9 +17,10 @@ from xlapipe.time.predict.scheduled import rates
 _ROWS = 8
 # Each is a step of the unit for functions, and some operations around it.
 _FUNCTIONS = frozenset(
-    {"cbrt", "cosine", "divide", "erf", "exponential", "exponential-minus-one", "log"}
-    | {"log-plus-one", "logistic", "power", "remainder", "rsqrt", "sine", "sqrt", "tan", "tanh"}
+    {"cbrt", "divide", "erf", "exponential", "exponential-minus-one", "log"}
+    | {"log-plus-one", "logistic", "power", "remainder", "rsqrt", "sqrt", "tanh"}
 )
+_ANGLES = frozenset({"cosine", "sine", "tan"})
 _COMPUTES = opcodes.ELEMENTWISE | opcodes.REDUCES
 
 
@@ -159,6 +160,7 @@ class OperationTimes:
             operand = scope.by_name.get(instruction.operands[0])
             elements = operand.shape.elements if operand is not None else elements
         weight = rates.FUNCTION_OPERATIONS if instruction.opcode in _FUNCTIONS else 1.0
+        weight = rates.ANGLE_OPERATIONS if instruction.opcode in _ANGLES else weight
         return elements * weight
 
 
