@@ -13,8 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pytest
-
 from xlapipe.devices.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
@@ -43,18 +41,6 @@ def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
     return [median(taken) for taken in seconds]
 
 
-@pytest.fixture(scope="session")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Dump folders of the decode step, by number of layers."""
-    out = tmp_path_factory.mktemp("dumps")
-    folders = {}
-    for layers in (7, 28, 112):
-        run(*XLAPIPE, "dump", f"programs:decode_{layers}", "--out", out / str(layers))
-        (manifest,) = (out / str(layers)).glob("*/*/manifest.json")
-        folders[layers] = manifest.parent
-    return folders
-
-
 def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
     config = tmp_path / "h200.txtpb"
     config.write_text(target_named("h200").config_text)
@@ -72,9 +58,11 @@ def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
     report(benchmark, "xlapipe dump, 28-layer decode", "a bare compile", *medians, goal=1.25)
 
 
-def test_show_from_text(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
+def test_show_from_text(benchmark: Any, tmp_path: Path) -> None:
+    run(*XLAPIPE, "dump", "programs:decode_28", "--out", tmp_path / "out")
+    (manifest,) = (tmp_path / "out").glob("*/*/manifest.json")
     for name in (*TEXTS, "after_optimizations.txt", "thunk_sequence.txt"):
-        for path in dumps[28].glob(f"{name}*"):
+        for path in manifest.parent.glob(f"{name}*"):
             shutil.copy(path, tmp_path)
     (text,) = tmp_path.glob("buffer-assignment.txt*")
     medians: list[float] = []
@@ -83,45 +71,6 @@ def test_show_from_text(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) 
     )
     benchmark.extra_info["seconds"] = medians[0]
     print(f"\nxlapipe show --json from text, 28 layers: {medians[0]:.3f} s (goal: at most 1 s)")
-
-
-def test_reading_grows_linearly(benchmark: Any, dumps: dict[int, Path]) -> None:
-    medians: list[float] = []
-
-    def all_sizes() -> None:
-        sides = [lambda path=path: run(*XLAPIPE, "show", "--json", path) for path in dumps.values()]
-        medians.extend(in_turns(5, lambda: run(*XLAPIPE, "list"), *sides))
-
-    benchmark.pedantic(all_sizes, rounds=1)
-    start, *shown = medians
-    for layers, seconds in zip(dumps, shown, strict=True):
-        per_layer = (seconds - start) / layers * 1000
-        benchmark.extra_info[f"{layers} layers"] = seconds
-        print(
-            f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {per_layer:.2f} ms per layer",
-            end="",
-        )
-    print(f"\n(process start, `xlapipe list`: {start:.3f} s)")
-
-
-def test_diff(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
-    """Diffs of dumps with themselves, and of cuBLAS with Triton, where all 28 layers differ."""
-    run(*XLAPIPE, "dump", "programs:decode_28", "--gemm", "cublas", "--out", tmp_path)
-    (manifest,) = tmp_path.glob("*/*/manifest.json")
-    medians: list[float] = []
-
-    def all_pairs() -> None:
-        same = [lambda path=path: run(*XLAPIPE, "diff", path, path) for path in dumps.values()]
-        differing = [*XLAPIPE, "diff", "--json", manifest.parent, dumps[28]]
-        medians.extend(in_turns(5, lambda: run(*differing, code=1), *same))
-
-    benchmark.pedantic(all_pairs, rounds=1)
-    different, *equal = medians
-    benchmark.extra_info["28 layers, different"] = different
-    print(f"\nxlapipe diff --json, 28 layers, all different: {different:.3f} s (goal: at most 2 s)")
-    for layers, seconds in zip(dumps, equal, strict=True):
-        benchmark.extra_info[f"{layers} layers, the same"] = seconds
-        print(f"xlapipe diff, {layers:>3} layers, the same: {seconds:.3f} s")
 
 
 def report(

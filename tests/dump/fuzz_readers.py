@@ -1,12 +1,9 @@
 """Damages real files at random, and runs all that reads them, in this process.
 
-    python -m tests.dump.fuzz_readers --tries 4000 --processes 2 --seconds 900
-
 Each try must end within 10 s of CPU time and 2 GB of memory, with a right answer or an XlapipeError
 and exit code 2: no traceback, no control character on a terminal, no markup of a file in HTML.
 """
 
-import argparse
 import atexit
 import contextlib
 import gzip
@@ -25,9 +22,7 @@ import tempfile
 import time
 import traceback
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -589,41 +584,3 @@ def outcomes_of(seeds: Sequence[int], until: float, results: Path) -> list[Outco
     return [
         Outcome(**{k: v for k, v in row.items() if k != "seed"}) for row in rows if "run" in row
     ]
-
-
-def report(outcomes: Sequence[Outcome]) -> str:
-    """A line for each reader."""
-    counts = Counter((outcome.reader, outcome.code) for outcome in outcomes)
-    lines = []
-    for reader in READERS:
-        codes = {code: count for (name, code), count in counts.items() if name == reader.name}
-        found = sum(1 for item in outcomes if item.reader == reader.name and item.finding)
-        lines.append(
-            f"{reader.name}: {sum(codes.values())} tries, {codes.get(2, 0)} refused, "
-            f"{codes.get(0, 0) + codes.get(1, 0)} read, {found} findings"
-        )
-    return "\n".join(lines)
-
-
-def run_all() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tries", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=900)
-    options = parser.parse_args()
-    os.nice(10)
-    until = time.time() + options.seconds
-    seeds = range(options.first, options.first + options.tries)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.processes) as pool:
-        parts = [
-            pool.submit(
-                outcomes_of, seeds[number :: options.processes], until, Path(folder) / str(number)
-            )
-            for number in range(options.processes)
-        ]
-        print(report([outcome for part in parts for outcome in part.result()]))
-
-
-if __name__ == "__main__":
-    run_all()

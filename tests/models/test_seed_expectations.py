@@ -44,16 +44,6 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 }
 # The good workload, the module of its broken programs, and their names.
 BROKEN = {
-    "float8 forward": (
-        float8_linear_forward,
-        "broken_float8",
-        ("dequantised", "wide", "other", "again", "in_place", "reads_again", "smaller"),
-    ),
-    "float8 backward": (
-        float8_linear_backward,
-        "broken_float8",
-        ("dequantised", "wide", "other", "undonated", "reads_again", "smaller"),
-    ),
     "float8 step": (
         float8_linear_step,
         "broken_float8",
@@ -70,11 +60,6 @@ BROKEN = {
         ("exponentials", "wide", "summed", "smaller"),
     ),
 }
-
-
-def marks_of(case: str) -> Any:
-    """Broken programs with float8 take long: CI compiles only those of the training step."""
-    return pytest.mark.exhaustive if case in ("float8 forward", "float8 backward") else ()
 
 
 def bytes_of(tree: Any) -> int:
@@ -109,7 +94,7 @@ def test_arrays_have_the_sizes_of_reference_dump_002() -> None:
     assert sizes.argument_bytes == 524_288 + 4_096 + 1_048_576 + 256 + 512
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=marks_of(case)) for case in BROKEN])
+@pytest.mark.parametrize("case", BROKEN)
 def test_each_expectation_fails_on_a_program_that_breaks_it(
     case: str,
     tmp_path: Path,

@@ -61,9 +61,9 @@ RECORD = ROOT / "tests/gpu/calibration/h100_sxm-jax0.12.0.1.record.tar.xz"
 _COLLECTIVES = ("all-", "reduce-scatter", "collective-permute")
 
 
-def test_the_example_of_a_zoo_has_30_programs_that_can_be_traced() -> None:
+def test_programs_of_the_example_of_a_zoo_can_be_traced() -> None:
     zoo = programs_of(ROOT / "tests/gpu/time_zoo/programs.py")
-    assert len(zoo) == 29  # and one for several GPUs
+    assert len(zoo) == 9  # and one for several GPUs
     for name, program in zoo.items():
         if name != "transformers/cudnn_attention":  # it asks for cuDNN's version
             assert jax.tree.leaves(jax.eval_shape(program.fn, *program.structs())), name

@@ -73,59 +73,23 @@ def quantised_again(t: Any, scale: Any, dtype: Any) -> Any:
     return codes_and_transpose(t, scale, dtype)[0], codes_and_transpose(t, again, dtype)[1]
 
 
-FORWARD = workloads.float8_linear_forward
-BACKWARD = workloads.float8_linear_backward
 STEP = workloads.float8_linear_step
-BROKEN = {
-    "dequantised": {"scaled_dot": dequantised_dot},
-    "wide": {"scaled_dot": wide_dot},
-    "other-accumulation": {"scaled_dot": other_accumulation},
-    "quantised-again": {"codes_and_transpose": quantised_again},
-}
-forward_dequantised, forward_wide, forward_other, forward_again = (
-    partial(_with, FORWARD, name, **replacements) for name, replacements in BROKEN.items()
-)
-backward_dequantised, backward_wide, backward_other, _ = (
-    partial(_with, BACKWARD, name, **replacements) for name, replacements in BROKEN.items()
-)
 step_dequantised, step_wide, step_other, step_again = (
-    partial(_with, STEP, name, **replacements) for name, replacements in BROKEN.items()
+    partial(_with, STEP, name, **replacements)
+    for name, replacements in {
+        "dequantised": {"scaled_dot": dequantised_dot},
+        "wide": {"scaled_dot": wide_dot},
+        "other-accumulation": {"scaled_dot": other_accumulation},
+        "quantised-again": {"codes_and_transpose": quantised_again},
+    }.items()
 )
+step_reads_again = partial(_reading_again, STEP)
 
 
-forward_reads_again, backward_reads_again, step_reads_again = (
-    partial(_reading_again, make) for make in (FORWARD, BACKWARD, STEP)
-)
-
-
-def backward_undonated() -> Workload:
-    return replace(BACKWARD(), name="float8-linear-backward-undonated", donate_argnums=())
-
-
-def forward_in_place() -> Workload:
-    """Also returns x, updated in place, and makes each scale a row of 2048."""
-    good = FORWARD()
-
-    def forward(x: Any, kernel: Any) -> Any:
-        y, residuals = matmul.forward(x, kernel)
-        with_rows = {
-            name: jnp.broadcast_to(value, (2048,)) if value.ndim == 0 else value
-            for name, value in residuals.items()
-        }
-        return y, with_rows, x * 2
-
-    return replace(good, name="float8-linear-forward-in-place", fn=forward, donate_argnums=0)
-
-
-def smaller(make: Callable[..., Workload]) -> Workload:
+def step_smaller() -> Workload:
     """A program of sizes that its expectations were not computed for."""
-    small = make(Float8Sizes(rows=1024, in_features=2048, out_features=2048))
+    small = STEP(Float8Sizes(rows=1024, in_features=2048, out_features=2048))
     return replace(small, name=f"{small.name}-smaller")
-
-
-forward_smaller, backward_smaller, step_smaller = (
-    partial(smaller, make) for make in (FORWARD, BACKWARD, STEP)
-)
 
 
 def _layer(otherwise: Any) -> Workload:

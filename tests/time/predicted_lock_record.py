@@ -1,7 +1,6 @@
 """Errors of predicted tuning, from the record `tests/gpu/predicted_locks.json`."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,8 +8,6 @@ from tests.conftest import ROOT
 
 RECORD = ROOT / "tests/gpu/predicted_locks.json"
 HALVES = ROOT / "tests/gpu/time_zoo/halves.json"
-# Programs whose plans differ by less are only counted.
-_LISTED = 0.05
 
 
 def record() -> dict[str, Any]:
@@ -80,7 +77,7 @@ def summary_lines(rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
-    """By part of the programs, by backend, and the programs that are far off, as Markdown."""
+    """By part of the programs, as Markdown."""
     yield "| programs | number | untuned within 2% | predicted within 2% | backend right |"
     yield "|---|---:|---:|---:|---:|"
     kinds = ("untuned", "predicted")
@@ -90,22 +87,3 @@ def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
         timed = any(row["products"]["seconds"]["all"] for row in own.values())
         right = f"{right_share(own):.0%}" if timed else "not timed"
         yield f"| {part} | {len(own)} | {within[0]} | {within[1]} | {right} |"
-    yield ""
-    confusion: Counter[tuple[str, str]] = Counter()
-    for row in rows.values():
-        for pair, count in row["products"]["confusion"].items():
-            device, predicted = pair.split()
-            confusion[device, predicted] += count
-    columns = sorted({predicted for _, predicted in confusion})
-    yield f"| products on the device | {' | '.join(columns)} |"
-    yield f"|---|{'---:|' * len(columns)}"
-    for device in sorted({device for device, _ in confusion}):
-        cells = (f"{confusion[device, column]:,}" for column in columns)
-        yield f"| {device} | {' | '.join(cells)} |"
-    yield ""
-    yield "| program more than 5 % off | device | untuned | predicted tuning |"
-    yield "|---|---:|---:|---:|"
-    for name, row in sorted(rows.items()):
-        if abs(error(row, "predicted")) > _LISTED:
-            cells = (f"{error(row, kind):+.1%}" for kind in kinds)
-            yield f"| {name} | {row['device']['total_bytes'] / 1e6:,.1f} MB | {' | '.join(cells)} |"

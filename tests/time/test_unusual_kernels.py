@@ -12,6 +12,7 @@ from xlapipe.time.predict.element_operations import ThreadWork
 from xlapipe.time.predict.followed_threads import followed
 from xlapipe.time.predict.fusion import Fusion
 from xlapipe.time.predict.gpu import HOPPER
+from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.triton_tiles import pieces_of_a_tile, product_tile
 from xlapipe.time.predict.work import Updates
 
@@ -201,3 +202,41 @@ def test_text_and_proto_state_the_same_dimensions(
         proto.dimensions.extend(dims)
     stated = Contraction(dims, None, starts)
     assert contraction_of_text(attributes) == contraction_of_proto(proto) == stated
+
+
+@pytest.mark.parametrize(
+    ("tiles", "shape", "untuned"),
+    [
+        ("1,8,16 1,16,8", "f32[4,64,64]", True),
+        ("1,8,16 1,64,32", "f32[4,64,64]", True),
+        ("1,8,16 1,64,64", "f32[4,64,64]", False),
+        ("1,64,32", "f32[4,64,64]", False),
+        ("", "f32[4,64,64]", False),
+        # Whatever tiles the other products have, no tuner takes a small one for a large result.
+        ("1,8,16 1,128,8", "f32[4,1024,1024]", True),
+        ("1,8,16 1,128,8", "f32[4,9,262144]", False),
+        ("1,8,16 1,128,8", "f32[4,64,64]", False),
+    ],
+)
+def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
+    tiles: str, shape: str, untuned: bool
+) -> None:
+    shape = f"{shape}{{2,1,0}}"
+    fusions = (
+        "\n".join(
+            f"  f{number} = {shape} fusion(p0), kind=kCustom, calls=fused, "
+            'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
+            f'"num_tiles_per_pid":0,"num_warps":"2","output_tiles":[{{"sizes":{sizes.split(",")}}}]}},'
+            '"kind":"__triton_nested_gemm_fusion"}}'
+            for number, sizes in enumerate(tiles.split())
+        )
+        .replace("'", '"')
+        .replace(', "', ',"')
+    )
+    module = plan_of_text(
+        f"HloModule small, is_scheduled=true\nfused {{\n  ROOT q0 = {shape} parameter(0)\n}}\n"
+        f"ENTRY main {{\n  p0 = {shape} parameter(0)\n{fusions}\n"
+        f"  ROOT t = ({shape}) tuple(p0)\n}}\n"
+    ).module
+    assert module is not None
+    assert is_untuned(module, HOPPER) == untuned

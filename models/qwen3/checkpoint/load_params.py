@@ -5,7 +5,7 @@ pages, host memory holds one piece per thread and the runtime's copy of it, rega
 model's size.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from jaxtyping import Array, Shaped
 
 from models.qwen3.checkpoint.json_file import CheckpointError
-from models.qwen3.checkpoint.leaf_tensors import WEIGHT_DTYPES, Bits, leaves, mapped, stored_leaves
-from models.qwen3.checkpoint.safetensors_files import StoredTensor, read_tensors
+from models.qwen3.checkpoint.leaf_tensors import WEIGHT_DTYPES, Bits, mapped, stored_leaves
+from models.qwen3.checkpoint.safetensors_files import StoredTensor
 from models.qwen3.config import Qwen3Config
 from models.qwen3.params import Params, abstract_params
 
@@ -41,7 +41,7 @@ def load_params(
     config: Qwen3Config,
     *,
     device: Device | None = None,
-    on_leaf: Callable[[str, int], None] = lambda path, stored_bytes: None,
+    on_leaf: Callable[[str], None] = lambda path: None,
     piece_bytes: int = PIECE_BYTES,
     threads: int = 1,
 ) -> Params:
@@ -54,8 +54,7 @@ def load_params(
       config: config of the model to run. Leaves have its dtype; the device converts them, rounding
         to nearest, ties to even.
       device: jax's default device if None.
-      on_leaf: called with the path of each leaf that is on the device, and with its bytes in the
-        files, whose total is `checkpoint_bytes`.
+      on_leaf: called with the path of each leaf that is on the device.
       piece_bytes: a large leaf is copied in pieces of this size, but at least a row at a time.
       threads: number of leaves that are loaded at once.
 
@@ -64,47 +63,20 @@ def load_params(
     """
     structs, tree = jax.tree_util.tree_flatten_with_path(abstract_params(config))
     struct_of_leaf = {".".join(str(key.key) for key in path): struct for path, struct in structs}
-    loaded = _load_leaves(
-        stored_leaves(folder, config),
-        lambda path, tensors: _load_leaf(tensors, struct_of_leaf[path], device, piece_bytes),
-        on_leaf=on_leaf,
-        threads=threads,
-    )
-    params: Params = jax.tree.unflatten(tree, [loaded[path] for path in struct_of_leaf])
-    return params
-
-
-def checkpoint_bytes(folder: Path, config: Qwen3Config) -> int:
-    """Total bytes of the tensors in the files that the model's leaves are loaded from.
-
-    Reads headers only, and counts the tensors that are there: `stored_leaves` checks them.
-
-    Raises:
-      CheckpointError: a header or an index is damaged.
-    """
-    stored = read_tensors(folder)
-    names = (name for leaf in leaves(config) for name, _ in leaf.tensors)
-    return sum(stored[name].stored_bytes for name in names if name in stored)
-
-
-def _load_leaves(
-    stored: Mapping[str, tuple[StoredTensor, ...]],
-    load: Callable[[str, tuple[StoredTensor, ...]], Array],
-    *,
-    on_leaf: Callable[[str, int], None],
-    threads: int,
-) -> dict[str, Array]:
-    """Calls `load` with path and tensors of each leaf, in threads; the results by path."""
+    stored = stored_leaves(folder, config)
     loaded: dict[str, Array] = {}
     pool = ThreadPoolExecutor(threads, "loading weights")
     try:
-        results = pool.map(load, stored, stored.values())
-        for (path, tensors), result in zip(stored.items(), results, strict=True):
-            loaded[path] = result
-            on_leaf(path, sum(tensor.stored_bytes for tensor in tensors))
+        results = pool.map(
+            lambda path: _load_leaf(stored[path], struct_of_leaf[path], device, piece_bytes), stored
+        )
+        for path, leaf in zip(stored, results, strict=True):
+            loaded[path] = leaf
+            on_leaf(path)
     finally:
         pool.shutdown(cancel_futures=True)
-    return loaded
+    params: Params = jax.tree.unflatten(tree, [loaded[path] for path in struct_of_leaf])
+    return params
 
 
 def _load_leaf(

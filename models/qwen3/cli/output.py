@@ -1,9 +1,8 @@
-"""Terminal output of a generation: text as it is generated, progress on stderr."""
+"""Terminal output of a generation: text as it is generated."""
 
 import sys
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from models.progress_bar import Bar
 from models.qwen3.cli.options import Prompts
 
 if TYPE_CHECKING:
@@ -23,38 +22,22 @@ def note(text: str) -> None:
     sys.stderr.write(f"generate: {text}\n")
 
 
-class LoadingBar(Bar):
-    """A progress bar of the bytes of weights that are loaded."""
-
-    def __init__(self, total_bytes: int, *, silent: bool) -> None:
-        super().__init__("loading weights", total_bytes, silent=silent, of_bytes=True)
-
-    def leaf(self, name: str, read_bytes: int) -> None:
-        """Called when a leaf is on the device."""
-        self.advance(read_bytes)
-
-
-class TextOutput(Bar):
+class TextOutput:
     """Writes the generated text; token ids if there is no tokenizer.
 
-    Text of a single prompt is written as it is generated. For several prompts, shows progress and
-    then writes each text with its prompt's number.
+    Text of a single prompt is written as it is generated. For several prompts, writes each
+    text with its prompt's number when all have ended.
     """
 
-    def __init__(
-        self, prompts: Prompts, max_new_tokens: int, out: TextSink, *, silent: bool
-    ) -> None:
+    def __init__(self, prompts: Prompts, out: TextSink, *, silent: bool) -> None:
         self._tokenizer = prompts.tokenizer
         self._count = len(prompts.token_ids)
         self._out = out
         self._silent = silent
         self._stream = None if self._tokenizer is None else self._tokenizer.stream()
-        silent_bar = silent or self._count == 1
-        super().__init__("tokens", self._count * max_new_tokens, silent=silent_bar)
 
     def add(self, index: int, token_ids: list[int]) -> None:
         """Writes the next tokens of sequence `index`, if it is the only one."""
-        self.advance(len(token_ids))
         if self._silent or self._count > 1:
             return
         if self._stream is None:

@@ -19,7 +19,7 @@ from models.qwen3.cli.options import (
     prompts_of,
     settings_of,
 )
-from models.qwen3.cli.output import LoadingBar, TextOutput, TextSink, note
+from models.qwen3.cli.output import TextOutput, TextSink, note
 from models.qwen3.cli.timeline import Timeline
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
@@ -87,19 +87,16 @@ def _run(
     timeline.mark("device_ready")
     compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
     # Executables that were built in advance are now being loaded.
-    from models.qwen3.checkpoint.load_params import checkpoint_bytes
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
     from models.qwen3.generation.generator import Generator
 
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
-    bar = LoadingBar(checkpoint_bytes(checkpoint, request.config), silent=options.json)
 
-    def on_leaf(name: str, read_bytes: int) -> None:
+    def on_leaf(path: str) -> None:
         compiled.check_loaded(wait=False)
-        bar.leaf(name, read_bytes)
 
-    with bar, ThreadPoolExecutor(1, "allocating the cache") as pool:
+    with ThreadPoolExecutor(1, "allocating the cache") as pool:
         allocated = pool.submit(device.empty_cache, request.config, compiled.sizes)
         allocated.add_done_callback(lambda _: timeline.mark("cache_allocated"))
         load_started = timeline.mark("weights_started")
@@ -108,22 +105,21 @@ def _run(
     compiled.check_loaded(wait=True)
     cache = allocated.result()
     timeline.mark("prompt_started")
-    text_output = TextOutput(request.prompts, request.max_new_tokens, out, silent=options.json)
+    text_output = TextOutput(request.prompts, out, silent=options.json)
 
     def on_tokens(index: int, token_ids: list[int]) -> None:
         if "first_token" not in timeline.seconds:
             timeline.mark("first_token")
         text_output.add(index, token_ids)
 
-    with text_output:
-        generated = Generator(request.config, compiled, params, device).generate(
-            request.prompts.token_ids,
-            max_new_tokens=request.max_new_tokens,
-            settings=request.settings,
-            eos_token_ids=request.eos_token_ids,
-            on_tokens=on_tokens,
-            cache=cache,
-        )
+    generated = Generator(request.config, compiled, params, device).generate(
+        request.prompts.token_ids,
+        max_new_tokens=request.max_new_tokens,
+        settings=request.settings,
+        eos_token_ids=request.eos_token_ids,
+        on_tokens=on_tokens,
+        cache=cache,
+    )
     text_output.finish(generated)
     return {
         "outputs": _outputs(request.prompts, generated),

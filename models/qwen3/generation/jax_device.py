@@ -66,7 +66,7 @@ class JaxDevice:
         return [{name: zeros() for name in ("k", "v")} for _ in range(config.num_hidden_layers)]
 
     def load_params(
-        self, checkpoint: Path, config: Qwen3Config, on_leaf: Callable[[str, int], None]
+        self, checkpoint: Path, config: Qwen3Config, on_leaf: Callable[[str], None]
     ) -> Params:
         """The weights of a checkpoint, as `checkpoint.load_params` loads them."""
         how = (

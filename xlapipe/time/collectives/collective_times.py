@@ -1,4 +1,4 @@
-"""Measured collectives of GPUs of one host: `measured.jsonl`, made by `tests/fit_tables.py`.
+"""Measured collectives of GPUs of one host: `measured.jsonl`.
 
 The first line states the source and the sizes in bytes, each further line the microseconds of one
 GPU, kind and number of GPUs.

@@ -1,4 +1,4 @@
-"""Measured products as multiples of their roofline: `efficiency.jsonl`, by `tests/fit_tables.py`.
+"""Measured products as multiples of their roofline: `efficiency.jsonl`.
 
 The first line has the source and the grid, each further line the logarithms of the ratios of one
 GPU and type at the points of the grid, in hundredths. The roofline is that of `roofline_seconds`.
