@@ -26,7 +26,7 @@ ROWS = [json.loads(line) for line in PREDICTIONS.read_text(encoding="utf-8").spl
 
 
 def microseconds(record: str, program: str) -> dict[str, float]:
-    """What is predicted for an H200 by kind of kernel, and of the span."""
+    """What is predicted for an H200 by kind of kernel, of the span, and the floor."""
     _, (profile,) = read_record(RECORDS / f"{record}.tar.xz", program)
     device, calibration = device_of_target("h200"), shipped_calibration("h200")
     assert device is not None and calibration is not None
@@ -36,7 +36,8 @@ def microseconds(record: str, program: str) -> dict[str, float]:
     kinds: Counter[str] = Counter()
     for kernel in prediction.kernels:
         kinds[kernel.work.kind] += kernel.seconds * 1e6
-    return {**dict(sorted(kinds.items())), "span": prediction.span_seconds * 1e6}
+    whole = {"span": prediction.span_seconds, "floor": cost.floor_seconds}
+    return {**dict(sorted(kinds.items())), **{name: (it or 0) * 1e6 for name, it in whole.items()}}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["program"])

@@ -222,20 +222,17 @@ def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
     tiles: str, shape: str, untuned: bool
 ) -> None:
     shape = f"{shape}{{2,1,0}}"
-    fusions = (
-        "\n".join(
-            f"  f{number} = {shape} fusion(p0), kind=kCustom, calls=fused, "
-            'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
-            f'"num_tiles_per_pid":0,"num_warps":"2","output_tiles":[{{"sizes":{sizes.split(",")}}}]}},'
-            '"kind":"__triton_nested_gemm_fusion"}}'
-            for number, sizes in enumerate(tiles.split())
-        )
-        .replace("'", '"')
-        .replace(', "', ',"')
+    quoted = ['","'.join(sizes.split(",")) for sizes in tiles.split()]
+    fusions = "".join(
+        f"  f{number} = {shape} fusion(p0), kind=kCustom, calls=fused, "
+        'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
+        f'"num_tiles_per_pid":0,"num_warps":"2","output_tiles":[{{"sizes":["{sizes}"]}}]}},'
+        '"kind":"__triton_nested_gemm_fusion"}}\n'
+        for number, sizes in enumerate(quoted)
     )
     module = plan_of_text(
         f"HloModule small, is_scheduled=true\nfused {{\n  ROOT q0 = {shape} parameter(0)\n}}\n"
-        f"ENTRY main {{\n  p0 = {shape} parameter(0)\n{fusions}\n"
+        f"ENTRY main {{\n  p0 = {shape} parameter(0)\n{fusions}"
         f"  ROOT t = ({shape}) tuple(p0)\n}}\n"
     ).module
     assert module is not None
