@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from tests.steps import form_steps
-from xlapipe.compile.lowering.chosen_policy import apply_policy, stop
+from tests.steps import batch_steps, form_steps
+from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries, stop
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
+from xlapipe.compile.lowering.jaxprs import equations
+from xlapipe.compile.lowering.pasted.loss_in_blocks import loss_in_blocks
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing import forms
@@ -49,6 +52,7 @@ class Written:
 def recorded(step: Callable[..., Any], args: Any, folder: Path) -> ForwardGraph:
     record = folder / "graph.json"
     apply_policy(replace(PolicyChange(), record=str(record)))
+    apply_to_libraries()
     jax.jit(partial(step)).lower(*args)  # a function that jax has not traced
     stop()
     return forward_graph_at(record)
@@ -64,6 +68,7 @@ def assert_equal(step: Callable[..., Any], args: Any, change: StepChange) -> Non
 
     written = traced().lower()
     apply_policy(change.policy or PolicyChange())
+    apply_to_libraries()
     changed = traced().lower()
     stop()
     assert changed.as_text() != written.as_text()
@@ -98,7 +103,7 @@ MAPPED = {
 @pytest.mark.parametrize("name", MAPPED)
 def test_a_vmap_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     step, args, size = MAPPED[name]
-    own = changes(step, args, tmp_path)
+    own = by_kind(changes(step, args, tmp_path), "vmap")
     assert own and f"of {size}" in own[0].text and "write vmap_in_blocks for" in own[0].code
     for change in own[:2]:
         assert_equal(step, args, change)
@@ -147,6 +152,7 @@ def test_inner_and_outer_vmaps_of_a_line_are_distinguished(tmp_path: Path) -> No
 
     args = (uniform(64, 4),)
     sites = recorded(both, args, tmp_path).forms
+    assert {site.kind for site in sites} == {"vmap"}
     outer, inner = sorted(sites, key=lambda site: -site.largest_bytes)
     assert outer.source == inner.source and outer.column < inner.column
     assert outer.largest_bytes == 64 * 64 * 16 * 4
@@ -160,3 +166,144 @@ def test_blocks_of_small_values_and_sharded_steps_are_left_out() -> None:
     sharded = type("Sharded", (Written,), {"facts": type("F", (), {"mesh": {"data": 2}})})
     assert [*form_changes(large(), graph)] == [*form_changes(sharded(), graph)] == []
     assert len([*form_changes(Written(), graph)]) == 3  # type: ignore[arg-type]
+
+
+def mlp_weights() -> Any:
+    return {"first": uniform(16, 16) - 0.5, "second": uniform(16, 16) - 0.4}
+
+
+def pairs(batch: int = 8) -> Any:
+    return {"x": uniform(batch, 16) - 0.5, "y": uniform(batch, 16)}
+
+
+def tokens() -> tuple[jax.Array, jax.Array]:
+    both = jax.random.randint(KEY, (8, 13), 0, batch_steps.VOCABULARY)
+    return both[:, :-1], both[:, 1:]
+
+
+IMAGES = ({"kernel": uniform(4, 3, 3, 3) - 0.5, "head": uniform(4, 5)}, uniform(8, 3, 8, 8))
+MEANS = {
+    "optax": (batch_steps.optax_loss, (batch_steps.gpt_weights(), *tokens())),
+    "picked": (batch_steps.picked_loss, (batch_steps.gpt_weights(), *tokens())),
+    "one hot": (batch_steps.one_hot_loss, (batch_steps.gpt_weights(), *tokens())),
+    "mlp": (batch_steps.mlp_loss, (mlp_weights(), pairs())),
+    "convolution": (batch_steps.convolution_loss, (*IMAGES, jnp.arange(8) % 5)),
+}
+
+
+def by_kind(own: list[StepChange], kind: str) -> list[StepChange]:
+    return [change for change in own if change.policy is not None and change.policy.kind == kind]
+
+
+def gradient_of(loss: Callable[..., Any]) -> Callable[..., Any]:
+    has_aux = loss is batch_steps.mlp_loss
+
+    def step(*args: Any) -> Any:
+        return jax.value_and_grad(loss, has_aux=has_aux)(*args)
+
+    return step
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_microbatches_of_a_mean_over_the_batch_are_equal(name: str, tmp_path: Path) -> None:
+    loss, args = MEANS[name]
+    own = by_kind(changes(gradient_of(loss), args, tmp_path), "microbatches")
+    counts = [change.text.partition(" (")[0] for change in own]
+    assert counts == [f"{count} microbatches of {8 // count}" for count in (2, 4, 8)]
+    assert_equal(gradient_of(loss), args, own[1])
+
+
+@pytest.mark.parametrize("name", ["optax", "picked", "one hot"])
+def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
+    loss, args = MEANS[name]
+    (change,) = by_kind(changes(gradient_of(loss), args, tmp_path), "loss")
+    assert "write jax.value_and_grad(loss_in_blocks(…)) for" in change.code
+    assert_equal(gradient_of(loss), args, change)
+
+
+def test_a_loss_in_blocks_computes_no_product_twice() -> None:
+    loss, args = MEANS["optax"]
+
+    def products(function: Callable[..., Any]) -> int:
+        closed = jax.make_jaxpr(jax.value_and_grad(function))(*args)
+        return sum(equation.primitive.name == "dot_general" for equation in equations(closed.jaxpr))
+
+    assert products(loss_in_blocks(loss)) == products(loss)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        batch_steps.normalised_loss,
+        batch_steps.summed_loss,
+        batch_steps.contrastive_loss,
+        batch_steps.dropout_loss,
+        batch_steps.masked_loss,
+        batch_steps.root_loss,
+        batch_steps.shifted_loss,
+        batch_steps.ranked_loss,
+        batch_steps.clipped,
+    ],
+)
+def test_what_mixes_the_batch_has_no_microbatches(loss: Callable[..., Any], tmp_path: Path) -> None:
+    args = mlp_weights(), pairs()
+    graph = recorded(gradient_of(loss), args, tmp_path)
+    refused = {site.kind: site.refused for site in graph.forms}
+    assert refused["microbatches"]
+    if loss is not batch_steps.dropout_loss:  # before the products whose results are large
+        assert refused["loss"]
+
+
+def unchanged(gradient: Any) -> Any:
+    return gradient
+
+
+def nnx_step() -> tuple[Callable[..., Any], Any]:
+    model = nnx.Linear(16, 16, rngs=nnx.Rngs(0))
+
+    def loss(model: nnx.Linear, batch: Any) -> jax.Array:
+        return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+
+    def step(form: Any, state: Any, batch: Any) -> Any:
+        if form.__name__ == "loss_in_blocks":
+            return nnx.value_and_grad(form(loss))(nnx.merge(graph, state), batch)
+        return form(nnx.value_and_grad(loss))(nnx.merge(graph, state), batch)
+
+    graph, state = nnx.split(model)
+    return step, (state, pairs())
+
+
+def equinox_step() -> tuple[Callable[..., Any], Any]:
+    eqx = pytest.importorskip("equinox")
+    model = eqx.nn.MLP(16, 16, 32, 1, key=KEY)
+    arrays, static = eqx.partition(model, eqx.is_array)
+
+    def loss(model: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean((jax.vmap(model)(x) - y) ** 2)
+
+    def step(form: Any, arrays: Any, batch: Any) -> Any:
+        own = eqx.combine(arrays, static), batch["x"], batch["y"]
+        if form.__name__ == "loss_in_blocks":
+            return eqx.filter_value_and_grad(form(loss))(*own)
+        return form(eqx.filter_value_and_grad(loss))(*own)
+
+    return step, (arrays, pairs())
+
+
+@pytest.mark.parametrize(("form", "batch"), [(nnx_step, (1,)), (equinox_step, (1, 2))])
+def test_the_printed_microbatches_of_libraries_are_what_was_compiled(
+    form: Callable[..., Any], batch: tuple[int, ...], tmp_path: Path
+) -> None:
+    step, args = form()
+    as_written = partial(step, unchanged)
+    own = changes(as_written, args, tmp_path)
+    expected = jax.tree.leaves(jax.jit(as_written)(*args))
+    for kind, name in (("microbatches", "accumulated"), ("loss", "loss_in_blocks")):
+        change = by_kind(own, kind)[0]
+        assert f"batch={batch}" in change.code
+        assert_equal(as_written, args, change)
+        code: dict[str, Any] = {}
+        exec(change.code, code)
+        found = jax.tree.leaves(jax.jit(partial(step, code[name]))(*args))
+        for a, b in zip(expected, found, strict=True):
+            np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)

@@ -31,11 +31,19 @@ from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
-from xlapipe.compile.lowering.forms import Forms, place_of
+from xlapipe.compile.lowering.forms import Forms, Proof, place_of, proof_of_loss, proof_of_mean
 from xlapipe.compile.lowering.forward_graph import PolicyKey, PolicySite
 from xlapipe.compile.lowering.forward_values import policy_key, policy_keys
 from xlapipe.compile.lowering.names import is_user_code
-from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, SCAN, VMAP
+from xlapipe.compile.lowering.policy_change import (
+    BLOCK,
+    CHECKPOINT,
+    GRADIENT,
+    LOSS,
+    MICROBATCHES,
+    SCAN,
+    VMAP,
+)
 from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls, calling_frame
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import is_vmapped
@@ -57,6 +65,13 @@ def changed_functions(applied: "AppliedPolicy") -> Iterator[None]:
         ):
             _replace(stack, owner, attribute, changed)
         yield
+
+
+def replace_nnx(stack: ExitStack, applied: "AppliedPolicy") -> None:
+    """Replaces the gradients of `flax.nnx`, if it is imported."""
+    if (nnx := sys.modules.get("flax.nnx")) is not None:
+        for name in ("grad", "value_and_grad"):
+            _replace(stack, nnx, name, applied.nnx_gradient(getattr(nnx, name)))
 
 
 def _replace(stack: ExitStack, owner: ModuleType, attribute: str, changed: Any) -> None:
@@ -107,7 +122,7 @@ class AppliedPolicy:
         Raises:
           WorkloadError: the policy was applied nowhere, or not at all lines.
         """
-        by_line = self._kind in (SCAN, BLOCK, VMAP)
+        by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS)
         missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._kind is not None and not self._applied):
             where = ", ".join(missing) or "any line"
@@ -149,6 +164,7 @@ class AppliedPolicy:
         ) -> Any:
             given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
             called = self._site(GRADIENT, f"jax.{transform.__name__}")
+            is_nnx = called.function.startswith("nnx.")  # which calls the function only once
 
             @wraps(fun)
             def with_arguments(*args: Any, **kwargs: Any) -> Any:
@@ -170,7 +186,8 @@ class AppliedPolicy:
                     if is_vmapped():
                         self._keep_keys(with_values, chosen, has_aux)
                     if self._kind != GRADIENT:
-                        outputs = fun(*args, **kwargs)
+                        own = fun if is_nnx else self._loss(called, given, fun)
+                        outputs = own(*args, **kwargs)
                         self._keep_other_output(site, outputs)
                         return outputs
                     self._applied.add(site.source)
@@ -179,15 +196,107 @@ class AppliedPolicy:
             @wraps(fun)
             def with_named_weights(*args: Any, **kwargs: Any) -> Any:
                 whole = list(args)
+                outermost = not self._differentiates and not is_vmapped()
                 if self._records and not self._differentiates:
                     for position in given:
                         whole[position] = jax.tree.map(_as_weight, args[position])
-                return differentiated(*whole, **kwargs)
+                if not outermost or is_nnx:
+                    return differentiated(*whole, **kwargs)
+                return self._of_batch(called, given, fun, differentiated, args, kwargs, whole)
 
             differentiated = transform(with_arguments, argnums, has_aux, **options)
             return with_named_weights
 
         return differentiate
+
+    def nnx_gradient(self, transform: Callable[..., Any]) -> Any:
+        @wraps(transform)
+        def differentiate(*f: Any, argnums: Any = 0, **options: Any) -> Any:
+            place = place_of(sys._getframe(1))
+            if not f or place is None:
+                return transform(*f, argnums=argnums, **options)
+            called = PolicySite(GRADIENT, place[0], f"nnx.{transform.__name__}")
+            given = argnums if isinstance(argnums, tuple) else (argnums,)
+            positions: Any = [getattr(position, "argnum", position) for position in given]
+            loss = self._loss(called, positions, f[0])
+            gradient = transform(loss, argnums=argnums, **options)
+
+            @wraps(gradient)
+            def with_arguments(*args: Any, **kwargs: Any) -> Any:
+                if self._differentiates or is_vmapped():
+                    return gradient(*args, **kwargs)
+                return self._of_batch(called, positions, f[0], gradient, args, kwargs, args)
+
+            return with_arguments
+
+        return differentiate
+
+    def _of_batch(
+        self,
+        called: PolicySite,
+        given: Sequence[int],
+        loss: Callable[..., Any],
+        gradient: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        recorded: Any,
+    ) -> Any:
+        """The outermost gradient, perhaps in microbatches, for whose number it is proved.
+
+        Args:
+          recorded: the arguments with what is recorded of them.
+
+        Raises:
+          WorkloadError: it is not proved.
+        """
+        if self._kind != MICROBATCHES or called.source not in self._lines:
+            results = gradient(*recorded, **kwargs)
+            if self._records:
+                with self._without_record():
+                    self.forms.add_gradient(called, gradient, loss, args, kwargs, given)
+            return results
+        self._applied.add(called.source)
+        accumulated = self._code["accumulated"]
+        batch = self._proved(proof_of_mean, gradient, args, kwargs, given, accumulated)
+        return accumulated(gradient, batch=batch)(*args, **kwargs)
+
+    def _loss(
+        self, called: PolicySite, given: Sequence[int], loss: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """What is differentiated: perhaps in blocks, for whose number it is proved.
+
+        Raises:
+          WorkloadError: of its call, if it is not proved.
+        """
+        is_chosen = self._kind == LOSS and called.source in self._lines
+        if not is_chosen:
+            return loss
+
+        @wraps(loss)
+        def blocked(*args: Any, **kwargs: Any) -> Any:
+            self._applied.add(called.source)
+            in_blocks = self._code["loss_in_blocks"]
+            batch = self._proved(proof_of_loss, loss, args, kwargs, given, in_blocks)
+            return in_blocks(loss, batch=batch)(*args, **kwargs)
+
+        return blocked
+
+    def _proved(
+        self,
+        proof_of: Callable[..., Proof],
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        given: Sequence[int],
+        form: Callable[..., Any],
+    ) -> tuple[int, ...]:
+        """The positions of the batch; the second parameter of the form is the number of parts."""
+        parts = [*inspect.signature(form).parameters.values()][1].default
+        with self._without_record():
+            proof = proof_of(function, args, kwargs, given, parts)
+        if proof.refused:
+            raise WorkloadError(f"{self._kind} in {parts} parts is not proved: {proof.refused}")
+        return proof.batch
 
     def _keep_keys(self, function: Callable[..., Any], arguments: Any, has_aux: bool) -> None:
         """Keeps what a policy sees: the shapes of one example."""

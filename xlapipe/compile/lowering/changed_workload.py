@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jax.tree_util import keystr, tree_map_with_path
 
-from xlapipe.compile.lowering.chosen_policy import apply_policy
+from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload, named_value
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves
@@ -62,6 +62,7 @@ def changed_workload(
     if policy is not None:  # before the module is imported, which may call jax.grad then
         apply_policy(PolicyChange.from_json(policy))
     workload = load_workload(original, devices=devices)
+    apply_to_libraries()
     if calls:
         workload = with_calls(workload, calls)
     if call != 1:

@@ -29,7 +29,11 @@ from unittest.mock import patch
 
 import jax
 
-from xlapipe.compile.lowering.changed_functions import AppliedPolicy, changed_functions
+from xlapipe.compile.lowering.changed_functions import (
+    AppliedPolicy,
+    changed_functions,
+    replace_nnx,
+)
 from xlapipe.compile.lowering.forward_values import forward_graph
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.lowering.recorded_calls import (
@@ -42,6 +46,7 @@ from xlapipe.jax_private import lower_traced, replaced
 Decorator = Callable[[Callable[..., Any]], Any]
 _NAME = "__xlapipe_decorators__"
 _ACTIVE = ExitStack()
+_APPLIED: list[AppliedPolicy] = []
 _COMPARED: list[tuple[AppliedPolicy, str]] = []
 
 
@@ -61,7 +66,15 @@ def apply_policy(change: PolicyChange) -> None:
         _COMPARED.append((applied, change.unchanged))
         _ACTIVE.callback(_COMPARED.clear)
     _ACTIVE.enter_context(changed_functions(applied))
+    _APPLIED.append(applied)
+    _ACTIVE.callback(_APPLIED.clear)
     _at_lowering(applied, Path(change.record) if change.record is not None else None)
+
+
+def apply_to_libraries() -> None:
+    """Applies it to what the user's module has imported."""
+    for applied in _APPLIED:
+        replace_nnx(_ACTIVE, applied)
 
 
 def refuse_other_traces(lower_again: Callable[[], object]) -> None:

@@ -92,11 +92,14 @@ class FormSite:
     """A call that can be written in another form, with equal results.
 
     Attributes:
-      kind: `vmap`.
+      kind: `vmap`, or `microbatches` and `loss` of a gradient.
       source: `file:line`.
       column: of the call on the line.
       size: items of the axis that blocks are taken of.
-      largest_bytes: size of the largest value of all items, without what the call returns.
+      largest_bytes: size of the largest value of all items, without what a vmap returns.
+      function: as the user calls it, e.g. `nnx.value_and_grad`.
+      batch: positions of the arguments with that axis, of a gradient.
+      refused: why a gradient has no other form; empty if it has.
     """
 
     kind: str
@@ -104,6 +107,9 @@ class FormSite:
     column: int
     size: int
     largest_bytes: int
+    function: str = "jax.vmap"
+    batch: tuple[int, ...] = ()
+    refused: str = ""
 
     @property
     def place(self) -> str:

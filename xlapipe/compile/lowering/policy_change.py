@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
-VMAP = "vmap"
+VMAP, MICROBATCHES, LOSS = "vmap", "microbatches", "loss"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class PolicyChange:
 
     Attributes:
       kind: where the policy is put: `GRADIENT`, `SCAN`, `CHECKPOINT` or `BLOCK`, as in
-        `xlapipe.compile.lowering.chosen_policy`; `VMAP` for a function of
-        `xlapipe.compile.lowering.pasted` in place of jax's; None for the step as written.
+        `xlapipe.compile.lowering.chosen_policy`; `VMAP`, `MICROBATCHES`
+        and `LOSS` for functions of `xlapipe.compile.lowering.pasted`; None for the step as written.
       source: the code that is printed for the user; it defines `policy` and the decorators.
       lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.
       decorators: name of the decorator in `source`, by the line of a function's definition.

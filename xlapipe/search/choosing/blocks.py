@@ -59,7 +59,9 @@ def blocks_of(graph: ForwardGraph, values: Sequence[ForwardValue]) -> list[list[
 
     The outermost repeated functions, then the parts of them, then both together, then parts alone.
     """
-    numbers = list(_large(graph, values))
+    large = list(_large(graph, values))
+    # Beside blocks, functions without a matrix product, such as a norm, are helpers.
+    numbers = [number for number in large if _works(number, values)] or large
     depth = {number: _depth(graph, number, numbers) for number in numbers}
     levels = [[n for n in numbers if depth[n] == level] for level in range(_DEEPEST)]
     choices = [level for level in levels if level]
@@ -77,6 +79,13 @@ def _large(graph: ForwardGraph, values: Sequence[ForwardValue]) -> Iterator[int]
         arrays_alone = function.other_output is None or function.form not in _OF_ARRAYS
         if own > _LEAST_SHARE * whole and arrays_alone:
             yield number
+
+
+def _works(number: int, values: Sequence[ForwardValue]) -> bool:
+    """Whether a function has a product, a convolution or a kernel."""
+    own = (value for value in values if number in value.calls)
+    kernels = ("pallas", "custom", "ffi")
+    return any(v.operations or (v.key and v.key.primitive.startswith(kernels)) for v in own)
 
 
 def _depth(graph: ForwardGraph, number: int, among: Sequence[int]) -> int:

@@ -1,12 +1,13 @@
 """Other forms of a step than its own: the code to write, and which sizes are compiled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from xlapipe.compile import lowering
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
-from xlapipe.compile.lowering.policy_change import VMAP, PolicyChange
+from xlapipe.compile.lowering.policy_change import LOSS, MICROBATCHES, VMAP, PolicyChange
 from xlapipe.plans.program import Program
 from xlapipe.search.candidate import StepChange
 from xlapipe.time.recomputed import relative
@@ -21,15 +22,65 @@ _LEAST_BYTES = 2**20
 _LEAST_ITEMS = 16
 
 
+class _OfBatch(NamedTuple):
+    """A form of a gradient: its code, its defaults, how it is written, and numbers of parts."""
+
+    module: str
+    default: str
+    batch: str
+    written: str
+    text: str
+    counts: Sequence[int]
+
+
+_OF_BATCH = {
+    LOSS: _OfBatch(
+        "loss_in_blocks",
+        "blocks=4",
+        "batch=(1, 2)",
+        "{}(loss_in_blocks(…))",
+        "loss in {} blocks",
+        (4, 16),
+    ),
+    MICROBATCHES: _OfBatch(
+        "microbatches",
+        "microbatches=4",
+        "batch=(1,)",
+        "accumulated({}(…))",
+        "{} microbatches",
+        (2, 4, 8),
+    ),
+}
+
+
 def form_changes(program: Program, graph: ForwardGraph) -> Iterator[StepChange]:
     """The forms that can lower the memory of a step on one device."""
     if prod((program.facts.mesh or {}).values()) > 1:
         return  # blocks would be taken of an axis that is sharded
     least_bytes = _LEAST_SHARE * program.plan.totals.temp_bytes
-    large = (site for site in graph.forms if site.largest_bytes >= max(least_bytes, _LEAST_BYTES))
+    large = [site for site in graph.forms if site.largest_bytes >= max(least_bytes, _LEAST_BYTES)]
     largest_first = sorted(large, key=lambda site: -site.largest_bytes)
     for site in [site for site in largest_first if site.kind == VMAP][:_MOST_SITES]:
         yield from _vmap_changes(site)
+    for site in large:
+        if site.kind in _OF_BATCH and not site.refused:
+            yield from _batch_changes(site)
+
+
+def _batch_changes(site: FormSite) -> Iterator[StepChange]:
+    """A gradient in microbatches, or its loss in blocks of the batch."""
+    where, function = relative(site.source), site.function
+    form = _OF_BATCH[site.kind]
+    for count in form.counts:
+        if site.size % count or site.size < count:
+            continue
+        code = _pasted(form.module, form.default, form.default.replace("4", str(count)))
+        code = _with(code, form.batch, f"batch={site.batch!r}")
+        written = form.written.format(function)
+        code += f"\n\n# {where}: write {written} for {function}(…)\n"
+        text = f"{form.text.format(count)} of {site.size // count:,} ({where})"
+        policy = PolicyChange(kind=site.kind, source=code, lines=(site.source,))
+        yield StepChange(text, code, policy=policy)
 
 
 def _vmap_changes(site: FormSite) -> Iterator[StepChange]:
@@ -50,7 +101,10 @@ def _vmap_changes(site: FormSite) -> Iterator[StepChange]:
 
 def _pasted(name: str, default: str, value: str) -> str:
     """The text of a function, with another value of a default."""
-    text = (_PASTED / f"{name}.py").read_text()
+    return _with((_PASTED / f"{name}.py").read_text(), default, value)
+
+
+def _with(text: str, default: str, value: str) -> str:
     assert text.count(default) == 1
     return text.replace(default, value)
 
