@@ -181,7 +181,8 @@ def compile_rows(
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         number = number_of(job)
         row = rows[number] = Row(started[number][0], outcome, number)
-        if isinstance(outcome, ParameterError) and row.candidate.values:
+        own = row.candidate
+        if isinstance(outcome, ParameterError) and own.values and own.change is None:
             raise outcome
         on_done(row)
 

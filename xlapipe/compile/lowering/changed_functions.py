@@ -18,7 +18,7 @@ import inspect
 import linecache
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -39,13 +39,14 @@ from xlapipe.compile.lowering.policy_change import (
     BLOCK,
     CHECKPOINT,
     GRADIENT,
+    LOOP,
     LOSS,
     MICROBATCHES,
     SCAN,
     VMAP,
 )
 from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls, calling_frame
-from xlapipe.errors import WorkloadError
+from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.jax_private import is_vmapped
 
 
@@ -122,7 +123,7 @@ class AppliedPolicy:
         Raises:
           WorkloadError: the policy was applied nowhere, or not at all lines.
         """
-        by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS)
+        by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS, LOOP)
         missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._kind is not None and not self._applied):
             where = ", ".join(missing) or "any line"
@@ -247,7 +248,7 @@ class AppliedPolicy:
           recorded: the arguments with what is recorded of them.
 
         Raises:
-          WorkloadError: it is not proved.
+          ParameterError: it is not proved.
         """
         if self._kind != MICROBATCHES or called.source not in self._lines:
             results = gradient(*recorded, **kwargs)
@@ -266,7 +267,7 @@ class AppliedPolicy:
         """What is differentiated: perhaps in blocks, for whose number it is proved.
 
         Raises:
-          WorkloadError: of its call, if it is not proved.
+          ParameterError: of its call, if it is not proved.
         """
         is_chosen = self._kind == LOSS and called.source in self._lines
         if not is_chosen:
@@ -295,7 +296,7 @@ class AppliedPolicy:
         with self._without_record():
             proof = proof_of(function, args, kwargs, given, parts)
         if proof.refused:
-            raise WorkloadError(f"{self._kind} in {parts} parts is not proved: {proof.refused}")
+            raise ParameterError(f"{self._kind} in {parts} parts is not proved: {proof.refused}")
         return proof.batch
 
     def _keep_keys(self, function: Callable[..., Any], arguments: Any, has_aux: bool) -> None:
@@ -363,6 +364,24 @@ class AppliedPolicy:
             ),
         ):
             yield
+
+    def scanned(self, form: Callable[..., Any]) -> Callable[..., Any]:
+        """A loop as a scan; as a loop in the step as written."""
+
+        def scanned(body: Callable[..., Any], carry: Any, items: Iterable[Any]) -> Any:
+            own = list(items)
+            if self._kind == LOOP:
+                self._applied.update(self._lines)
+                try:
+                    return form(body, carry, own)
+                except (TypeError, ValueError) as error:
+                    reason = str(error).partition("\n")[0]
+                    raise ParameterError(f"the items of the loop are not equal: {reason}") from None
+            for item in own:
+                carry = body(carry, item)
+            return carry
+
+        return scanned
 
     def vmap(self, original: Callable[..., Any]) -> Any:
         @wraps(original)

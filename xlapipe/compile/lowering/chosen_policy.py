@@ -17,10 +17,10 @@ import ast
 import builtins
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
-from functools import wraps
+from functools import partial, wraps
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -35,7 +35,7 @@ from xlapipe.compile.lowering.changed_functions import (
     replace_nnx,
 )
 from xlapipe.compile.lowering.forward_values import forward_graph
-from xlapipe.compile.lowering.policy_change import PolicyChange
+from xlapipe.compile.lowering.policy_change import LOOP, PolicyChange
 from xlapipe.compile.lowering.recorded_calls import (
     recorded_calls,
 )
@@ -59,6 +59,10 @@ def apply_policy(change: PolicyChange) -> None:
         line: applied.block(line, names[name], change.which)
         for line, name in change.decorators.items()
     }
+    if change.kind == LOOP:
+        scanned = applied.scanned(names["scanned"])
+        _ACTIVE.enter_context(patch.object(builtins, "scanned", scanned, create=True))
+        _ACTIVE.enter_context(changed_code(change.lines, partial(_with_scans, change.statements)))
     _ACTIVE.enter_context(decorated_functions(blocks, change.statements))
     if change.record is not None:
         applied.recorded = _ACTIVE.enter_context(recorded_calls(applied.counts_calls))
@@ -160,23 +164,50 @@ def decorated_functions(
     decorators: Mapping[str, Decorator], statements: Mapping[str, str]
 ) -> AbstractContextManager[object]:
     """Changes functions in modules that are imported while the context is open."""
-    files = {place.rpartition(":")[0] for place in decorators}
+
+    def change(tree: ast.Module, path: str) -> ast.Module:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                _decorate(node, path, decorators, statements)
+        return tree
+
+    stack = ExitStack()
+    stack.enter_context(changed_code(decorators, change))
+    stack.enter_context(patch.object(builtins, _NAME, decorators, create=True))
+    return stack
+
+
+def changed_code(
+    places: Iterable[str], change: Callable[[ast.Module, str], ast.Module]
+) -> AbstractContextManager[object]:
+    """Changes the code of the files of places when their modules are imported."""
+    files = {place.rpartition(":")[0] for place in places}
     original = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
         if path not in files:
             return original(self, fullname)
-        tree = ast.parse(self.get_data(path), path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                _decorate(node, path, decorators, statements)
+        tree = change(ast.parse(self.get_data(path), path), path)
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
-    stack = ExitStack()
-    stack.enter_context(patch.object(SourceFileLoader, "get_code", get_code))
-    stack.enter_context(patch.object(builtins, _NAME, decorators, create=True))
-    return stack
+    return patch.object(SourceFileLoader, "get_code", get_code)
+
+
+def _with_scans(statements: Mapping[str, str], tree: ast.Module, path: str) -> ast.Module:
+    """The code with a statement in place of each loop that begins on a line."""
+
+    class Scans(ast.NodeTransformer):
+        def visit_For(self, loop: ast.For) -> ast.AST:
+            if (text := statements.get(f"{path}:{loop.lineno}")) is None:
+                return self.generic_visit(loop)
+            (statement,) = ast.parse(text).body
+            for part in ast.walk(statement):
+                ast.copy_location(part, loop.body[0])
+            return statement
+
+    changed: ast.Module = Scans().visit(tree)
+    return changed
 
 
 def _decorate(

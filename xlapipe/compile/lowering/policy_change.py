@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
-VMAP, MICROBATCHES, LOSS = "vmap", "microbatches", "loss"
+VMAP, MICROBATCHES, LOSS, LOOP = "vmap", "microbatches", "loss", "loop"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +16,15 @@ class PolicyChange:
 
     Attributes:
       kind: where the policy is put: `GRADIENT`, `SCAN`, `CHECKPOINT` or `BLOCK`, as in
-        `xlapipe.compile.lowering.chosen_policy`; `VMAP`, `MICROBATCHES`
-        and `LOSS` for functions of `xlapipe.compile.lowering.pasted`; None for the step as written.
+        `xlapipe.compile.lowering.chosen_policy`; `VMAP`, `MICROBATCHES`,
+        `LOSS` and `LOOP` for functions of `xlapipe.compile.lowering.pasted`; None for the step as
+        written.
       source: the code that is printed for the user; it defines `policy` and the decorators.
       lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.
       decorators: name of the decorator in `source`, by the line of a function's definition.
       which: a condition on `number`, the number of the call of a block; others stay as they are.
-      statements: what comes first in a function's body, by the line of its definition.
+      statements: what comes first in a function's body, by the line of its definition; of `LOOP`,
+        what is in place of the loop.
       record: file for the graph of the forward pass; None to record nothing.
       unchanged: digest of the program of the step as written, which is traced again and compared;
         empty to compare with the first trace, None to compare nothing.

@@ -1,13 +1,14 @@
 """Other forms of a step than its own: the code to write, and which sizes are compiled."""
 
+import ast
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import NamedTuple
 
 from xlapipe.compile import lowering
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
-from xlapipe.compile.lowering.policy_change import LOSS, MICROBATCHES, VMAP, PolicyChange
+from xlapipe.compile.lowering.policy_change import LOOP, LOSS, MICROBATCHES, VMAP, PolicyChange
 from xlapipe.plans.program import Program
 from xlapipe.search.candidate import StepChange
 from xlapipe.time.recomputed import relative
@@ -20,10 +21,17 @@ _MOST_SITES = 2
 _BLOCKS = (8, 32, 128)
 _LEAST_BYTES = 2**20
 _LEAST_ITEMS = 16
+_LEAST_CALLS = 3
 
 
 class _OfBatch(NamedTuple):
-    """A form of a gradient: its code, its defaults, how it is written, and numbers of parts."""
+    """A form of a gradient.
+
+    Attributes:
+      default, batch: in its code, the number of parts and the positions of the batch.
+      written: how it is called.
+      counts: numbers of parts, of `least_rows` examples or more each.
+    """
 
     module: str
     default: str
@@ -31,6 +39,7 @@ class _OfBatch(NamedTuple):
     written: str
     text: str
     counts: Sequence[int]
+    least_rows: int
 
 
 _OF_BATCH = {
@@ -41,6 +50,7 @@ _OF_BATCH = {
         "{}(loss_in_blocks(…))",
         "loss in {} blocks",
         (4, 16),
+        1,
     ),
     MICROBATCHES: _OfBatch(
         "microbatches",
@@ -49,6 +59,7 @@ _OF_BATCH = {
         "accumulated({}(…))",
         "{} microbatches",
         (2, 4, 8),
+        2,
     ),
 }
 
@@ -65,14 +76,54 @@ def form_changes(program: Program, graph: ForwardGraph) -> Iterator[StepChange]:
     for site in large:
         if site.kind in _OF_BATCH and not site.refused:
             yield from _batch_changes(site)
+    yield from _loop_changes(graph)
+
+
+def _loop_changes(graph: ForwardGraph) -> Iterator[StepChange]:
+    """Python loops over equal blocks, each as one scan."""
+    loops = {
+        own.loop.header_source: own for own in graph.repeated if own.loop and own.outer is None
+    }
+    for header, function in loops.items():
+        assert function.loop is not None
+        written = _scan_of(header) if function.loop.calls >= _LEAST_CALLS else None
+        if written is None:
+            continue
+        where = relative(header)
+        code = f"{_text('scanned')}\n\n# {where}: write `{written}` for the loop\n"
+        text = f"scan over {function.loop.calls} × {function.name} in place of the loop ({where})"
+        policy = PolicyChange(kind=LOOP, source=code, lines=(header,), statements={header: written})
+        yield StepChange(text, code, policy=policy)
+
+
+def _scan_of(header: str) -> str | None:
+    """What is written for a loop of one assignment, which makes a value of itself and the item."""
+    path, _, line = header.rpartition(":")
+    loops = (
+        node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.For)
+    )
+    loop = next((node for node in loops if node.lineno == int(line)), None)
+    if loop is None or loop.orelse or len(loop.body) != 1:
+        return None
+    (statement,) = loop.body
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        return None
+    carry, item = ast.unparse(statement.targets[0]), ast.unparse(loop.target)
+    if not carry.isidentifier():
+        return None
+    body = f"lambda {carry}, {item}: {ast.unparse(statement.value)}"
+    if isinstance(loop.target, ast.Tuple):
+        inner = f"lambda {item.strip('()')}: {ast.unparse(statement.value)}"
+        body = f"lambda {carry}, items: ({inner})(*items)"
+    return f"{carry} = scanned({body}, {carry}, {ast.unparse(loop.iter)})"
 
 
 def _batch_changes(site: FormSite) -> Iterator[StepChange]:
     """A gradient in microbatches, or its loss in blocks of the batch."""
     where, function = relative(site.source), site.function
     form = _OF_BATCH[site.kind]
-    for count in form.counts:
-        if site.size % count or site.size < count:
+    for count in dict.fromkeys(gcd(site.size, count) for count in form.counts):
+        if count == 1 or site.size < form.least_rows * count:
             continue
         code = _pasted(form.module, form.default, form.default.replace("4", str(count)))
         code = _with(code, form.batch, f"batch={site.batch!r}")
@@ -101,7 +152,11 @@ def _vmap_changes(site: FormSite) -> Iterator[StepChange]:
 
 def _pasted(name: str, default: str, value: str) -> str:
     """The text of a function, with another value of a default."""
-    return _with((_PASTED / f"{name}.py").read_text(), default, value)
+    return _with(_text(name), default, value)
+
+
+def _text(name: str) -> str:
+    return (_PASTED / f"{name}.py").read_text()
 
 
 def _with(text: str, default: str, value: str) -> str:

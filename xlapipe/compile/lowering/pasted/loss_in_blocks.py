@@ -86,8 +86,12 @@ def cut_at_product(function, blocks, batch, args, kwargs):
         same.update(zip(x.outvars, y.outvars))
     read = [*(v for equation in b.eqns[start:] for v in equation.invars), *b.outvars]
     read = [v for v in dict.fromkeys(v for v in read if not isinstance(v, Literal)) if v in same]
-    front = a.replace(eqns=a.eqns[:start], outvars=[same[v] for v in read], debug_info=None)
-    tail = b.replace(eqns=b.eqns[start:], constvars=[], invars=read, debug_info=None)
+    names = {"arg_names": ("",) * len(a.invars), "result_paths": ("",) * len(read)}
+    about = a.debug_info._replace(**names)
+    front = a.replace(eqns=a.eqns[:start], outvars=[same[v] for v in read], debug_info=about)
+    names = {"arg_names": ("",) * len(read), "result_paths": ("",) * len(b.outvars)}
+    about = b.debug_info._replace(**names)
+    tail = b.replace(eqns=b.eqns[start:], constvars=[], invars=read, debug_info=about)
     split = {}
     for n, v in enumerate(read):
         for axis, sizes in enumerate(zip(v.aval.shape, same[v].aval.shape)):
