@@ -5,6 +5,7 @@ everything else may change without notice. Importing this package imports no jax
 
     plan = xlapipe.plan(step, *args, donate="cache", target="h200")  # compiles a step
     plan = xlapipe.read("hlo_dumps/step/h200-auto-jax0.12.0.1")  # reads a plan that was dumped
+    xlapipe.diff(plan, "hlo_dumps/step/h200-auto-jax0.12.0.1")       # what another plan costs
     xlapipe.build(workload, out="built")                             # makes an executable
     outputs = xlapipe.load("built")(*args)                           # runs it on the GPU
     xlapipe.largest("step:workload", "batch", target="h200")         # chooses a size that fits
@@ -17,6 +18,7 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.api.choose_rows import choose
+    from xlapipe.api.compare_plans import diff
     from xlapipe.api.compile_step import build, plan
     from xlapipe.api.find_target import target
     from xlapipe.api.graphs_plan import GraphsPlan
@@ -39,6 +41,7 @@ __all__ = [
     "XlapipeError",
     "build",
     "choose",
+    "diff",
     "fit",
     "largest",
     "load",
@@ -59,6 +62,7 @@ _MODULES = {
     "WorkloadReference": "registry",
     "build": "api.compile_step",
     "choose": "api.choose_rows",
+    "diff": "api.compare_plans",
     "fit": "search.sizing.sizes",
     "largest": "search.sizing.sizes",
     "load": "api.loaded_step",

@@ -101,7 +101,7 @@ def scripts() -> dict[str, str]:
     return {step["name"]: step["run"] for step in action["runs"]["steps"] if "run" in step}
 
 
-def run(command: list[str], cwd: Path, **environment: str) -> str:
+def run(command: list[str], cwd: Path, rc: int = 0, **environment: str) -> str:
     tools = Path(sys.executable).parent
     done = subprocess.run(
         command,
@@ -111,7 +111,7 @@ def run(command: list[str], cwd: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == rc, done.stderr
     return done.stdout
 
 
@@ -145,7 +145,7 @@ def test_the_action_compares_with_the_base_commit(
     )
     assert "2 changed" in files["summary"].read_text()
     assert "[Full report](https://github.com/a/b/actions/runs/9)" in files["summary"].read_text()
-    assert len(json.loads((tmp_path / "xlapipe-plans.json").read_text())) == 2
+    assert len(json.loads((tmp_path / "xlapipe-plans/changes.json").read_text())) == 2
     markdown = Path(files["output"].read_text().splitlines()[0].removeprefix("markdown="))
     assert markdown.read_text() == files["summary"].read_text()
 

@@ -29,6 +29,8 @@ from xlapipe.differences.changes import (
     PlacementChange,
 )
 from xlapipe.differences.compare import compare
+from xlapipe.differences.comparing.base_checkout import BaseCheckout
+from xlapipe.differences.comparing.two_commits import TwoCommits
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
@@ -43,6 +45,7 @@ from xlapipe.plans.compile_times import (
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
+from xlapipe.report.changed_workloads import changed_workloads
 from xlapipe.report.difference import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
@@ -100,6 +103,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         "diff-markdown",
         printed("diff", "--markdown", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated"),
     )
+    yield "diff-base", _changed_workloads(folder / "commits")
     for number, log in enumerate(WRITTEN_LOGS):
         path = folder / f"{number}.log"
         path.write_text(log.text)
@@ -131,6 +135,17 @@ _WARNING = (
     "Can't reduce memory use below 1.00GiB (1073741824 bytes) by rematerialization; only reduced "
     "to 2.00GiB (2147483648 bytes), down from 2.50GiB (2684354560 bytes) originally\n"
 )
+
+
+def _changed_workloads(folder: Path) -> Any:
+    """Of two commits: a workload that changed, and one that does not compile."""
+    before, after = (folder / side for side in ("before", "after"))
+    shutil.copytree(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}", before / "step")
+    shutil.copytree(DUMPS[1], after / "step")
+    shutil.copytree(DUMPS[2], after / "new")
+    base = BaseCheckout("main", "1" * 40, folder, folder, folder, (), ("a file is not committed",))
+    both = TwoCommits(before, after, 3, {"w": "w: does not import"}, {}, {})
+    return plain_data(changed_workloads(base, both, {"memory": 0.0}))
 
 
 def _with_compile_times(folder: Path, dump: Path) -> Path:

@@ -47,7 +47,7 @@ class StepPlan(ShownPlan):
       opened: the files that the plan was read from.
     """
 
-    _further_tables = ("peak", "lines", "time", "timeline")
+    _further_tables = ("peak", "lines", "time", "timeline", "copies", "modules")
 
     def __init__(self, opened: XlaSubject, expectations: Sequence[Expectation] = ()) -> None:
         self.opened = opened
@@ -89,6 +89,26 @@ class StepPlan(ShownPlan):
         """Whether a device's autotune results were used; if not, GEMM tiles are XLA's defaults."""
         return self.opened.dump is not None and self.opened.dump.manifest.tuned
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether the plan fits the memory that its device leaves to XLA; None if that is unknown.
+
+        XLA's own refusal counts too.
+        """
+        from xlapipe.report.overview.overview import Overview
+
+        if self.opened.dump is not None and self.opened.dump.manifest.refused is not None:
+            return False
+        overview = Overview(self.opened)
+        memory = overview.memory
+        return None if memory is None else overview.total_bytes <= memory.usable_bytes
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation of the predicted step, from 0 to 1; None if it is unknown."""
+        prediction = self.opened.study.prediction_with_mfu
+        return prediction.mfu if prediction is not None else None
+
     @cached_property
     def peak(self) -> Peak:
         """What is in memory at the peak: `peak.values`, and by source line `peak.by_source`."""
@@ -126,7 +146,9 @@ class StepPlan(ShownPlan):
         Args:
           name: name of the list, `peak` for the values at the peak, `lines` for the same by
             source line and purpose, as `xlapipe show` prints them, `time` for the kernels, the
-            longest first, or `timeline` for what runs when in the predicted step.
+            longest first, `timeline` for what runs when in the predicted step, `copies` for values
+            that are only moved, the largest first, or `modules` for bytes and times of each scope,
+            and of each class whose methods were called: Flax's, Equinox's and the user's.
 
         Returns:
           A list of dictionaries; its `to_pandas()` is a DataFrame.
@@ -142,6 +164,12 @@ class StepPlan(ShownPlan):
             from xlapipe.report.time_figures import longest_first
 
             return Rows(map(asdict, sorted(self.time.kernels, key=longest_first)))
+        if name == "copies":
+            return Rows(map(asdict, self.copies()))
+        if name == "modules":
+            from xlapipe.report.modules import Modules
+
+            return Rows(map(asdict, Modules(self.opened).rows))
         if name == "timeline":
             from xlapipe.report.timeline import timeline_rows
 

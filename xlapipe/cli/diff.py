@@ -218,7 +218,7 @@ def _compare_commits(options: argparse.Namespace) -> int:
         compared = changed_workloads(base, both, options.fail_on or {})
         if options.out is not None:
             keep_changed(both, compared, options.out)
-    code = 2 if compared["failed"] else 0
+    failed = [failure["message"] for failure in compared["failed"]]
     if options.json:
         print_json(compared)
     elif options.markdown:
@@ -227,16 +227,16 @@ def _compare_commits(options: argparse.Namespace) -> int:
                 compared["changed"],
                 link=options.link,
                 title=compared["title"],
-                notes=[*compared["broken"], *compared["failed"].values(), *compared["notes"]],
+                notes=[*compared["broken"], *failed, *compared["notes"]],
             )
         )
     else:
         for note in (compared["title"], *compared["notes"]):
             print_text(note)
         print_lines(changed_lines(compared["changed"]))
-    for message in compared["failed"].values():
+    for message in failed:
         print_error(message)
-    return _print_broken(compared["broken"]) or code
+    return _print_broken(compared["broken"]) or (2 if failed else 0)
 
 
 def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":

@@ -39,7 +39,7 @@ _HEADINGS = {
     "donated_in_place": "donated in place",
     "broken": "broken expectations",
 }
-_MAX_CAUSES = 3
+_MAX_CAUSES, _MAX_ROWS = 3, 100
 # A change is within the predicted error unless it is slower, or faster, with 90 % probability.
 _UNCERTAIN = 0.1
 # What kernels cost, beside plan and HLO.
@@ -75,12 +75,13 @@ def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -
     figures = {"before": _figures(old), "after": _figures(new)}
     changes: list[str] = []
     causes: dict[str, list[str]] = {"bytes": [], "time": []}
-    within, lost = None, []
+    within, same, lost = None, None, []
     if old is not None and new is not None:
         studies = old.study, new.study
         difference = compare_opened(
             old.program, new.program, names=("before", "after"), studies=studies
         )
+        same = difference.same
         stated = difference.sentences()
         sentences = [*stated.programs, *stated.account, *stated.changes]
         changes = [*difference.context_lines(), *(sentence.text for sentence in sentences)]
@@ -97,6 +98,7 @@ def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -
     changed = {
         "name": name,
         "renamed_from": None,
+        "same": same,
         **figures,
         "time_within_error": within,
         "lost_donations": lost,
@@ -144,7 +146,8 @@ def verdict(changed: Mapping[str, Any]) -> str:
         again = "compiles again" if new["recompiles"] else "no longer compiles again"
         parts.append(f"{again} at its second call")
     parts += [f"breaks {text}" for text in broken_expectations(changed)]
-    return "; ".join(parts) or "another plan of the same cost"
+    unchanged = "the same plan" if changed["same"] else "another plan of the same cost"
+    return "; ".join(parts) or unchanged
 
 
 def broken_expectations(changed: Mapping[str, Any]) -> list[str]:
@@ -204,9 +207,13 @@ def changed_markdown(
     blocks += [f"- {code(note, in_table=False)}" for note in notes] + [""] * bool(notes)
     if changed:
         shown = _shown_columns(changed)
-        rows = ((code(dump["name"]), *(_cell(dump, key) for key in shown)) for dump in changed)
+        first = changed[:_MAX_ROWS]
+        rows = ((code(dump["name"]), *(_cell(dump, key) for key in shown)) for dump in first)
         headings = tuple(_HEADINGS[key] for key in shown)
         blocks += table(("plan", *headings), rows, right=range(1, len(shown) + 1))
+        if more := len(changed) - len(first):
+            blocks.append(f"… and {more} more plans.\n")
+        blocks.append("Of the causes, A is before and B after.\n")
         blocks += ["\n".join(_details(dump)) for dump in changed]
     report = f"[Full report]({link})\n" if link is not None else ""
     where = "the full report has all" if link is not None else "`--json` prints all"
@@ -224,7 +231,8 @@ def changed_lines(changed: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
     """The same for a terminal: a table below the name of each dump, and the causes."""
     for dump in changed:
         yield Text(f"{dump['name']}: {dump['verdict']}", style="bold")
-        shown = [(_HEADINGS[key], _cell(dump, key)) for key in _shown_columns([dump])]
+        keys = _shown_columns([dump]) if dump["after"] is not None else []
+        shown = [(_HEADINGS[key], _cell(dump, key)) for key in keys]
         width = max((len(heading) for heading, _ in shown), default=0)
         yield from (Text(f"  {heading:<{width}}  {cell}") for heading, cell in shown)
         for what, texts in dump["causes"].items():

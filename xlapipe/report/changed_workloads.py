@@ -41,7 +41,7 @@ def changed_workloads(base: BaseCheckout, both: TwoCommits, limits: Limits) -> d
         "title": f"{title}, {same} did not.",
         "workloads": both.count,
         "notes": notes,
-        "failed": dict(both.failed),
+        "failed": [{"workload": name, "message": text} for name, text in both.failed.items()],
         "broken": broken_limits(limits, changed),
         "changed": changed,
     }

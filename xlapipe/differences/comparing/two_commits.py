@@ -90,14 +90,9 @@ def compile_both(
     for name, message in others_failed.items():
         text = message.replace(f"{base.root}/", "").replace(name, "…")
         failed_before.setdefault(text, []).append(name)
-    return TwoCommits(
-        before,
-        after,
-        len(own.keys() | others.keys()),
-        failed,
-        failed_before,
-        dict(_renamed(before, after, own, others)),
-    )
+    renamed = _renamed(before, after, own, others)
+    count = len(own.keys() | others.keys()) - len(renamed)
+    return TwoCommits(before, after, count, failed, failed_before, renamed)
 
 
 def _jobs(workloads: Sequence[str], settings: CompileSettings, folder: Path) -> dict[str, Job]:
@@ -139,22 +134,28 @@ def _compile_side(
 
 def _renamed(
     before: Path, after: Path, own: Mapping[str, Job], others: Mapping[str, Job]
-) -> "list[tuple[str, str]]":
-    """Moves dumps of workloads that have another name now below that; the new and the old names."""
-    renamed: list[tuple[str, str]] = []
-    for old in sorted(others.keys() - own.keys()):
-        for new in sorted(own.keys() - others.keys() - {name for name, _ in renamed}):
-            folders = before / folder_name(old), after / folder_name(new)
-            if not all(map(is_dump, folders)):
-                continue
-            if str(others[old].reference) == str(own[new].reference) or _same_plan(*folders):
-                folders[0].rename(before / folder_name(new))
-                renamed.append((new, old))
-                break
+) -> dict[str, str]:
+    """Moves dumps of workloads that have another name now below that; the old names by the new.
+
+    A workload is the same if its definition is, else if its plan is.
+    """
+    renamed: dict[str, str] = {}
+    for is_same in (_same_definition, _same_plan):
+        for old in sorted(others.keys() - own.keys() - {*renamed.values()}):
+            for new in sorted(own.keys() - others.keys() - renamed.keys()):
+                folders = before / folder_name(old), after / folder_name(new)
+                if all(map(is_dump, folders)) and is_same(others[old], own[new], *folders):
+                    folders[0].rename(before / folder_name(new))
+                    renamed[new] = old
+                    break
     return renamed
 
 
-def _same_plan(*folders: Path) -> bool:
+def _same_definition(old: Job, new: Job, *_: Path) -> bool:
+    return str(old.reference) == str(new.reference)
+
+
+def _same_plan(old: Job, new: Job, *folders: Path) -> bool:
     """Whether the plans are the same but for the name of the workload."""
     return (
         len({(path / PLAN).read_text(encoding="utf-8").partition("\n[")[2] for path in folders})

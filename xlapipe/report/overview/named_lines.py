@@ -18,6 +18,7 @@ from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import counted
+from xlapipe.report.modules import Modules
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
@@ -77,6 +78,10 @@ class _Named:
             return
         if name in self._plan.instructions:
             yield from self._instruction(name)
+            return
+        modules = Modules(self._opened)
+        if modules.named(name):
+            yield from modules.lines(name)
             return
         raise XlapipeError(self._unknown(name))
 
