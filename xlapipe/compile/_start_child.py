@@ -2,8 +2,9 @@
 
 PARENT is the process id of the parent, with which the child ends.
 
-The interpreter may be of another environment, in which xlapipe is not installed: this checkout is
-put at the end of the path, after everything that is installed.
+The interpreter may be of another environment, in which xlapipe is not installed, or another version
+of it: this xlapipe is imported, and its folder is at the end of the path, after everything that is
+installed.
 """
 
 import gc
@@ -11,7 +12,10 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    import xlapipe  # noqa: F401
+
+    sys.path.append(sys.path.pop(0))
     from xlapipe.devices.environment.process_end import die_with_parent, leave
 
     die_with_parent(int(sys.argv[2]))
