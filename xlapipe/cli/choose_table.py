@@ -155,7 +155,7 @@ def _columns(rows: Sequence[Row], maximise: str | None) -> dict[str, RowCell]:
         **columns,
         "fits": CELLS["fits"],
         "": lambda row: "chosen" if row.chosen else "front" if row in best else "",
-        "change": lambda row: row.candidate.change_text,
+        "change": lambda row: "; ".join(filter(None, (row.candidate.change_text, row.effect))),
     }
 
 

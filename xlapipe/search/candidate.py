@@ -53,6 +53,11 @@ class StepChange:
         """Whether the step's values are computed as before, and arguments are given up for them."""
         return set(self.arguments) == {"donate"} and self.policy is None and not self.options
 
+    @property
+    def offloads(self) -> bool:
+        """Whether its policy moves values to the host's memory."""
+        return self.policy is not None and "pinned_host" in self.policy.source
+
     def joined(self, other: "StepChange") -> "StepChange":
         """Both changes, which change different things."""
         return replace(

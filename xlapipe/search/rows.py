@@ -52,6 +52,7 @@ class Row:
       probability_faster: than the chosen row; None of that row, of another step, and if a time is
         unknown.
       saved_bytes: less than the step as written with the same values; None without its row.
+      effect: that the change has none, or a bad one, against that row; empty for others.
     """
 
     candidate: Candidate
@@ -62,6 +63,7 @@ class Row:
     chosen: bool = False
     probability_faster: float | None = None
     saved_bytes: int | None = None
+    effect: str = ""
 
     @property
     def memory(self) -> PlannedMemory:

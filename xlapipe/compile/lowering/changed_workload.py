@@ -7,16 +7,17 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.tree_util import keystr, tree_map_with_path
 
 from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload, named_value
+from xlapipe.compile.lowering.meshes import is_spec
 from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
@@ -25,6 +26,7 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
 _AXIS = "shard"
+_Axes = TypeVar("_Axes")
 _WORD = re.compile(r"\w+")
 _SHARDS = 2
 
@@ -37,6 +39,7 @@ def changed_workload(
     shard_size: str | None = None,
     shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
+    specs: Mapping[str, Sequence[Any]] | None = None,
     policy: Mapping[str, Any] | None = None,
     calls: Sequence[Mapping[str, str]] = (),
     call: int = 1,
@@ -50,6 +53,7 @@ def changed_workload(
         it are sharded over two devices.
       shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
+      specs: of leaves of the arguments, by path, over the workload's own mesh.
 
     Raises:
       WorkloadError: the change is not possible for this workload.
@@ -72,6 +76,8 @@ def changed_workload(
     if shard_size is not None:
         smaller = load_workload(_halved(original, shard_size))
         workload = sharded(workload, axes_that_differ(workload, smaller, _SHARDS), _SHARDS)
+    if specs is not None:
+        workload = resharded(workload, axes_by_number(workload, specs))
     if shard_leaves is not None:
         workload = sharded(workload, axes_by_number(workload, shard_leaves), _SHARDS)
     return workload
@@ -237,8 +243,31 @@ def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -
     return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
 
 
-def axes_by_number(workload: Workload, axis_of_path: Mapping[str, int]) -> dict[int, int]:
-    """The axes by number of the leaf, as `sharded` takes them.
+def resharded(workload: Workload, spec_of_leaf: Mapping[int, Sequence[Any]]) -> Workload:
+    """The workload with other shardings of some leaves, over its own mesh."""
+    leaves, tree = jax.tree.flatten(tuple(workload.args))
+    specs = {
+        number: PartitionSpec(
+            *(tuple(axes) if isinstance(axes, list) else axes for axes in entries)
+        )
+        for number, entries in spec_of_leaf.items()
+    }
+    if workload.mesh is None:  # of the arguments themselves
+        for number, spec in specs.items():
+            leaf = leaves[number]
+            sharding = NamedSharding(leaf.sharding.mesh, spec)
+            leaves[number] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+        return replace(workload, args=jax.tree.unflatten(tree, leaves))
+    given = PartitionSpec() if workload.in_specs is None else workload.in_specs
+    own = jax.tree.leaves(
+        jax.tree.broadcast(given, tuple(workload.args), is_leaf=is_spec), is_leaf=is_spec
+    )
+    changed = [specs.get(number, spec) for number, spec in enumerate(own)]
+    return replace(workload, in_specs=jax.tree.unflatten(tree, changed))
+
+
+def axes_by_number(workload: Workload, axis_of_path: Mapping[str, _Axes]) -> dict[int, _Axes]:
+    """The axes by number of the leaf, as `sharded` and `resharded` take them.
 
     Wrappers such as `eqx.filter_jit` pass leaves in another order, and name them in other ways.
 

@@ -50,8 +50,12 @@ class Order:
             candidate = waiting.pop(key)
             if most is not None:
                 most -= 1
-            self._tried.add(key)
+            same = self._program(candidate)
+            is_new = not {key, same} & self._tried
+            self._tried |= {key, same}
             self.compiles.waiting = len(waiting)
+            if not is_new:
+                continue
             if self._cannot_win(candidate):
                 self.left_out += 1
                 continue
@@ -133,6 +137,15 @@ class Order:
             device = target_device(candidate.target)
             self._estimates[change] = estimate(graph.values, change.recomputed, device)
         return self._estimates[change]
+
+    def _program(self, candidate: Candidate) -> str:
+        """What it keeps and computes again, which different policies may do alike."""
+        own, change = self._estimate(candidate), candidate.change
+        if own is None or change is None or change.policy is None:
+            return _identity(candidate)
+        where = (change.policy.lines, change.policy.which)
+        values = (sorted(own.again), sorted(own.kept))
+        return repr((candidate.target, candidate.values, where, values))
 
 
 def _identity(candidate: Candidate) -> str:

@@ -20,6 +20,7 @@ from xlapipe.search.choosing.policies import (
     offloaded,
     presets,
 )
+from xlapipe.search.choosing.replicated import replicated
 from xlapipe.search.choosing.search import groups_of, solutions
 from xlapipe.search.rows import Row
 
@@ -122,6 +123,7 @@ def _without_passes(program: Program, job: Job) -> Iterator[StepChange]:
 def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[StepChange]:
     """More devices: for a sharded program twice the number, for another one two."""
     if count > 1:
+        yield from (group.change for group in replicated(program))
         text = f"{_SHARDS * count} devices instead of {count}"
         yield StepChange(text, arguments={"more_devices": _SHARDS * count}, several_devices=True)
         return

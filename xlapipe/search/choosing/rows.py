@@ -10,6 +10,8 @@ from xlapipe.time.predict.interval import probability_faster, shipped_errors
 
 # Least probability that a row is faster than another one, for a difference within the error.
 _AS_FAST = 0.25
+# Shares of a time that are not seen.
+_SAME_TIME = 1e-3
 _OF_PREDICTION = (
     *("step_seconds", "latency_seconds", "at_least_seconds", "low_seconds", "high_seconds"),
     *("mfu", "network"),
@@ -28,6 +30,7 @@ def row_figures(row: Row) -> dict[str, Any]:
         "limit_bytes": memory.usable_bytes,
         "headroom_bytes": memory.headroom_bytes,
         "saved_bytes": row.saved_bytes,
+        "effect": row.effect,
         **named(memory.predicted, *_OF_PREDICTION, prefix="predicted_"),
         "price_per_hour": row.price,
         "devices": row.devices,
@@ -51,24 +54,39 @@ def with_chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
     for target_rows in by_target(sorted(rows, key=lambda row: row.number)).values():
         own = sorted(target_rows, key=lambda row: row.rank)
         best = _best([row for row in own if row.fits])
-        written = {
-            row.candidate.values_text: row.memory.total_bytes
-            for row in own
-            if row.candidate.change is None
-        }
+        written = {row.candidate.values_text: row for row in own if row.candidate.change is None}
         for row in own:
             as_written = written.get(row.candidate.values_text)
-            saved = None if as_written is None else as_written - row.memory.total_bytes
+            total_bytes = as_written.memory.total_bytes if as_written is not None else None
             probability = _probability(row, best)
             ordered.append(
                 replace(
                     row,
                     chosen=row is best,
                     probability_faster=probability,
-                    saved_bytes=saved,
+                    saved_bytes=None
+                    if total_bytes is None
+                    else total_bytes - row.memory.total_bytes,
+                    effect=_effect(row, as_written) if as_written is not None else "",
                 )
             )
     return tuple(ordered)
+
+
+def _effect(row: Row, written: Row) -> str:
+    """That a change has no effect on memory and time, or a bad one; empty for others."""
+    change, seconds = row.candidate.change, row.seconds_per_item
+    if change is None or not row.is_same_step:
+        return ""
+    if change.offloads and not row.memory.host_bytes:
+        return "moves nothing to the host"
+    saved_bytes = written.memory.total_bytes - row.memory.total_bytes
+    if saved_bytes > 0 or seconds is None or not written.seconds_per_item:
+        return ""
+    slower = seconds / written.seconds_per_item - 1
+    if saved_bytes == 0 and abs(slower) < _SAME_TIME:
+        return "changes nothing"
+    return "no smaller, and slower" if slower >= _SAME_TIME else ""
 
 
 def _best(fitting: Sequence[Row]) -> Row | None:

@@ -7,7 +7,6 @@ from math import prod
 
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue
 from xlapipe.devices.targets.device import Device
-from xlapipe.expect import Offloaded
 from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
@@ -114,7 +113,11 @@ def saved_values(program: Program, graph: ForwardGraph, target: str) -> SavedVal
 
 
 def _not_offloaded(program: Program) -> dict[str, str]:
-    offloaded = (value.name for value in program.facts.named_values if value.kept is KeptIn.HOST)
+    offloaded = [value.name for value in program.facts.named_values if value.kept is KeptIn.HOST]
+    if not offloaded:
+        return {}
+    from xlapipe.expect import Offloaded  # twenty modules, which few steps need
+
     violations = {name: Offloaded(name).check(program).violations for name in offloaded}
     return {
         name: f"{'; '.join(violation.found for violation in own)}; fix: {own[0].advice}"

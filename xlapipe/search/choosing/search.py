@@ -105,10 +105,13 @@ class Estimate:
     Attributes:
       freed_bytes: at the peak, where one part at a time is computed again.
       again_seconds: time of what is computed again.
+      again, kept: numbers of the values that are computed again, and of those that are kept for it.
     """
 
     freed_bytes: float
     again_seconds: float
+    again: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
 
     def is_worse_than(self, other: "Estimate") -> bool:
         """Whether it frees no more, and surely takes longer."""
@@ -134,7 +137,8 @@ def estimate(values: Sequence[ForwardValue], what: Recomputed, device: Device) -
     freed_bytes = gone_bytes - sum(by_number[n].size_bytes for n in kept)
     seconds = sum(seconds_of(by_number[n], device) for n in again)
     at_once_bytes = gone_bytes / what.parts
-    return Estimate(what.share * freed_bytes - at_once_bytes, what.share * seconds)
+    at_peak_bytes = what.share * freed_bytes - at_once_bytes
+    return Estimate(at_peak_bytes, what.share * seconds, frozenset(again), frozenset(kept))
 
 
 def keep_within(
