@@ -135,8 +135,8 @@ def shown_search() -> "Iterator[dict[str, Any]]":
         text = "failed"
         if not isinstance(row.outcome, XlapipeError):
             predicted = row.outcome.predicted
-            seconds = predicted.text if predicted is not None else "-"
-            text = f"{row.outcome.total_bytes:,} B, predicted {seconds}"
+            time = f"{predicted.verb} {predicted.text}" if predicted is not None else "no time"
+            text = f"{row.outcome.total_bytes:,} B, {time}"
         if not console.is_terminal:
             console.print(Text(f"xlapipe: {row.candidate.target}, {row.candidate}: {text}"))
 

@@ -114,7 +114,8 @@ def _target_lines(
         yield Text("No time is predicted for this target: rows are ordered by items and bytes.")
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
-        yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
+        about = f"{predicted.verb} for {predicted.device}{scaled}"
+        yield Text(f"Times are {about}. Every row was compiled.")
         tried = ", tried on forms for one GPU only" * any(networks([row.memory for row in rows]))
         yield Text(f"faster: the probability that the row is faster than the chosen one{tried}.")
         if predicted.scaled_from is not None:

@@ -205,7 +205,7 @@ class StepTimeAtMost(Expectation):
             name = self.target or program.facts.target or ""
             advice = "name one with target=…"
             raise UnknownError(Violation("a GPU whose speeds are known", name, advice=advice))
-        text = f"step of {prediction.text} predicted on {prediction.device}"
+        text = f"step of {prediction.text} {prediction.verb} on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
         if prediction.network:

@@ -179,7 +179,7 @@ def _headline_time(dump: XlaSubject) -> dict[str, str]:
     """The predicted time and its interval; empty without a prediction."""
     prediction = dump.prediction
     if prediction is None or prediction.step_seconds is None:
-        return {"seconds": "", "interval": ""}
+        return {"seconds": "", "interval": "", "verb": ""}
     low, high = prediction.low_seconds, prediction.high_seconds
     interval = (
         f"{prediction.interval_word}: {units.seconds_text(low)} to {units.seconds_text(high)}"
@@ -188,7 +188,8 @@ def _headline_time(dump: XlaSubject) -> dict[str, str]:
     )
     if prediction.network:
         interval += f"; network {prediction.network_name}"
-    return {"seconds": units.seconds_text(prediction.step_seconds), "interval": interval}
+    seconds = units.seconds_text(prediction.step_seconds)
+    return {"seconds": seconds, "interval": interval, "verb": prediction.verb}
 
 
 def json_script(data: Any) -> Markup:

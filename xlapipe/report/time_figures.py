@@ -94,7 +94,10 @@ class StepTime:
         }
 
 
-_ABOUT = ("device", "scaled_from", "assumptions", "network", "mfu", "mfu_text", "launch_bound")
+_ABOUT = (
+    *("device", "scaled_from", "assumptions", "network", "mfu", "mfu_text", "launch_bound"),
+    *("is_estimate", "losses"),
+)
 _MEASURED = (
     *("device", "wall_seconds", "profiled_wall_seconds", "span_seconds", "busy_seconds"),
     *("before_seconds", "after_seconds", "kernel_seconds", "by_name_seconds", "by_order_seconds"),

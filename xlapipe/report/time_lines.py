@@ -115,11 +115,11 @@ def _prediction(time: StepTime) -> Iterator[str]:
         yield f"predicted: none, because {reason}"
         return
     low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
-    text = f"predicted step {microseconds(time.predicted_step_seconds)} on {about.device}"
+    text = f"{about.verb} step {microseconds(time.predicted_step_seconds)} on {about.device}"
     text += f" ({about.interval_word}: {low} to {high})"
     if time.predicted_step_seconds is None:
         least = microseconds(time.predicted_at_least_seconds)
-        text = f"predicted step at least {least} on {about.device}"
+        text = f"{about.verb} step at least {least} on {about.device}"
     text += f", {microseconds(time.predicted_kernel_seconds)} in kernels"
     if time.predicted_latency_seconds is not None:
         text += f"; latency {microseconds(time.predicted_latency_seconds)}"
@@ -133,6 +133,7 @@ def _prediction(time: StepTime) -> Iterator[str]:
     yield text
     if about.launch_bound:
         yield about.launch_bound
+    yield from (f"slow: {loss}" for loss in about.losses)
     if about.mfu_text:
         yield about.mfu_text
     if about.network:

@@ -131,12 +131,14 @@ def trace_of(opened: XlaSubject) -> bytes:
 
 
 def _names(opened: XlaSubject) -> Iterator[Mapping[str, Any]]:
-    whole = opened.prediction is not None and opened.prediction.step_seconds is not None
+    prediction = opened.prediction
+    whole = prediction is not None and prediction.step_seconds is not None
+    word = prediction.verb if prediction is not None and whole else "a part, at least"
     about: Sequence[tuple[str, int, str]] = (
         (
             "process_name",
             0,
-            f"{opened.program.title} ({'predicted' if whole else 'a part, at least'})",
+            f"{opened.program.title} ({word})",
         ),
         *(("thread_name", number, name) for number, name in enumerate(STREAMS)),
     )

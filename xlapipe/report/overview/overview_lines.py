@@ -341,8 +341,7 @@ def _predicted_text(prediction: "Prediction") -> str:
     seconds, low, high = (seconds_text(time or 0.0) for time in times)
     unit = f" {high.rpartition(' ')[2]}"
     interval = f"{low.removesuffix(unit)} to {high}"
-    verb = "estimated" if prediction.is_estimate else "predicted"
-    text = f"{seconds} per step {verb} ({prediction.interval_word}: {interval})"
+    text = f"{seconds} per step {prediction.verb} ({prediction.interval_word}: {interval})"
     latency = prediction.latency_seconds
     return text if latency is None else f"{text}, latency {seconds_text(latency)}"
 

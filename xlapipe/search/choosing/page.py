@@ -56,7 +56,7 @@ def _plot(rows: Sequence[Row], maximise: str | None) -> Iterator[str]:
     per = f" per {maximise}" if maximise is not None else ""
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role=img>'
     yield f'<text class=below x="{_WIDTH / 2}" y="{_HEIGHT - 15}">bytes of the plan</text>'
-    yield f'<text x="5" y="20">predicted time{_text(per)}</text>'
+    yield f'<text x="5" y="20">{_verb(timed)} time{_text(per)}</text>'
     for part in range(6):
         size_bytes, value = most_bytes * part / 5, low + (high - low) * part / 5
         column, line = f"{x(size_bytes):.1f}", f"{y(value):.1f}"
@@ -85,13 +85,18 @@ def _plot(rows: Sequence[Row], maximise: str | None) -> Iterator[str]:
     yield "</svg>"
     yield (
         "<p>One dot per compile: green is chosen, blue fits, red does not fit. No form needs less "
-        "memory and less time than those on the line. Times are predicted.</p>"
+        f"memory and less time than those on the line. Times are {_verb(timed)}.</p>"
     )
+
+
+def _verb(rows: Sequence[Row]) -> str:
+    """What the times are; of TPUs, estimates."""
+    return " or ".join(dict.fromkeys(p.verb for row in rows if (p := row.memory.predicted)))
 
 
 def _about(row: Row) -> str:
     predicted = row.memory.predicted
-    time = f", predicted {predicted.text}" if predicted is not None else ""
+    time = f", {predicted.verb} {predicted.text}" if predicted is not None else ""
     if row.probability_faster is not None:
         time += f", faster than the chosen one with {row.probability_faster:.0%} probability"
     return f"{row.candidate}: {row.memory.total_bytes:,} B{time}"

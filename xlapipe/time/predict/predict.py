@@ -128,6 +128,7 @@ class Prediction:
       launch_bound: that launches take most of the time, which, and remedies; else empty.
       is_estimate: whether no program was timed on such a device.
       exposed: of an estimate, seconds that the cores wait for each carrier of transfers.
+      losses: of an estimate, what makes the step slow, by source line, and remedies.
     """
 
     __repr__ = short_repr
@@ -151,7 +152,13 @@ class Prediction:
     spreads: Mapping[str, float] = field(default_factory=dict)
     is_estimate: bool = False
     exposed: Mapping[str, float] = field(default_factory=dict)
+    losses: tuple[str, ...] = ()
     launch_bound: str = ""
+
+    @property
+    def verb(self) -> str:
+        """What the time is: a TPU's is an estimate until somebody measures."""
+        return "estimated" if self.is_estimate else "predicted"
 
     @property
     def interval_word(self) -> str:

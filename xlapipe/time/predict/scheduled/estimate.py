@@ -15,11 +15,12 @@ from xlapipe.devices.targets.device import Tpu
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.opcodes import RENAMES
 from xlapipe.plans.plan import Plan
-from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
+from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of, sites_of
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.kernel_time import ASSUMED, KernelTime, TimePart
 from xlapipe.time.predict.predict import PredictedKernel, Prediction
 from xlapipe.time.predict.scheduled import rates
+from xlapipe.time.predict.scheduled.losses import SerialLoop, losses
 from xlapipe.time.predict.scheduled.operation import OperationTimes
 from xlapipe.time.predict.scheduled.torus import Torus
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
@@ -61,13 +62,19 @@ class _Clock:
       free: when each queue has ended all that was started.
       ends: of each transfer that was started and not yet waited for: its end, its queue, and the
         computation and position where the schedule waits for it.
-      exposed: seconds that the cores waited for each queue.
+      exposed: seconds that the cores waited, by queue and instruction.
+      starts: seconds in which the cores waited for first bytes.
     """
 
     now: float = 0.0
     free: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     ends: dict[str, "_Pending"] = field(default_factory=dict)
-    exposed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    exposed: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    starts: float = 0.0
+
+    def waited(self, queue: str) -> float:
+        """Seconds that the cores waited for one queue."""
+        return sum(seconds for (of, _), seconds in self.exposed.items() if of == queue)
 
 
 class _Estimator:
@@ -92,6 +99,7 @@ class _Estimator:
         self._uncounted: dict[str, None] = {}
         self._timeline: list[TimelineEvent] = []
         self._clock = _Clock()
+        self._loops: list[SerialLoop] = []
         self._positions: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
 
     def run(self) -> Prediction:
@@ -118,7 +126,17 @@ class _Estimator:
             uncounted=tuple(self._uncounted),
             timeline=tuple(self._timeline),
             is_estimate=True,
-            exposed=dict(self._clock.exposed),
+            exposed={q: waited for q in _CARRIERS if (waited := self._clock.waited(q))},
+            losses=tuple(
+                losses(
+                    seconds,
+                    kernels,
+                    self._cost.kernel_of,
+                    self._clock.exposed,
+                    self._loops,
+                    self._operations.operations,
+                )
+            ),
         )
 
     def _run(self, nodes: Sequence[Node], times: int) -> None:
@@ -148,11 +166,16 @@ class _Estimator:
         self._run(loop.body, times)
         if trips == 1:
             return
-        before, exposed = self._clock.now, dict(self._clock.exposed)
+        before, exposed, starts = self._clock.now, dict(self._clock.exposed), self._clock.starts
         self._run(loop.body, times * (trips - 1))
+        self._clock.starts = starts + (self._clock.starts - starts) * (trips - 1)
+        lost = self._clock.starts - starts
+        if 2 * lost > (self._clock.now - before) * (trips - 1):
+            name = next((site.name for site in sites_of(loop.body)), "")
+            self._loops.append(SerialLoop(name, trips, lost * times))
         further = (self._clock.now - before) * (trips - 2)
-        for queue, total in self._clock.exposed.items():
-            self._clock.exposed[queue] = total + (total - exposed.get(queue, 0.0)) * (trips - 2)
+        for key, total in self._clock.exposed.items():
+            self._clock.exposed[key] = total + (total - exposed.get(key, 0.0)) * (trips - 2)
         if further:
             event = TimelineEvent("", self._clock.now, further, COMPUTE, 0, None, trips - 2)
             self._timeline.append(event)
@@ -190,7 +213,9 @@ class _Estimator:
             event = TimelineEvent(name, clock.now, time.seconds, COMPUTE, times, time)
             clock.now += time.seconds
             if name in self._collectives:
-                clock.exposed[_LINKS] += time.seconds
+                clock.exposed[_LINKS, name] += time.seconds
+            elif len(time.parts) > 1:
+                clock.starts += time.seconds - time.parts[0].seconds
         else:
             start = max(clock.now, clock.free[queue])
             clock.free[queue] = start + time.seconds
@@ -221,7 +246,7 @@ class _Estimator:
         for name, item in list(clock.ends.items()):
             if is_due(name, item):
                 del clock.ends[name]
-                clock.exposed[item.queue] += max(0.0, item.end - clock.now)
+                clock.exposed[item.queue, name] += max(0.0, item.end - clock.now)
                 clock.now = max(clock.now, item.end)
 
     def _positions_in(self, scope: Computation) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -289,7 +314,7 @@ class _Estimator:
 
     def _range(self, seconds: float, kernels: Sequence[PredictedKernel]) -> tuple[float, float]:
         low, high = seconds * rates.LEAST_FACTOR, seconds * rates.MOST_FACTOR
-        exposed = self._clock.exposed[_HOST] + self._clock.exposed[_TO_HOST]
+        exposed = self._clock.waited(_HOST) + self._clock.waited(_TO_HOST)
         low -= exposed * (1 - 1 / rates.MOST_HOST_SHARE)
         high += exposed * (1 / rates.LEAST_HOST_SHARE - 1)
         assumed = sum(
@@ -306,8 +331,9 @@ class _Estimator:
             "an estimate: rates are those that others published of single operations; no step was "
             "run on a TPU"
         ] = None
-        for queue, exposed in self._clock.exposed.items():
+        for queue, text in _CARRIERS.items():
+            exposed = self._clock.waited(queue)
             if exposed > _SHOWN_SHARE * seconds:
                 self._assumptions[
-                    f"{exposed / seconds:.0%} of the time the cores wait for {_CARRIERS[queue]}"
+                    f"{exposed / seconds:.0%} of the time the cores wait for {text}"
                 ] = None
