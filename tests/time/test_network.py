@@ -120,6 +120,18 @@ def test_all_reduces_over_eight_hosts_take_at_least_their_bytes_over_the_slowest
         assert exchange.seconds >= 2 * 7 / 8 * 64 * MB / slowest
 
 
+def test_a_ring_waits_at_every_gpu_and_an_all_reduce_may_use_a_tree() -> None:
+    """As NCCL reckons: LL128 over 224 steps of NVLink and 31 of the network, or a tree's 14, 10."""
+    assert H100 is not None
+    over = network_named("hgx-400g")
+    gathered = exchange_of(collective("all-gather", "[1,256]<=[256]", 4, 1024), "32x8", H100, over)
+    summed = exchange_of(collective("all-reduce", "[1,256]<=[256]", 1024, 1024), "32x8", H100, over)
+    assert gathered is not None and summed is not None
+    assert gathered.seconds == pytest.approx(224 * 1.9e-6 + 31 * 4e-6, rel=0.05)
+    assert summed.seconds == pytest.approx(14 * 1.2e-6 + 10 * 8.5e-6, rel=0.2)
+    assert "224 steps within domains, 31 between them" in gathered.parts[1][1]
+
+
 def test_a_rack_of_72_is_one_domain() -> None:
     found = collective("all-reduce", "[1,72]<=[72]", MB, MB)
     for topology, domains in (("18x4", 1), ("9x8", 1), ("1x72", 1)):

@@ -43,6 +43,8 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
         )
         if launch.in_a_step != 1:
             yield f"  × {launch.in_a_step:.2f}  as kernels that XLA emits take longer in a step"
+        if launch.sustained != 1:
+            yield f"  × {launch.sustained:.2f}  at the clock that the GPU's limit of power leaves"
     elif launch.basis not in (TIMED, TABLE, DATASHEET):
         yield f"  × {launch.ratio:.2f}  assumed: the calibration has no kernel of this kind"
     if kernel.at_floor:

@@ -1,13 +1,13 @@
 """The time of a collective: measured curves within a domain, datasheets between domains."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.devices.targets.network import Network
 from xlapipe.plans.collectives import Collective
-from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.collective_times import measured_curves, seconds_among
 from xlapipe.time.collectives.layout import (
     GroupLayout,
@@ -26,6 +26,13 @@ _TABLE_SPREAD, _BETWEEN_SPREAD, _OTHER_SPREAD = 0.1, 0.2, 0.4
 _SLOTS_SPREAD, _NIC_SPREAD, _ASSUMED_SPREAD = 0.8, 0.3, 0.7
 # No PCIe x16 of today's hosts is as fast, and no NVLink as slow.
 _FASTEST_PCIE = 130e9
+# What NCCL itself reckons with when it chooses a protocol (NVIDIA/nccl, src/graph/tuning.cc, commit
+# 01afd20): seconds of a step over NVLink and over the network, and the share of the bandwidth, of
+# LL128 and Simple. All ranks are in one ring, and only an all-reduce may use a tree.
+_RING_STEPS = ((1.9e-6, 4.0e-6, 0.92), (3.4e-6, 9.6e-6, 1.0))
+_TREE_STEPS = ((1.2e-6, 8.5e-6, 0.9 * 0.915), (28e-6, 50e-6, 0.9))
+_NETWORK_OF_STEPS = 5e-6
+_RINGS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2, "collective-broadcast": 1}
 # The kinds of the table whose data move alike, the multiple of the size, and the GPUs.
 _LIKE_A_PERMUTE = ("all-to-all", 2, 2)
 
@@ -117,23 +124,42 @@ def _between(
     """Time of a group of several domains: the slower of NICs and links, which work in a row."""
     assert layout.nic_rate is not None
     leaving = leaving_bytes(kind, size, layout)
-    outside = leaving / layout.nic_rate
-    hops = math.ceil(math.log2(layout.domains)) * (2 if kind == "all-reduce" else 1)
     beside = f", shared by {layout.at_once} groups" * (layout.at_once > 1)
     by_nics = f"{leaving / 1e6:,.2f} MB between {layout.domains} domains at "
     by_nics += f"{layout.nic_rate / 1e9:,.4g} GB/s of NICs{beside}"
     within = inside.seconds - inside.latency if layout.inside > 1 else 0.0
-    slower = by_nics if outside >= within else f"{size / 1e6:,.2f} MB {inside.text}"
-    parts = (
-        (inside.latency, "latency within a domain"),
-        (hops * network.latency_seconds, f"latency of {counted(hops, 'hop')} between domains"),
-        (max(outside, within), slower),
-    )
+    ways = []
+    for latency, share, text in _ways(kind, layout, network):
+        outside = leaving / layout.nic_rate / share
+        slower = by_nics if outside >= within else f"{size / 1e6:,.2f} MB {inside.text}"
+        ways.append(((latency, text), (max(outside, within), slower)))
+    least = min(ways, key=lambda way: sum(seconds for seconds, _ in way))
+    parts = ((inside.latency, "latency within a domain"), *least)
     spread = math.hypot(inside.spread, _ASSUMED_SPREAD if network.assumed else _NIC_SPREAD)
     text = "between hosts, by the datasheets of the network's NICs, which nothing was timed with"
     if network.assumed:
         text += f"; {network.name} is assumed to be the network (--network states another)"
     return Exchange(parts, DATASHEET, spread, text)
+
+
+def _ways(kind: str, layout: GroupLayout, network: Network) -> Iterator[tuple[float, float, str]]:
+    """Latency, share of the bandwidth and words of each algorithm and protocol of NCCL."""
+    wait = network.latency_seconds - _NETWORK_OF_STEPS
+    if kind not in _RINGS:
+        yield network.latency_seconds, 1.0, "latency of one hop between domains"
+        return
+    turns = _RINGS[kind]
+    between = turns * (layout.domains - 1)
+    steps = turns * (layout.gpus - 1) - between
+    text = f"latency of a ring: {steps:,} steps within domains, {between:,} between them"
+    for near, far, share in _RING_STEPS:
+        yield steps * near + between * max(near, far + wait), share, text
+    if kind == "all-reduce":
+        between = 2 * math.ceil(math.log2(layout.domains))
+        steps = 2 * (layout.inside - 1)
+        text = f"latency of a tree: {steps:,} steps within domains, {between:,} between them"
+        for near, far, share in _TREE_STEPS:
+            yield steps * near + between * max(near, far + wait), share, text
 
 
 def _inside(kind: str, size: int, layout: GroupLayout, device: Device, link: float) -> _Inside:

@@ -52,6 +52,7 @@ class KernelTime:
       launches: number of kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
       in_a_step: factor by which it takes longer in a step than alone.
+      sustained: factor by which it takes longer at the GPU's limit of power.
     """
 
     __repr__ = short_repr
@@ -64,6 +65,7 @@ class KernelTime:
     launches: float = 1.0
     nearest: tuple[str, ...] = ()
     in_a_step: float = 1.0
+    sustained: float = 1.0
 
 
 def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[TimePart, ...]:

@@ -39,6 +39,7 @@ from xlapipe.time.predict.launches import (
 )
 from xlapipe.time.predict.measured_products import measured_products, product_time
 from xlapipe.time.predict.product_work import is_untuned
+from xlapipe.time.predict.sustained import is_at_power_limit, slowed, sustained_factor
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
@@ -274,6 +275,7 @@ class _Predictor:
         self._products = measured_products(plan, cost)
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[int, float, bool], KernelTime] = {}
+        self._named: dict[tuple[int, float, bool], tuple[str, KernelTime]] = {}
         self._assumptions: dict[str, None] = {}
         self._uncounted: dict[str, None] = {}
         if plan.thunks and not any(kernel.thunk for kernel in cost.kernel_of.values()):
@@ -289,6 +291,8 @@ class _Predictor:
         constants = self._calibration.constants
         steps = launches_of(self._plan, self._cost, int(constants.l2_bytes))
         step, launched, latency = self._times_of_a_call(steps)
+        if self._sustain():
+            step, launched, latency = self._times_of_a_call(steps)
         seconds = self._span(steps, constants)
         sums: dict[str, _Sum] = {}
         for event in self._clock.timeline:
@@ -350,6 +354,28 @@ class _Predictor:
             spreads=spreads_of(shares),
             launch_bound=self._launch_bound(launched, total),
         )
+
+    def _sustain(self) -> bool:
+        """Slow down products if the step has them for long; whether it has."""
+        total = products = 0.0
+        peaks = dict(self._calibration.constants.peak_flops)
+        for event in self._clock.timeline:
+            if event.time is not None:
+                seconds = event.time.seconds * event.launches
+                total += seconds
+                if is_at_power_limit(event.time, self._work[event.name], peaks):
+                    products += seconds
+        factor = sustained_factor(self._cost.device, products, total)
+        if factor == 1:
+            return False
+        for key, (name, time) in self._named.items():
+            if is_at_power_limit(time, self._work[name], peaks):
+                self._times[key] = slowed(time, factor)
+        self._assumptions[
+            f"{products / total:.0%} of the time is of products that last, each {factor} times as "
+            "long as in a probe: at the limit of its power, the GPU lowers its clock"
+        ] = None
+        return True
 
     def _launch_bound(self, seconds: float, kernel_seconds: float) -> str:
         """By which launches the step is bound, with remedies; empty if by something else."""
@@ -620,6 +646,7 @@ class _Predictor:
                     self._work[name], time = work.or_else, other
                     key = (id(work.or_else), *key[1:])
             self._times[key] = time
+            self._named[key] = name, time
         return self._times[key]
 
 
