@@ -37,7 +37,6 @@ class Workload:
       out_specs: the same for the outputs; None for the shardings that XLA chooses.
       kernel_bytes: by name of a Pallas kernel, bytes that one launch reads and writes, where it
         does not read its operands whole; a `cost_estimate` of `pallas_call` states the same.
-      calls: positional arguments of further calls that a loop makes, e.g. of the last batch.
       carry: the output that replaces an argument in the next call, by path, e.g. `{"state":
         "out[1]"}`; None for an argument that does not come back. Others are found by their paths.
       loop_trips: trips that a time is predicted for, of each loop whose number XLA does not know.
@@ -61,7 +60,6 @@ class Workload:
     out_specs: Any = None
     explicit_axes: Sequence[str] = ()
     kernel_bytes: Mapping[str, int] = field(default_factory=dict)
-    calls: Sequence[Sequence[Any]] = ()
     carry: Mapping[str, str | None] = field(default_factory=dict)
     loop_trips: int | None = None
     expectations: Sequence[Expectation] = ()
@@ -115,12 +113,6 @@ class Workload:
                 raise WorkloadError(
                     f"workload {self.name}: {stated} is {size!r:.60}, expected a positive integer; "
                     "fix: leave it out if it is not known"
-                )
-        for call in self.calls:
-            if not isinstance(call, (tuple, list)) or len(call) != len(self.args):
-                raise WorkloadError(
-                    f"workload {self.name}: calls has {call!r:.60}, expected a tuple of "
-                    f"{len(self.args)} arguments, as args; fix: calls=[(state, last_batch)]"
                 )
         for path, output in self.carry.items() if isinstance(self.carry, Mapping) else [self.carry]:
             if not isinstance(path, str) or not isinstance(output, (str, type(None))):

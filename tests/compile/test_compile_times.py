@@ -21,7 +21,6 @@ from xlapipe.differences import compare_opened
 from xlapipe.dump.dump import Dump, open_dump
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.errors import DumpError
-from xlapipe.expect import CompileTimeAtMost
 from xlapipe.plans.compile_times import (
     COMPILE_TIMES,
     CompileTimes,
@@ -123,24 +122,6 @@ def test_an_unrolled_loop_is_the_cause_unless_one_kernel_takes_most(dump: Dump) 
         replace(times, kernels=kernels), dump.plan
     )
     assert largest_cause(times_of(10.0), dump.plan) == ""
-
-
-def test_a_compile_is_compared_with_a_baseline_of_the_same_machine(
-    dump: Dump, tmp_path: Path
-) -> None:
-    expectation = CompileTimeAtMost(1.5, baseline=str(tmp_path))
-    program = replace(dump, compile_times=times_of(4.0))
-    assert not expectation.check(program).holds
-    (tmp_path / COMPILE_TIMES).write_bytes(times_of(2.0).to_bytes())
-    finding = expectation.check(program)
-    assert not finding.holds
-    assert "2.00 times the CPU time" in finding.measured
-    assert "compile 1.5 -> 3.5 s" in finding.violations[0].found
-    (tmp_path / COMPILE_TIMES).write_bytes(times_of(3.0).to_bytes())
-    assert expectation.check(program).holds
-    (tmp_path / COMPILE_TIMES).write_bytes(times_of(1.0, machine="another").to_bytes())
-    finding = expectation.check(program)
-    assert (finding.holds, finding.is_warning) == (True, True)
 
 
 def test_diff_states_both_compile_times(dump: Dump) -> None:

@@ -1,11 +1,7 @@
 """Whether a second call compiles again, compared with jax's own cache on four CPUs."""
 
-import dataclasses
-import functools
 import json
-import logging
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,18 +10,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from tests.report.json_schema import problems
 from tests.steps import carried_steps
-from tests.steps.second_call_forms import Compiles
 from xlapipe import Workload, XlapipeError
 from xlapipe.api.testing.session import PlansOfTest
-from xlapipe.cli import main
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.expect import CompiledAtMost, CompiledOnce
+from xlapipe.expect import CompiledOnce
 from xlapipe.plans.call_facts import CallFacts
 from xlapipe.plans.second_call import Why, second_call
 
@@ -149,39 +141,6 @@ def test_outputs_of_another_rank_and_gradients_are_no_next_arguments() -> None:
     assert (call.carried, call.gradients) == ({"ws": "out"}, ())
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["forward"])
-@dataclasses.dataclass
-class Model:
-    w: Any
-    forward: Any
-
-
-@pytest.mark.parametrize(
-    ("args", "call", "settings", "argument", "fix"),
-    [
-        ((X, 0.1), (X, 0.2), {"static_argnums": (1,)}, "rate", "do not make it static"),
-        ((X, 0.1), (X, X.update(shape=())), {}, "rate", "jnp.asarray"),
-        ((X, X), (X, X.update(shape=(4, 8))), {}, "rate", "one shape"),
-        ((X, X), (X, X.update(dtype=jnp.bfloat16)), {}, "rate", "x.astype"),
-        ((X, X), (X, None), {}, "rate", "zeros instead of None"),
-        (
-            *((X, Model(X, jax.jit(lambda x: x))), (X, Model(X, jax.jit(lambda x: x)))),
-            *({}, "rate.forward", "make rate.forward once"),
-        ),
-        ((X, Model(X, 1)), (X, Model(X, 2)), {}, "rate.forward", "make it a leaf"),
-    ],
-)
-def test_what_differs_between_two_calls_is_named_with_its_remedy(
-    args: Any, call: Any, settings: Any, argument: str, fix: str
-) -> None:
-    facts = lowered_call(lambda w, rate: w * 2, *args, calls=[call], **settings)
-    (other,) = facts.programs
-    assert other.argument == argument
-    assert fix in other.advice
-    assert "PyTreeDef" not in str(other)
-    assert " at 0x" not in str(other)
-
-
 def test_a_state_that_comes_back_elsewhere_is_named() -> None:
     def step(a: Any, x: Any) -> Any:
         return x.sum(), (a + 1).astype(jnp.bfloat16)
@@ -211,112 +170,3 @@ def test_a_counter_that_nothing_else_decides_is_compared() -> None:
     call = lower(Workload(name="count", fn=step, args=({"w": X}, 0, X)), CONFIG).call
     assert call is not None
     assert call.carried == {"params": "out[0]", "count": "out[1]"}
-
-
-def _batch(size: int, dtype: Any = jnp.float32) -> Any:
-    return jax.ShapeDtypeStruct((size, 8), dtype)
-
-
-CALLS = {
-    "last batch": (False, [(0, _batch(32)), (1, _batch(32)), (0, _batch(5)), (0, _batch(5))]),
-    "evaluation": (True, [(False, _batch(32)), (True, _batch(32)), (True, _batch(32))]),
-    "buckets": (False, [(0, _batch(size)) for size in (8, 16, 8, 32, 16)]),
-    "dtypes": (False, [(0, _batch(8)), (0, _batch(8, jnp.bfloat16)), (np.int32(0), _batch(8))]),
-    "a tree": (
-        False,
-        [({"a": 1}, _batch(8)), ({"a": 1, "b": 2}, _batch(8)), ({"a": 5}, _batch(8))],
-    ),
-    "None": (False, [(None, _batch(8)), (1, _batch(8)), (None, _batch(8))]),
-    "committed": (
-        False,
-        [(0, jnp.ones((8, 8))), (0, jax.device_put(1.0 * np.ones((8, 8)), jax.devices()[0]))],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_the_programs_of_several_calls_are_those_of_jax(
-    xlapipe_plan: PlansOfTest, name: str
-) -> None:
-    is_static, calls = CALLS[name]
-
-    def step(n: Any, x: Any) -> Any:
-        return jnp.sum(x) + sum(jax.tree.leaves(n))
-
-    static = {"static_argnums": 0} if is_static else {}
-    jitted = jax.jit(step, **static)  # type: ignore[call-overload]
-    with jax.log_compiles():
-        handler = Compiles()
-        logger = logging.getLogger("jax._src.interpreters.pxla")
-        logger.addHandler(handler)
-        for n, x in calls:
-            jitted(n, jnp.ones(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x)
-        logger.removeHandler(handler)
-    first, *others = calls
-    work = Workload(name="calls", fn=step, args=first, calls=others, **static)
-    call = lower(work, CONFIG).call
-    assert call is not None
-    assert 1 + len(call.programs) == handler.count
-    assert call.calls == len(calls)
-
-
-def test_too_many_programs_are_named(xlapipe_plan: PlansOfTest) -> None:
-    work = Workload(
-        name="calls", fn=lambda s, x: s + x.sum(), args=(X, X), calls=[(X, X), (X, _batch(5))]
-    )
-    plan = xlapipe_plan(work)
-    assert plan.check(CompiledAtMost(2))
-    assert not plan.check(CompiledAtMost(1))
-    assert "call 3 compiles, since x is float32[5,8], and float32[8,8] in call 1" in str(
-        plan.check(CompiledAtMost(1))
-    )
-    with pytest.raises(XlapipeError, match=r"calls has .*expected a tuple of 2 arguments.*fix"):
-        Workload(name="calls", fn=len, args=(X, X), calls=[(X,)])
-
-
-def test_check_compiles_the_program_of_each_call(capsys: pytest.CaptureFixture[str]) -> None:
-    name = "tests.steps.called_steps:workload"
-    assert main(["check", name, "--calls", "own", "--deterministic", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    schema = json.loads((ROOT / "docs/schemas/check.v1.json").read_text())
-    assert list(problems([row], schema)) == []
-    assert [program["call"] for program in row["programs"]] == [1, 3]
-    assert "batch[0] is int32[5]" in row["programs"][1]["why"]
-    assert row["programs"][1]["total_bytes"] < row["programs"][0]["total_bytes"]
-    assert all(program["cpu_seconds"] > 0 for program in row["programs"])
-    cost = row["deterministic"]
-    assert (cost["instructions"], cost["left"]) == (1, 0)
-    assert all(seconds > 0 for seconds in cost["predicted_seconds"])
-
-    shapes = "batch[0]=9,batch[1]=9x64;batch[0]=32,batch[1]=32x64:float16"
-    assert main(["check", name, "--calls", shapes]) == 0
-    printed = capsys.readouterr().out
-    assert "5 calls use 4 programs, compiled in " in printed
-    assert "call 4 compiles, since batch[0] is int32[9]" in printed
-    assert "call 5 compiles, since batch[1] is float16[32,64]" in printed
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--calls", "batch=5"], "names 'batch', expected a leaf.*found table, batch"),
-        (["--calls", "batch[0]=5x1"], "batch.0. the shape 5x1, expected one of as many"),
-        (["--calls", "batch[0]=5:f99"], "dtype 'f99', expected one of jax"),
-        (["--calls", "batch[0]"], "--calls: expected own, or shapes.*found 'batch.0.'"),
-        (["--calls", "batch[0]=x"], "--calls: expected own, or shapes"),
-        (["--deterministic", "--target", "v5e"], "--deterministic is for GPUs|libtpu"),
-    ],
-)
-def test_calls_that_are_refused(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", "tests.steps.called_steps:workload", *options]) == 2
-    error = capsys.readouterr().err
-    assert re.search(message, error)
-    assert "fix: " in error
-
-
-def test_a_dump_has_no_calls_to_compile(capsys: pytest.CaptureFixture[str]) -> None:
-    golden = next((ROOT / "hlo_dumps").glob("*/*/manifest.json")).parent
-    assert main(["check", str(golden), "--calls", "own"]) == 2
-    assert "a dump is not compiled; fix: name workloads alone" in capsys.readouterr().err

@@ -123,10 +123,10 @@ def test_a_header_has_one_word_for_the_autotuning_and_all_explains_it(
 def test_a_check_without_expectations_states_the_largest_copy() -> None:
     dump = open_dump(RESNET)
     without = replace(dump, facts=replace(dump.manifest, expectations=()))
-    checked = XlaSubject(without).checked()
+    checked = XlaSubject(without)
     largest, *others = find_copies(dump.plan)
-    (note,) = [note for note in checked.notes if "copies, the largest" in note]
+    (note,) = [note for note in checked.check_notes if "copies, the largest" in note]
     assert note.startswith(f"{len(others) + 1} copies, the largest {rounded(largest.copied_bytes)}")
     assert f" by {largest.instruction} at {largest.source} " in note
-    assert checked.holds
-    assert not any("the largest" in note for note in XlaSubject(dump).checked().notes)
+    assert all(finding.holds for finding in checked.findings)
+    assert not any("the largest" in note for note in XlaSubject(dump).check_notes)

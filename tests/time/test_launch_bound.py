@@ -1,11 +1,8 @@
 """Steps whose time is that of launches, not of bytes."""
 
-import pytest
-
 from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.expect import BoundBy
 from xlapipe.plans.program import Program
 from xlapipe.time.predict import Prediction
 from xlapipe.time.study import Study
@@ -56,9 +53,3 @@ def test_a_loop_of_small_kernels_is_bound_by_its_launches() -> None:
     assert "unroll" in small.launch_bound
     assert all(kernel.is_launch_bound for kernel in small.kernels)
     assert predicted(1 << 24).launch_bound == ""
-
-
-@pytest.mark.parametrize(("size", "bound"), [(8, "launches"), (1 << 24, "memory")])
-def test_a_guard_of_the_bound_knows_launches(size: int, bound: str) -> None:
-    for wanted in ("launches", "memory"):
-        assert BoundBy(wanted).check(program(size)).holds == (wanted == bound)

@@ -32,7 +32,6 @@ WITHOUT_ROW = {
     "was not applied: no such call": "of `choose`: tests/search/test_choose_remat.py",
     "jax_remat3 is on": "of `choose`: tests/search/test_saved.py",
     "carry names": "of `carry=`: tests/compile/test_second_call.py",
-    "--calls ": "of `check --calls`: tests/compile/test_second_call.py",
     "give XLA's *before_optimizations.txt": "of files: tests/compile/test_given_module.py",
     "devices of its mesh are not in the module": "of files: tests/compile/test_given_module.py",
     "jax.export.export(f, platforms=": "of files: tests/compile/test_given_module.py",

@@ -14,61 +14,46 @@ from typing import TYPE_CHECKING
 from xlapipe.cli.compile_options import COMPILE, compile_settings
 from xlapipe.cli.options import NETWORK, Options
 from xlapipe.cli.output import named_errors, print_json, print_lines
-from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xlapipe.report.subjects import CheckedSubject
+    from xlapipe.report.inductor_subject import InductorSubject
+    from xlapipe.report.xla_subject import XlaSubject
 
 OPTIONS: Options = {
     "subjects PATH|WORKLOAD": {
         "nargs": "+",
         "help": "a dump, as for `xlapipe show`, or a workload, which is compiled first",
     },
-    "--calls own|SHAPES": "of a workload: compile the program of each call too. own: those of "
-    "Workload(calls=…); or shapes of leaves, e.g. x=5x128,y=5;x=16x128:bfloat16,y=16",
-    "--deterministic": "of a workload: what XLA's option against results that differ from run to "
-    "run costs in predicted time; compiles it again with the option if there are such",
     **COMPILE,
     **NETWORK,
 }
 
 
 def run(options: argparse.Namespace) -> int:
+    from xlapipe.report.findings import check_figures, check_lines
+
     results = []
     all_hold = True
-    for checked in _checked(options):
-        all_hold &= checked.holds
+    for subject in _subjects(options):
+        all_hold &= all(finding.holds for finding in subject.findings)
         if options.json:
-            results.append(checked.figures())
+            results.append(check_figures(subject))
         else:
-            print_lines(checked.lines())
+            print_lines(check_lines(subject))
     if options.json:
         print_json(results)
     return 0 if all_hold else 1
 
 
-def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
+def _subjects(options: argparse.Namespace) -> "Iterator[XlaSubject | InductorSubject]":
     from xlapipe.report.subjects import open_subject
 
     paths = {subject: Path(subject) for subject in options.subjects}
     workloads = [subject for subject in paths if not os.path.exists(subject)]
     jobs = {}
-    if len(workloads) < len(paths) and (options.calls is not None or options.deterministic):
-        raise XlapipeError(
-            "check: --calls and --deterministic compile, and a dump is not compiled; fix: name "
-            "workloads alone, or leave them out"
-        )
     if workloads:
-        from xlapipe.differences.comparing.other_compiles import (
-            determinism_cost,
-            job_with_calls,
-            parse_calls,
-            programs_of_calls,
-        )
-
-        calls = parse_calls(options.calls) if options.calls is not None else None
         from xlapipe.compile.make_jobs import jobs_of
 
         compile_options = compile_settings(options, options.gemm)
@@ -76,17 +61,12 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
         jobs = {name: jobs_of([name], compile_options) for name in workloads}
     for subject in options.subjects:
         if subject not in jobs:
-            yield open_subject(paths[subject], name=subject).checked()
+            yield open_subject(paths[subject], name=subject)
         for job in jobs.get(subject, ()):
             from xlapipe.compile.pipeline import compile_dump
-            from xlapipe.report.compiled_calls import with_compiles
             from xlapipe.report.xla_subject import XlaSubject
 
             with named_errors(job):
-                asked = job if calls is None else job_with_calls(job, calls)
-                dump = compile_dump(asked, None, allow_refused=True).dump
-                programs = programs_of_calls(job, dump, calls) if calls is not None else ()
-                cost = determinism_cost(asked, dump) if options.deterministic else None
+                dump = compile_dump(job, None, allow_refused=True).dump
             name = f"{subject} ({dump.manifest.device}, {job.policy})"
-            checked = XlaSubject(dump, given_name=name).checked()
-            yield with_compiles(checked, programs, cost)
+            yield XlaSubject(dump, given_name=name)

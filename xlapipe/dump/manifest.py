@@ -124,23 +124,13 @@ class Manifest(CompileFacts):
                 "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
                 "out; others must be returned)",
             ),
-            *self._notes_on_calls,
+            *([self.call.processes] if self.call is not None and self.call.processes else ()),
             *_paths_note(
                 "answer",
                 self.asked_early,
                 "about devices not the target's (ask jax inside the step)",
             ),
         )
-
-    @property
-    def _notes_on_calls(self) -> Iterator[str]:
-        """Programs that differ between processes, and those of several calls of the workload."""
-        if self.call is not None and self.call.processes:
-            yield self.call.processes
-        if self.call is not None and self.call.calls > 1:
-            others = "; ".join(map(str, self.call.programs))
-            programs = counted(1 + len(self.call.programs), "program")
-            yield f"{self.call.calls} calls use {programs}{': ' if others else ''}{others}"
 
     @property
     def notes_on_unused(self) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ from xlapipe.expect.collectives import (
     CollectivesOverlap,
 )
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
-from xlapipe.expect.deterministic import Deterministic
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
-from xlapipe.expect.earlier_times import CompileTimeAtMost, SlowerThanRecord
+from xlapipe.expect.earlier_times import SlowerThanRecord
 from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
 from xlapipe.expect.expectation_json import expectation_from_json, expectation_to_json
 from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost
@@ -25,7 +24,7 @@ from xlapipe.expect.gemms import (
     MatmulsAccounted,
     backend_counts,
 )
-from xlapipe.expect.host_memory import HostAtMost, Offloaded
+from xlapipe.expect.host_memory import Offloaded
 from xlapipe.expect.kept import NotSaved, Saved
 from xlapipe.expect.kernels import ConvolutionCount, FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
@@ -40,12 +39,9 @@ from xlapipe.expect.memory import (
     TotalWithin,
 )
 from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
-from xlapipe.expect.second_call import CompiledAtMost, CompiledOnce
+from xlapipe.expect.second_call import CompiledOnce
 from xlapipe.expect.traffic import (
-    BoundBy,
-    FloorAtMost,
     LaunchesAtMost,
-    ReadsAtMost,
     StepTimeAtMost,
     TrafficAtMost,
 )
@@ -56,29 +52,23 @@ __all__ = [
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
-    "BoundBy",
     "CollectiveBytes",
     "CollectiveCount",
     "CollectiveEach",
     "CollectivesAskedFor",
     "CollectivesOverlap",
-    "CompileTimeAtMost",
-    "CompiledAtMost",
     "CompiledOnce",
     "ConvolutionCount",
     "DeadCollective",
-    "Deterministic",
     "Donated",
     "Expectation",
     "FastAccumulation",
     "Finding",
-    "FloorAtMost",
     "FusionCount",
     "GatheredEndAtUse",
     "GatheredLiveAtMost",
     "GemmCount",
     "GivenUp",
-    "HostAtMost",
     "KernelCount",
     "LaunchesAtMost",
     "LeavesTotal",
@@ -96,7 +86,6 @@ __all__ = [
     "Offloaded",
     "ParameterBytes",
     "ReadAtMost",
-    "ReadsAtMost",
     "Saved",
     "SlowerThanRecord",
     "StepTimeAtMost",

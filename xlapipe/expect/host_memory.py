@@ -85,27 +85,3 @@ def _not_offloaded(program: Program, value: NamedValue, count: int) -> tuple[str
         'offload_dst="pinned_host", …); if the step does, a later function under '
         "jax.checkpoint keeps it as its input: give the name at that function's start",
     )
-
-
-@dataclass(frozen=True)
-class HostAtMost(Expectation):
-    """The allocations in pinned host memory total at most `limit_bytes`, on one device."""
-
-    limit_bytes: int
-
-    def _check(self, program: Program) -> Finding:
-        host_bytes = program.plan.spaces[MemorySpace.HOST].total_bytes
-        if host_bytes <= self.limit_bytes:
-            return self.finding(f"{host_bytes:,} B")
-        allocations = program.plan.allocations_in(MemorySpace.HOST)
-        largest = max(allocations, key=lambda allocation: allocation.size_bytes)
-        return self.finding(
-            f"{host_bytes:,} B",
-            Violation(
-                f"host memory of at most {self.limit_bytes:,} B",
-                f"{host_bytes:,} B, {host_bytes - self.limit_bytes:,} B too many",
-                describe(largest),
-                program.plan.source_in(largest),
-                "offload fewer values, or smaller ones",
-            ),
-        )

@@ -42,33 +42,6 @@ class CompiledOnce(Expectation):
         return self.finding(f"{text} ({back} comes back)", *_violations(program))
 
 
-@dataclass(frozen=True)
-class CompiledAtMost(Expectation):
-    """The calls that `Workload(calls=[…])` states compile at most `count` programs."""
-
-    count: int
-
-    def _check(self, program: Program) -> Finding:
-        facts = program.facts.call
-        if facts is None:
-            advice = "dump the workload again"
-            raise UnknownError(Violation("facts of the calls", "none", advice=advice))
-        count = 1 + len(facts.programs)
-        calls = counted(facts.calls, "call")
-        too_many = facts.programs[max(self.count - 1, 0) :]
-        violations = [
-            Violation(
-                f"at most {counted(self.count, 'program')} for {calls}",
-                str(other),
-                advice=other.advice or "pass the same in every call",
-                group=f"calls that compile because of {argument_name(other.argument)!r}",
-                subject=f"call {other.call}",
-            )
-            for other in too_many
-        ]
-        return self.finding(f"{counted(count, 'program')} for {calls}", *violations)
-
-
 def second_call_findings(program: Program) -> tuple[Finding, ...]:
     """A warning for a step that compiles again; empty if it does not, or if that is unknown."""
     text = second_call(program)

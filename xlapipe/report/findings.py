@@ -8,13 +8,14 @@ from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.plans import Plan
 from xlapipe.plans.wording import listed
-from xlapipe.report.donation_lines import failed_donation_lines
-from xlapipe.report.subjects import CheckedSubject
 from xlapipe.report.target_text import short_label
 from xlapipe.report.units import exact, rounded
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from xlapipe.report.inductor_subject import InductorSubject
+    from xlapipe.report.xla_subject import XlaSubject
 
 _DIGITS = re.compile(r"\d")
 # Most causes that are listed for one finding, and most leaves for one cause after the largest.
@@ -104,20 +105,32 @@ def _size_text(group: Sequence[Violation]) -> str:
     return text if text == every else f"{text} ({every})"
 
 
-def check_lines(checked: CheckedSubject) -> "Iterator[Text]":
+def check_figures(subject: "XlaSubject | InductorSubject") -> dict[str, Any]:
+    """The JSON of `xlapipe check` for one subject."""
+    return {
+        "subject": subject.name,
+        "autotuning": subject.autotuning or "unknown",
+        "holds": all(finding.holds for finding in subject.findings),
+        "notes": subject.check_notes,
+        "findings": list(map(finding_figures, subject.findings)),
+        **subject.check_details,
+    }
+
+
+def check_lines(subject: "XlaSubject | InductorSubject") -> "Iterator[Text]":
     """A line per finding that holds, a paragraph per failure, donations and collectives."""
     from rich.text import Text
 
-    name, autotuning = checked.name, checked.autotuning
+    name, autotuning = subject.name, subject.autotuning
     label = "autotuning unknown" if autotuning == "unknown" else autotuning
     yield Text(name if label is None else f"{name}: {short_label(label)}", style="bold")
-    for note in checked.notes:
+    for note in subject.check_notes:
         yield Text(f"  note: {note}")
-    for finding in checked.findings:
+    for finding in subject.findings:
         yield from outcome_lines(finding)
-    for line in (*failed_donation_lines(checked.donations), *checked.closing_lines):
+    for line in subject.closing_lines:
         yield Text(f"  {line}")
-    expected = [finding for finding in checked.findings if not finding.is_warning]
+    expected = [finding for finding in subject.findings if not finding.is_warning]
     if expected:
         held = sum(finding.holds for finding in expected)
         yield Text(f"  {held} of {len(expected)} expectations hold")

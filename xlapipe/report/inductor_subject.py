@@ -1,10 +1,10 @@
 """Dumps of torch Inductor as commands show them, and one beside a dump of XLA."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 
@@ -13,10 +13,11 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.wording import counted
 from xlapipe.report.inductor_figures import inductor_figures
-from xlapipe.report.subjects import CheckedSubject, ShowOptions
+from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
+    from xlapipe.expect import Finding
     from xlapipe.report.pages import Page
 
 
@@ -30,6 +31,8 @@ class InductorSubject:
 
     name: str
     dump: InductorDump
+    autotuning: ClassVar[str | None] = None
+    closing_lines: ClassVar[Sequence[str]] = ()
 
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
@@ -82,18 +85,25 @@ class InductorSubject:
             "which no time is predicted; fix: leave out --trace"
         )
 
-    def checked(self) -> CheckedSubject:
-        """The plan beside its measurement: one finding per figure of a graph that was measured."""
-        from xlapipe.report.inductor_page import check_notes, measured_findings
+    @property
+    def findings(self) -> "Sequence[Finding]":
+        """One per figure of a graph that was measured."""
+        from xlapipe.report.inductor_page import measured_findings
 
+        return measured_findings(self.dump)
+
+    @property
+    def check_notes(self) -> Sequence[str]:
+        """What the findings do not cover."""
+        from xlapipe.report.inductor_page import check_notes
+
+        return check_notes(self.dump)
+
+    @property
+    def check_details(self) -> dict[str, Any]:
+        """What the JSON of a check has beyond the findings."""
         graphs = [{"graph": plan.graph, "findings": plan.findings} for plan in self.dump.plans]
-        return CheckedSubject(
-            self.name,
-            None,
-            measured_findings(self.dump),
-            check_notes(self.dump),
-            details={"graphs": graphs},
-        )
+        return {"graphs": graphs}
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,14 @@
 """What commands need of a dump of any compiler, and the one place that opens one of either."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import is_inductor_dump, open_path
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from xlapipe.expect import Finding
-    from xlapipe.plans.donation import Donation
     from xlapipe.report.inductor_subject import InductorReport, InductorSubject
     from xlapipe.report.xla_subject import XlaReport, XlaSubject
 
@@ -65,52 +61,6 @@ _KEYS = {
     "everything": ("peak", "copies", "host", "memories", "fusions", "thunks"),
     "time": ("time",),
 }
-
-
-@dataclass(frozen=True)
-class CheckedSubject:
-    """A dump with the findings of its expectations.
-
-    Attributes:
-      name: the path or workload as the user gave it; for a workload with target and GEMM policy.
-      autotuning: the label of the plan; None for a plan that has no autotuning by XLA.
-      notes: what the findings do not cover.
-      donations: outcomes for every donated leaf.
-      closing_lines: what is printed after the donations, e.g. collectives.
-      details: what the JSON of this compiler has beyond the findings.
-    """
-
-    name: str
-    autotuning: str | None
-    findings: "Sequence[Finding]"
-    notes: Sequence[str]
-    donations: "Sequence[Donation]" = ()
-    closing_lines: Sequence[str] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def holds(self) -> bool:
-        """Whether no finding failed."""
-        return all(finding.holds for finding in self.findings)
-
-    def figures(self) -> dict[str, Any]:
-        """The JSON of `xlapipe check` for one subject."""
-        from xlapipe.report.findings import finding_figures
-
-        return {
-            "subject": self.name,
-            "autotuning": self.autotuning or "unknown",
-            "holds": self.holds,
-            "notes": self.notes,
-            "findings": [finding_figures(finding) for finding in self.findings],
-            **self.details,
-        }
-
-    def lines(self) -> "Iterator[Text]":
-        """The lines for a terminal."""
-        from xlapipe.report.findings import check_lines
-
-        return check_lines(self)
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,15 @@ from xlapipe.plans.donation import donations
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import counted
-from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
+from xlapipe.report.subjects import ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from xlapipe.time.study import Study, study_of
 
 if TYPE_CHECKING:
     from xlapipe.dump.time_record import TimeRecord
+    from xlapipe.expect import Finding
+    from xlapipe.plans.donation import Donation
     from xlapipe.time.cost import StepCost
     from xlapipe.time.predict import Prediction
 
@@ -57,6 +59,11 @@ class XlaSubject:
     @property
     def plan(self) -> Plan:
         return self.program.plan
+
+    @property
+    def autotuning(self) -> str:
+        """The label of the plan."""
+        return self.program.autotuning
 
     @cached_property
     def study(self) -> Study:
@@ -137,18 +144,34 @@ class XlaSubject:
 
         return trace_of(self)
 
-    def checked(self) -> CheckedSubject:
-        """The findings of the dump's expectations."""
+    @cached_property
+    def findings(self) -> "Sequence[Finding]":
+        """Those of the dump's expectations, and of what no dump states."""
         from xlapipe.expect import CompiledOnce, check_all
         from xlapipe.expect.second_call import second_call_findings
         from xlapipe.expect.unused import unused_findings
         from xlapipe.report.findings import refused_finding
+
+        if self.dump is None:
+            return ()
+        expectations, refused = self.dump.expectations, self.dump.manifest.refused
+        is_stated = any(isinstance(item, CompiledOnce) for item in expectations)
+        return (
+            *([refused_finding(refused, self.plan)] if refused is not None else []),
+            *unused_findings(self.program),
+            *(() if is_stated else second_call_findings(self.program)),
+            *check_all(expectations, self.program),
+        )
+
+    @property
+    def check_notes(self) -> Sequence[str]:
+        """What the findings do not cover."""
         from xlapipe.report.memory_spaces import host_lines
 
         dump = self.dump
         if dump is None:
             note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
-            return self._checked((), [note, *_largest_copy(self), *self.notes])
+            return [note, *_largest_copy(self), *self.notes]
         notes = []
         if unrecorded := sum(item is None for item in dump.manifest.expectations):
             notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
@@ -157,40 +180,32 @@ class XlaSubject:
             notes += _largest_copy(self)
         on_unused = dump.manifest.notes_on_unused
         notes += [note for note in self.notes if note not in on_unused]
-        notes += host_lines(self.plan)
-        is_stated = any(isinstance(item, CompiledOnce) for item in dump.expectations)
-        findings = (
-            *unused_findings(self.program),
-            *(() if is_stated else second_call_findings(self.program)),
-            *check_all(dump.expectations, self.program),
-        )
-        if dump.manifest.refused is not None:
-            findings = (refused_finding(dump.manifest.refused, self.plan), *findings)
-        return self._checked(findings, notes)
+        return [*notes, *host_lines(self.plan)]
 
-    def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
-        from xlapipe.report.collective_lines import (
-            collective_figures,
-            collective_lines,
-            requested_collectives,
-        )
+    @property
+    def closing_lines(self) -> Sequence[str]:
+        """What a check prints after the findings: donations that failed, and collectives."""
+        from xlapipe.report.collective_lines import collective_lines
+        from xlapipe.report.donation_lines import failed_donation_lines
+
+        return [*failed_donation_lines(self._donations), *collective_lines(self)]
+
+    @property
+    def check_details(self) -> dict[str, Any]:
+        """What the JSON of a check has beyond the findings."""
+        from xlapipe.report.collective_lines import collective_figures, requested_collectives
         from xlapipe.report.donation_lines import donation_figures
 
-        donated = donations(self.program) if self.dump is not None else ()
-        return CheckedSubject(
-            self.name,
-            self.program.autotuning,
-            findings,
-            notes,
-            donated,
-            tuple(collective_lines(self)),
-            {
-                "donations": list(map(donation_figures, donated)),
-                "collectives": collective_figures(self),
-                "requested_collectives": requested_collectives(self),
-                "recompiles": recompiles(self.program),
-            },
-        )
+        return {
+            "donations": list(map(donation_figures, self._donations)),
+            "collectives": collective_figures(self),
+            "requested_collectives": requested_collectives(self),
+            "recompiles": recompiles(self.program),
+        }
+
+    @property
+    def _donations(self) -> "Sequence[Donation]":
+        return donations(self.program) if self.dump is not None else ()
 
 
 def _largest_copy(subject: XlaSubject) -> Iterator[str]:

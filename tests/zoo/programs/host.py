@@ -9,7 +9,7 @@ from jax.sharding import SingleDeviceSharding
 from step import f32, step
 
 from xlapipe import Workload
-from xlapipe.expect import HostAtMost, Offloaded
+from xlapipe.expect import Offloaded
 
 
 def _on_host(*shape: int) -> jax.ShapeDtypeStruct:
@@ -20,14 +20,14 @@ def _on_host(*shape: int) -> jax.ShapeDtypeStruct:
 def output_on_the_host() -> Workload:
     fn = lambda x: {"kept": x + 1, "offloaded": jax.device_put(x * 2, jax.memory.Space.Host)}  # noqa: E731
     return step("output_on_the_host", fn, [f32(128, 256)], expectations=[
-        HostAtMost(128 * 256 * 4), Offloaded("*offloaded*"),
+        Offloaded("*offloaded*"),
     ])  # fmt: skip
 
 
 def argument_on_the_host() -> Workload:
     fn = lambda x, y: jax.device_put(x, jax.memory.Space.Device) @ y  # noqa: E731
     return step("argument_on_the_host", fn, [_on_host(128, 256), f32(256, 64)], expectations=[
-        HostAtMost(128 * 256 * 4), Offloaded("x"),
+        Offloaded("x"),
     ])  # fmt: skip
 
 

@@ -4,9 +4,9 @@ Also which of several calls jax compiles a program for: those whose arguments di
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -17,14 +17,12 @@ from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.jaxprs import depends_only_on, gradient_outputs
 from xlapipe.compile.lowering.jit_parameters import jit_device
-from xlapipe.compile.lowering.leaves import spec_of
-from xlapipe.compile.lowering.names import argument_names, fn_text, named_leaves, positional_names
+from xlapipe.compile.lowering.names import fn_text, named_leaves, positional_names
 from xlapipe.compile.lowering.wrapped_steps import TracedStep, WrappedStep, follow
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import moves_to_memory, stated_in_shardings
-from xlapipe.plans.call_facts import CallFacts, OtherProgram, TreeChange
+from xlapipe.plans.call_facts import CallFacts, TreeChange
 from xlapipe.plans.carried import Argument, carried, leaves_below
-from xlapipe.plans.program import spec_text
 from xlapipe.workload import Workload
 
 ANOTHER_OBJECT, ABSENT = "another object", "absent"
@@ -348,115 +346,9 @@ def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_
         )
 
 
-@dataclass(frozen=True)
-class CallSignature:
-    """What jax keeps a program under.
-
-    Attributes:
-      tree: the structure of the arguments, with static values.
-      leaves: type and place of each leaf, in words, by path; static arguments by name.
-      static: names of static arguments.
-      arguments: those that are not static, by name.
-    """
-
-    tree: Any
-    leaves: Mapping[str, str]
-    static: Collection[str] = field(default=(), compare=False)
-    arguments: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-
-def signature_of(workload: Workload, arguments: CallArguments, *, several: bool) -> CallSignature:
-    """The signature of a call.
-
-    Args:
-      arguments: the workload's, abstract.
-    """
-    names = argument_names(workload)
-    static = {
-        name: value
-        for name, value in (*zip(names, workload.args, strict=True), *workload.kwargs.items())
-        if name in arguments.static or (name in names and names.index(name) in arguments.static)
-    }
-    dynamic = replace(
-        workload,
-        args=[
-            None if name in static else arg for name, arg in zip(names, workload.args, strict=True)
-        ],
-        kwargs={name: value for name, value in workload.kwargs.items() if name not in static},
-        calls=(),
-    )
-    tree, types = types_of(arguments)
-    leaves = zip(named_leaves(dynamic), jax.tree.leaves(arguments.dynamic), types, strict=False)
-    texts = {
-        path: f"{text}{_place_text(leaf, passed, several=several)}"
-        for (path, leaf), passed, text in leaves
-    }
-    values = {name: repr(value) for name, value in static.items()}
-    passed = {**dict(zip(names, dynamic.args, strict=True)), **dynamic.kwargs}
-    return CallSignature(tree, {**texts, **values}, tuple(static), passed)
-
-
-def other_programs(calls: Sequence[CallSignature]) -> Iterator[OtherProgram]:
-    """For each call that compiles a program after the first, the leaf that makes it."""
-    known: dict[int, CallSignature] = {}
-    for number, call in enumerate(calls, start=1):
-        if call in known.values():
-            continue
-        if known:
-            like, other = min(known.items(), key=lambda item: len(_differing(item[1], call)))
-            yield _other_program(number, call, like, other)
-        known[number] = call
-
-
-def _other_program(
-    number: int, call: CallSignature, like: int, other: CallSignature
-) -> OtherProgram:
-    for path in _differing(other, call):
-        was, becomes = (texts.get(path, ABSENT) for texts in (other.leaves, call.leaves))
-        if path in call.static:
-            advice = "do not make it static (static_argnums=, static_argnames=), or pass one value"
-        else:
-            advice = _advice(was, becomes)
-        return OtherProgram(number, path, _shown(was), _shown(becomes), like, advice)
-    path, was, becomes = next(
-        _first_difference(name, tree, call.arguments[name])
-        for name, tree in other.arguments.items()
-        if _structure(tree) != _structure(call.arguments[name])
-    )
-    advice = "make it a leaf (an array), or pass one value in every call"
-    if becomes == ANOTHER_OBJECT:
-        advice = f"make {path} once, and pass the same object in every call"
-    return OtherProgram(number, path, was, becomes, like, advice)
-
-
 def _shown(text: str) -> str:
     """A value's text without its address."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)[:_MOST_LETTERS]
-
-
-def _advice(was: str, becomes: str) -> str:
-    """What to change where a leaf differs between two calls.
-
-    Args:
-      was, becomes: the leaf in words, e.g. `weak float32[4,8] on a device`.
-    """
-    if ABSENT in (was, becomes):
-        return "pass the same leaves in every call, e.g. zeros instead of None"
-    (dtype, one), (other_dtype, other) = (
-        text.removeprefix("weak ").split("[", 1) for text in (was, becomes)
-    )
-    if dtype != other_dtype:
-        return f"pass one dtype in every call: x.astype({dtype!r})"
-    if was.startswith("weak ") != becomes.startswith("weak "):
-        return f"pass an array in every call: jnp.asarray(value, jnp.{dtype})"
-    if one.split("]")[0] != other.split("]")[0]:
-        return "pass one shape, e.g. padded to a few sizes"
-    return "place it in the same way before every call: jax.device_put"
-
-
-def _differing(one: CallSignature, two: CallSignature) -> list[str]:
-    paths = dict.fromkeys([*one.leaves, *two.leaves])
-    return [path for path in paths if one.leaves.get(path) != two.leaves.get(path)]
 
 
 def types_of(arguments: CallArguments) -> tuple[Any, tuple[str, ...]]:
@@ -469,13 +361,6 @@ def _type_text(leaf: Any) -> str:
     aval = shaped_abstractify(leaf)
     weak = "weak " if aval.weak_type else ""
     return f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
-
-
-def _place_text(leaf: Any, passed: Any, *, several: bool) -> str:
-    if several:
-        spec = spec_of(getattr(passed, "sharding", None))
-        return "" if spec is None else f" at {spec_text(spec)}"
-    return " on a device" if is_placed(leaf) else ""
 
 
 def is_placed(leaf: Any) -> bool:

@@ -30,7 +30,7 @@ from xlapipe.compile.lowering.arguments import (
     refuse_changed_leaves,
     with_static_leaves,
 )
-from xlapipe.compile.lowering.call_facts import TracedCall, other_programs, signature_of
+from xlapipe.compile.lowering.call_facts import TracedCall
 from xlapipe.compile.lowering.forward_values import named_values
 from xlapipe.compile.lowering.inner_jits import (
     refuse_lost_in_inner_jits,
@@ -157,19 +157,14 @@ def _lower(
     is_jitted = wrapped_step(workload) is not None
     device = None if axes is not None else jit_device(workload.fn) or client.devices()[0]
 
-    def abstract(workload: Workload) -> CallArguments:
-        return call_arguments(
-            workload,
-            mesh,
-            device,
-            array_type=AbstractArray
-            if isinstance(step, EquinoxFilterJit)
-            else jax.ShapeDtypeStruct,
-            wrapped=is_jitted,
-            committed=committed,
-        )
-
-    arguments = abstract(workload)
+    arguments = call_arguments(
+        workload,
+        mesh,
+        device,
+        array_type=AbstractArray if isinstance(step, EquinoxFilterJit) else jax.ShapeDtypeStruct,
+        wrapped=is_jitted,
+        committed=committed,
+    )
     refuse_changed_leaves(workload, arguments)
     refuse_other_signature(workload)
 
@@ -203,14 +198,7 @@ def _lower(
     refuse_empty_program(workload, traced.traced, traced.lowering)
     program = _lowered_program(workload, traced, axes, tuple(client.devices()), platform)
     several = len(client.devices()) > 1
-    facts = TracedCall(workload, traced, several).facts(trace)
-    if workload.calls:
-        calls = [
-            signature_of(given, abstract(given), several=several)
-            for given in (workload, *(replace(workload, args=args) for args in workload.calls))
-        ]
-        facts = replace(facts, calls=len(calls), programs=tuple(other_programs(calls)))
-    return replace(program, call=facts)
+    return replace(program, call=TracedCall(workload, traced, several).facts(trace))
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
