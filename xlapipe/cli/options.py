@@ -102,11 +102,7 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, modul
 
 
 def network_text(text: str) -> str:
-    """The type of an argument that names or describes a network.
-
-    Raises:
-      NetworkError: it does not.
-    """
+    """The type of an argument that names or describes a network."""
     from xlapipe.devices.targets.network import network_named
 
     network_named(text)

@@ -88,12 +88,7 @@ _VALUES_HEADING = b"\nUsed values:\n"
 
 
 def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
-    """The Dump of a compile, and the contents of its files by name.
-
-    Raises:
-      CompileError: XLA did not write what is needed.
-      DumpError: what it wrote cannot be read, or breaks an invariant.
-    """
+    """The Dump of a compile, and the contents of its files by name."""
     record = compiled.record
     relative = _Relative(compiled.folder, Path(record.standard_library))
     xla_files = _read_xla_files(compiled.dump_folder, job.platform)

@@ -234,11 +234,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
 def _compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
 ) -> CompiledProgram:
-    """As `compile_program`; an error names the Pallas kernels that XLA refuses, if it does.
-
-    Raises:
-      KernelsRefusedError: instead of XLA's own error.
-    """
+    """As `compile_program`; an error names the Pallas kernels that XLA refuses, if it does."""
     with suppress(*_OF_ANOTHER_JAX):
         # LLVM ends the process where it cannot compile a kernel, and names none.
         if kernels := listed_kernels(program):
@@ -413,11 +409,7 @@ def _requested_topology(request: CompileRequest) -> DeviceTopology | None:
 def _topology(
     request: CompileRequest, name: str, mesh: Mapping[str, int] | None
 ) -> DeviceTopology | None:
-    """Hosts and GPUs, or chips, that the mesh covers; None for a workload without a mesh.
-
-    Raises:
-      WorkloadError: the requested topology has another number of devices.
-    """
+    """Hosts and GPUs, or chips, that the mesh covers; None for a workload without a mesh."""
     count = prod(mesh.values()) if mesh is not None else 1
     requested = _requested_topology(request)
     one_of_a_chip = mesh is None and isinstance(requested, ChipGrid) and requested.is_single_chip
@@ -465,11 +457,7 @@ def _place(request: CompileRequest, name: str, topology: DeviceTopology | None) 
 
 
 def _attached(name: str, topology: DeviceTopology | None) -> _Place:
-    """The attached GPUs.
-
-    Raises:
-      WorkloadError: they are too few.
-    """
+    """The attached GPUs."""
     devices = jax.devices("gpu")
     hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
     if hosts > 1 or per_host > len(devices):

@@ -81,13 +81,7 @@ class Compiled:
 
 @contextmanager
 def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compiled]:
-    """Compiles `job` and yields XLA's dump.
-
-    Raises:
-      WorkloadError: the module does not import, or the function does not lower.
-      TargetError: the target is refused, or no GPU is attached.
-      CompileError: what compiling needs is missing, or XLA failed, crashed or took too long.
-    """
+    """Compiles `job` and yields XLA's dump."""
     checks = missing_to_compile(platform=job.platform.name) if job.python is None else ()
     for check in checks:
         raise CompileError(f"cannot compile: {check.problem}")
@@ -222,11 +216,7 @@ def _cache_folder(job: Job) -> str | None:
 def _wait_for_child(
     job: Job, folder: Path, scratch: Path, request_path: Path, log_path: Path, end: float
 ) -> int:
-    """Runs the child to its end and returns its exit code.
-
-    Raises:
-      CompileError: it took too long, or too much memory.
-    """
+    """Runs the child to its end and returns its exit code."""
     limit_bytes = job.child_memory_bytes or child_memory_limit()
     with log_path.open("wb") as log:
         child = _CHILDREN.started(
@@ -269,11 +259,7 @@ class Children:
             raise CompileError("interrupted")
 
     def started(self, start: "Callable[[], _Child]") -> "_Child":
-        """Starts a child.
-
-        Raises:
-          CompileError: the children are being stopped.
-        """
+        """Starts a child."""
         self.refuse_if_stopping()
         child = start()
         with self._lock:

@@ -155,11 +155,7 @@ def _without_root(text: str, request: CompileRequest) -> str:
 
 
 def _place(name: str, request: CompileRequest) -> Path:
-    """Where a file of a result goes.
-
-    Raises:
-      ValueError: `keep` does not write such a file for this request.
-    """
+    """Where a file of a result goes."""
     path = Path(request.folder, name)
     if path.parent == request.dump_folder or (
         request.serialize and path == request.executable_path

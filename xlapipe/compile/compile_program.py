@@ -76,12 +76,7 @@ class KernelsRefusedError(Exception):
 def compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
 ) -> CompiledProgram:
-    """Compiles a program, with complete autotune results if the request is locked and they are.
-
-    Raises:
-      PredictedLockError: XLA did not compile it with predicted tuning.
-      RuntimeError: XLA did not compile it.
-    """
+    """Compiles a program, with complete autotune results if the request is locked and they are."""
     return _Compile(request, program, devices).run()
 
 
@@ -159,11 +154,7 @@ class _Compile:
         return replace(compiled, predicted_lock=dict(lock.basis))
 
     def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
-        """The program as XLA compiled it, or planned and then refused it.
-
-        Raises:
-          RuntimeError: XLA made no plan.
-        """
+        """The program as XLA compiled it, or planned and then refused it."""
         refused = executable = None
         is_profiled = self.request.target_config is not None and self.platform.runs_gpu_kernels
         with timed_compile(profiled=is_profiled) as times:

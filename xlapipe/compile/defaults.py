@@ -9,10 +9,6 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 
 
 def default_target(start: Path | None = None) -> str:
-    """The target that the project of a folder states, else `DEFAULT_TARGET`.
-
-    Raises:
-      WorkloadError: as `xlapipe.project_file.stated`.
-    """
+    """The target that the project of a folder states, else `DEFAULT_TARGET`."""
     _, target = stated_text(start or Path.cwd(), "target") or ("", DEFAULT_TARGET)
     return target

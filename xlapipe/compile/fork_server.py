@@ -61,11 +61,7 @@ class ForkServer:
     def start(
         self, request: Path, *, log: IO[bytes], folder: Path, environment: Mapping[str, str]
     ) -> "ForkedChild":
-        """Starts a child for the CompileRequest in the file `request`.
-
-        Raises:
-          OSError: the server has ended, or does not answer.
-        """
+        """Starts a child for the CompileRequest in the file `request`."""
         message = {
             "request": str(request),
             "log": log.name,
@@ -132,11 +128,7 @@ class ForkedChild:
         return self._code is None
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal.
-
-        Raises:
-          subprocess.TimeoutExpired: the child runs after `timeout` seconds.
-        """
+        """The exit code, negative for a signal."""
         if self._code is None:
             try:
                 self._code = int(self._line(timeout))

@@ -31,11 +31,7 @@ def locks_folder() -> Path:
 
 
 def add_lock(path: Path) -> Path:
-    """Copies a lock to the user's folder, and returns where it is.
-
-    Raises:
-      TargetError: it is not a lock, or holds no results that XLA names by fingerprint.
-    """
+    """Copies a lock to the user's folder, and returns where it is."""
     lock = read_lock(path)
     _ = results_of_lock(lock.results, program=lock.workload)
     content = lock.to_bytes()

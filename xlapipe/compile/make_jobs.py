@@ -84,11 +84,7 @@ class CompileSettings:
 
 
 def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSettings) -> list[Job]:
-    """A Job for each workload and GEMM policy; one for each workload if there is a lock.
-
-    Raises:
-      XlapipeError: an unknown workload or target, or a lock made for another compile.
-    """
+    """A Job for each workload and GEMM policy; one for each workload if there is a lock."""
     references = [
         find_workload(workload) if isinstance(workload, str) else workload for workload in workloads
     ]
@@ -123,11 +119,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], settings: CompileSetti
 
 
 def _with_stated(settings: CompileSettings) -> CompileSettings:
-    """The settings with what the project states of those that are not given.
-
-    Raises:
-      XlapipeError: the project states what is not a target, a topology or a tuning.
-    """
+    """The settings with what the project states of those that are not given."""
     start = settings.project or Path.cwd()
     where = ""
     try:
@@ -181,11 +173,7 @@ def _topology(target: Target | None, settings: CompileSettings) -> DeviceTopolog
 
 
 def _refuse_options_of_gpus(target: Target | None, settings: CompileSettings) -> None:
-    """Refuses a choice of GEMM backends for a platform without one.
-
-    Raises:
-      XlapipeError: the platform of the target has no such GEMM policy.
-    """
+    """Refuses a choice of GEMM backends for a platform without one."""
     if target is None:
         return
     for policy in settings.policies:

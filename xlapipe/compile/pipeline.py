@@ -124,19 +124,12 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
 
     A folder that holds the same dump stays, except for source lines. So does one made on a
     device: a compile without the device must have the same normal form.
-
-    Raises:
-      XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
     """
     return keep_dump(job, compile_dump(job, folder, allow_refused=True), out)
 
 
 def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
-    """Writes the dump of a job below `out`, as `make_dump`.
-
-    Raises:
-      XlapipeError: the plan differs from the device's; nothing is written.
-    """
+    """Writes the dump of a job below `out`, as `make_dump`."""
     path = dump_folder(out, compiled.dump.manifest)
     _refuse_to_replace_another(path, job)
     files, manifest = compiled.written_files, with_digests(compiled.dump.manifest, compiled.files)
@@ -199,12 +192,7 @@ def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
-    """Compiles a job and writes dump and executable into the folder `path`.
-
-    Raises:
-      XlapipeError: the compile failed, the target is a TPU, or `path` holds other files; nothing
-        is written.
-    """
+    """Compiles a job and writes dump and executable into the folder `path`."""
     if not job.platform.builds_executables:
         raise XlapipeError(
             f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
@@ -270,11 +258,7 @@ def _written(
 
 
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
-    """Compiles a job; writes no dump.
-
-    Raises:
-      XlapipeError: the compile failed, or XLA refused the plan and that is not allowed.
-    """
+    """Compiles a job; writes no dump."""
     started = time.monotonic()
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)

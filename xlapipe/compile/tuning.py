@@ -29,9 +29,6 @@ def tuning_of(value: str | Path) -> Tuning:
 
     >>> tuning_of("none"), tuning_of("./none")
     (<Tuned.NONE: 'none'>, PosixPath('none'))
-
-    Raises:
-      XlapipeError: it is neither a word nor a file.
     """
     if value in list(Tuned):
         return Tuned(value)

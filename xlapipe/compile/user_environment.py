@@ -61,9 +61,6 @@ def refuse_changed_variables(
     Args:
       settings: the values of jax's configuration, by jax's names.
       platform: jax's name of the target's.
-
-    Raises:
-      WorkloadError: one could change the program.
     """
     changed = {
         name: _new_flags(value, before.get(name, "")) if name in _FLAGS else value

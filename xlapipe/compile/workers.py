@@ -26,11 +26,7 @@ _PACKAGES = ("xlapipe", "jax", "jaxlib")
 
 @contextmanager
 def workers(at_once: int, scheduler: str | None) -> Iterator[Executor]:
-    """An executor of jobs.
-
-    Raises:
-      XlapipeError: the scheduler does not answer, or Dask is not installed.
-    """
+    """An executor of jobs."""
     if scheduler is None:
         pool = ThreadPoolExecutor(max_workers=at_once)
         try:
@@ -60,11 +56,7 @@ def submit(
 
 
 def error_of(future: "Future[Any]", job: Job) -> XlapipeError | None:
-    """The error of a job that has ended; None if it has a result.
-
-    Raises:
-      BaseException: an error that is not xlapipe's own.
-    """
+    """The error of a job that has ended; None if it has a result."""
     error = future.exception()
     if error is None or isinstance(error, XlapipeError):
         return error

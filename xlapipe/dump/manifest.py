@@ -259,11 +259,7 @@ def with_requested_lines(lines: "SourceLines", manifest: Manifest) -> "SourceLin
 
 
 def with_lines(manifest: Manifest, lines: "SourceLines", *, where: str) -> Manifest:
-    """A manifest as it was read, with its lines.
-
-    Raises:
-      DumpError: `lines` are those of another number of dots or collectives.
-    """
+    """A manifest as it was read, with its lines."""
     changed: dict[str, Any] = {}
     for name in ("requested_dots", "requested_collectives"):
         requested, rows = getattr(manifest, name), getattr(lines, name)

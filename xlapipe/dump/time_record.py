@@ -89,22 +89,14 @@ def _rounded(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_time_record(folder: Path, record: TimeRecord) -> Path:
-    """Writes the record into a dump's folder; returns its path.
-
-    Raises:
-      XlapipeError: it cannot be written.
-    """
+    """Writes the record into a dump's folder; returns its path."""
     path = folder / TIME_RECORD
     write_files({path: (json.dumps(record.to_json(), indent=1) + "\n").encode()})
     return path
 
 
 def read_time_record(folder: Path) -> TimeRecord | None:
-    """The record in a dump's folder, if any.
-
-    Raises:
-      DumpError: it is damaged.
-    """
+    """The record in a dump's folder, if any."""
     path = folder / TIME_RECORD
     if not os.path.lexists(path):
         return None

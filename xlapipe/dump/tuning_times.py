@@ -73,9 +73,6 @@ def tuning_times(logs: str, results: str) -> tuple[TunedInstruction, ...]:
     Args:
       logs: XLA's AutotuningLogs in text form.
       results: XLA's AutotuneResults in text form, which have the chosen candidates.
-
-    Raises:
-      TextProtoError: one of the two has another form.
     """
     chosen: dict[str, Message] = {}
     for text in _messages(results, "entries", ""):
@@ -133,11 +130,7 @@ def tuning_times_to_bytes(instructions: tuple[TunedInstruction, ...]) -> bytes:
 
 
 def read_tuning_times(folder: Path) -> tuple[TunedInstruction, ...]:
-    """What a dump's tuner measured; empty without the file.
-
-    Raises:
-      DumpError: it is damaged.
-    """
+    """What a dump's tuner measured; empty without the file."""
     path = folder / TUNING_TIMES
     if not os.path.lexists(path):
         return ()

@@ -66,11 +66,7 @@ class XlaFiles(Program):
 
     @cached_property
     def stage_texts(self) -> tuple[StageText, ...]:
-        """The texts of the compiler's stages, in their order.
-
-        Raises:
-          DumpError: a text is damaged, or was edited after the manifest was written.
-        """
+        """The texts of the compiler's stages, in their order."""
         texts = ((title, self.text_of(name)) for name, title in STAGE_TITLES.items())
         return tuple(StageText(title, text) for title, text in texts if text is not None)
 

@@ -60,11 +60,7 @@ def plan_of_wrapper(
 
 
 def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout]) -> InductorPlan:
-    """The plan that liveness gives for IR alone.
-
-    Raises:
-      DumpError: a loop's body is not Python.
-    """
+    """The plan that liveness gives for IR alone."""
     replay = derive(graph, layouts)
     return _plan(
         files,

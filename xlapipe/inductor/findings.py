@@ -17,11 +17,7 @@ _SECTOR_BYTES = 32
 
 
 def ir_findings(graph: IrGraph) -> tuple[InductorFinding, ...]:
-    """Findings, in the order of the nodes.
-
-    Raises:
-      DumpError: a loop's body that is not Python.
-    """
+    """Findings, in the order of the nodes."""
     return tuple(_IrFinder(graph).find())
 
 

@@ -94,11 +94,7 @@ def is_inductor_text(text: str) -> bool:
 
 
 def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
-    """The graphs at a path.
-
-    Raises:
-      DumpError: a file cannot be read, or holds no graph.
-    """
+    """The graphs at a path."""
     if path.is_dir():
         folders = sorted(_graph_folders(path), key=_natural)
         return tuple(_folder_files(folder, path) for folder in folders)

@@ -30,9 +30,6 @@ def measured_for(path: Path, plans: Sequence[InductorPlan]) -> Iterator[Inductor
 
     A measurement is of a whole call, so that it belongs to a graph only if no other one is of the
     same kind.
-
-    Raises:
-      DumpError: `measured.json` is not JSON of the expected form.
     """
     file = _path(path)
     calls = _read(file) if file is not None else _File()

@@ -19,13 +19,7 @@ def is_inductor_dump(path: Path) -> bool:
 
 
 def open_path(path: Path) -> XlaFiles:
-    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
-
-    Raises:
-      DumpError: a file is missing, damaged, made by a newer xlapipe, or by torch Inductor.
-      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
-      WorkloadError: it is a Python file, with the workloads in it.
-    """
+    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote."""
     if is_dump(path):
         return open_dump(path)
     if is_inductor_dump(path):

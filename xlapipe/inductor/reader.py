@@ -40,12 +40,7 @@ class InductorDump:
 
 
 def read_inductor(path: Path) -> InductorDump:
-    """Reads an IR dump, wrapper code, a folder of graphs or a log; each gzipped or not.
-
-    Raises:
-      DumpError: a file that is missing, damaged or of an unknown form; it names the line.
-      PlanMismatchError: a plan that breaks an invariant of `xlapipe.inductor.verify`.
-    """
+    """Reads an IR dump, wrapper code, a folder of graphs or a log; each gzipped or not."""
     graphs = [_Graph(files) for files in graphs_of(path)]
     if not graphs:
         raise DumpError(
@@ -83,11 +78,7 @@ def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
 
 
 def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:
-    """The graphs whose documents can be read, and the errors of the others.
-
-    Raises:
-      DumpError: no graph can be read.
-    """
+    """The graphs whose documents can be read, and the errors of the others."""
     readable: list[_Graph] = []
     errors: list[DumpError] = []
     for graph in graphs:
@@ -137,11 +128,7 @@ class _Graph:
             return None
 
     def read(self) -> None:
-        """Reads the documents.
-
-        Raises:
-          DumpError: a document is damaged.
-        """
+        """Reads the documents."""
         if self.code is not None and self.files.kind != GraphKind.BACKWARD:
             _ = self.replayed
         _ = self.ir, self.fx

@@ -60,11 +60,7 @@ class TextLines:
         return f"{self.where}:{self.number(index)}: expected {expected}, found {found}"
 
     def python(self) -> ast.Module:
-        """The syntax tree of the lines, which are never run.
-
-        Raises:
-          DumpError: the lines are not Python; it names the line.
-        """
+        """The syntax tree of the lines, which are never run."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about escapes in strings

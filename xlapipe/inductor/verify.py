@@ -23,11 +23,7 @@ _Problem = tuple[int | None, str, str]
 
 
 def verify(plan: InductorPlan) -> None:
-    """Checks the invariants above.
-
-    Raises:
-      PlanMismatchError: for the first one that does not hold.
-    """
+    """Checks the invariants above."""
     for check in (_allocations, _lifetimes, _sums, _interface, _kernels):
         for line, expected, found in check(plan):
             where = plan.where if line is None else f"{plan.where}:{line}"

@@ -50,9 +50,6 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
     """The JSON of `xlapipe diff --markdown`: dumps whose plan, HLO or kernels differ.
 
     `before` and `after` are None in the folder that lacks a dump.
-
-    Raises:
-      XlapipeError: `new` has no dump, or a dump is damaged.
     """
     names = {folder: _dump_names(folder) for folder in (old, new)}
     if not names[new]:
@@ -157,11 +154,7 @@ def broken_expectations(changed: Mapping[str, Any]) -> list[str]:
 
 
 def _is_same(old: Path | None, new: Path | None) -> bool:
-    """Whether plan, HLO and the cost of kernels are the same on both sides.
-
-    Raises:
-      DumpError: a file is missing, damaged or another one than the manifest states.
-    """
+    """Whether plan, HLO and the cost of kernels are the same on both sides."""
     if old is None or new is None:
         return False
     manifests = [read_manifest(side, check_files=True) for side in (old, new)]

@@ -144,9 +144,6 @@ def compare_dumps(before: XlaSubject, after: XlaSubject) -> dict[str, Any]:
     """What a report on two dumps begins with: totals in bytes, and the sentences of `diff`.
 
     `notes` are what to know before reading the sentences, e.g. that the programs differ.
-
-    Raises:
-      DumpError: a text in a dump is damaged.
     """
     studies = before.study, after.study
     difference = compare_opened(before.program, after.program, studies=studies)

@@ -80,11 +80,7 @@ def render_page(
     *,
     map_only: bool = False,
 ) -> str:
-    """The whole page.
-
-    Raises:
-      DumpError: the text of a stage is damaged.
-    """
+    """The whole page."""
     style, script = read_style(), read_script()
     entries = [_template_data(dump, map_only=map_only) for dump in dumps]
     shown = {*_DRAWN, *(name for entry in entries for name in entry["sections"])}

@@ -39,11 +39,7 @@ class InductorSubject:
         return inductor_figures(self._shown(options))
 
     def lines(self, options: ShowOptions) -> Iterator[Text]:
-        """What `xlapipe show` prints on a terminal.
-
-        Raises:
-          DumpError: names, which only plans of XLA can be asked for.
-        """
+        """What `xlapipe show` prints on a terminal."""
         dump = self._shown(options)
         if options.names or options.kernel is not None:
             name = options.kernel or options.names[0]
@@ -59,11 +55,7 @@ class InductorSubject:
         return page_lines(inductor_page(dump, command))
 
     def _shown(self, options: ShowOptions) -> InductorDump:
-        """The dump, or the graphs of it whose name contains that of `--module`.
-
-        Raises:
-          DumpError: no graph has such a name.
-        """
+        """The dump, or the graphs of it whose name contains that of `--module`."""
         name, plans = options.module or "", self.dump.plans
         chosen = tuple(plan for plan in plans if name in plan.graph)
         if not chosen:
@@ -75,11 +67,7 @@ class InductorSubject:
         return InductorDump(self.dump.path, chosen)
 
     def trace(self) -> bytes:
-        """Nothing: no time is predicted.
-
-        Raises:
-          DumpError: always.
-        """
+        """Nothing: no time is predicted."""
         raise DumpError(
             f"{self.name}: expected a dump of XLA for --trace, found one of torch Inductor, of "
             "which no time is predicted; fix: leave out --trace"

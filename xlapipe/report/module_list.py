@@ -17,11 +17,7 @@ _MAX_LISTED = 30
 
 
 def module_named(directory: Path, name: str) -> Path:
-    """The module of a directory whose file's name contains `name`; the largest of several.
-
-    Raises:
-      DumpError: no module has such a name.
-    """
+    """The module of a directory whose file's name contains `name`; the largest of several."""
     paths = modules_in(directory)
     matching = [path for path in paths if name in path.name]
     if not matching:

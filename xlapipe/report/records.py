@@ -27,9 +27,6 @@ def json_form(record: Any) -> dict[str, Any] | str:
 
     For `json.dumps(…, default=json_form)`. A record whose JSON is another states it in a method
     `json_fields`.
-
-    Raises:
-      TypeError: `record` has no such form.
     """
     if isinstance(record, (SourceLine, Shape)):
         return str(record)

@@ -85,13 +85,7 @@ class TimeOptions:
 def open_subject(
     path: Path, times: TimeOptions = TimeOptions(), *, name: str = ""
 ) -> "XlaSubject | InductorSubject":
-    """The dump at `path`.
-
-    Raises:
-      DumpError: a file is missing, damaged, or made by a newer xlapipe.
-      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
-      TargetError: an unknown target, or one whose times cannot be computed.
-    """
+    """The dump at `path`."""
     name = name or str(path)
     if is_inductor_dump(path):
         # 30 modules, which no other dump needs.
@@ -105,11 +99,7 @@ def open_subject(
 
 
 def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
-    """The dumps at `paths`: of one compiler, or one of each.
-
-    Raises:
-      DumpError, PlanMismatchError: as `open_subject`; or other numbers of two compilers' dumps.
-    """
+    """The dumps at `paths`: of one compiler, or one of each."""
     of_inductor = [path for path in paths if is_inductor_dump(path)]
     of_xla = [path for path in paths if path not in of_inductor]
     if not of_inductor:

@@ -24,9 +24,6 @@ def timed_kernels(folder: Path, device: str) -> Mapping[str, float]:
 
     Times of the tuner count only for kernels that no time record has, and that take several
     microseconds: it measures with events, which the profiler does without.
-
-    Raises:
-      DumpError: there are no times of this GPU, or one of the files or its dump is damaged.
     """
     tuned: dict[str, list[float]] = {}
     seconds: dict[str, list[float]] = {}

@@ -114,11 +114,7 @@ def lines_of_source(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
 
 
 def trace_of(opened: XlaSubject) -> bytes:
-    """The content of a trace file: one slice per kernel, in microseconds.
-
-    Raises:
-      XlapipeError: the dump has no predicted time.
-    """
+    """The content of a trace file: one slice per kernel, in microseconds."""
     if opened.prediction is None:
         raise XlapipeError(
             "--trace: the dump has no predicted time, because it names no GPU whose speeds are "

@@ -40,9 +40,6 @@ def parse_bytes(text: str) -> int:
 
     >>> parse_bytes("16GB"), parse_bytes("1.5 GiB"), parse_bytes("17179869184")
     (16000000000, 1610612736, 17179869184)
-
-    Raises:
-      ValueError: it is not a size, or has a unit that can be of 1000 or of 1024.
     """
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:

@@ -10,11 +10,7 @@ from xlapipe.time.predict.kernel_time import TIMED
 
 
 def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
-    """The parts of one launch, what timed kernels changed about them, and the basis.
-
-    Raises:
-      XlapipeError: there is no prediction, or no kernel of that name.
-    """
+    """The parts of one launch, what timed kernels changed about them, and the basis."""
     if prediction is None:
         raise XlapipeError(
             "--why: the dump has no predicted time, because it names no GPU whose speeds are "

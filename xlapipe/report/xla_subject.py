@@ -93,11 +93,7 @@ class XlaSubject:
 
     @cached_property
     def time_record(self) -> "TimeRecord | None":
-        """Measured times; None if absent, or of another plan.
-
-        Raises:
-          DumpError: the record is damaged, or of another device than the dump.
-        """
+        """Measured times; None if absent, or of another plan."""
         from xlapipe.dump.time_record import read_time_record
 
         if self.dump is None or self.step_cost is None:
@@ -255,12 +251,7 @@ class XlaReport:
 
 
 def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
-    """The dump with what its times are predicted from.
-
-    Raises:
-      XlapipeError: a target that is not known or whose times cannot be computed, or a damaged
-        calibration.
-    """
+    """The dump with what its times are predicted from."""
     target = _target_of_times(subject, times.target) if times.target is not None else None
     settings = PredictionSettings(target=target, unknown_trips=times.trips, host=times.host)
     if times.calibration is not None:
@@ -277,11 +268,7 @@ def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
 
 
 def _target_of_times(subject: XlaSubject, name: str) -> str:
-    """The name of a target of the catalogue on which the plan's program can run.
-
-    Raises:
-      TargetError: there is no such target, or it is another vendor's.
-    """
+    """The name of a target of the catalogue on which the plan's program can run."""
     from xlapipe.devices.targets.catalogue import target_named
 
     target, platform = target_named(name), platform_named(subject.program.plan.platform)

@@ -45,11 +45,7 @@ class BuiltExecutable:
 
 
 def read_executable(path: Path) -> BuiltExecutable:
-    """Reads the executable of a folder that `xlapipe build` made; needs no GPU.
-
-    Raises:
-      DumpError: the folder is damaged or holds no executable.
-    """
+    """Reads the executable of a folder that `xlapipe build` made; needs no GPU."""
     manifest = built_manifest(path)
     return BuiltExecutable(path, manifest, read_checked_file(path, manifest, EXECUTABLE))
 
@@ -59,9 +55,6 @@ def built_manifest(path: Path) -> Manifest:
 
     Checks no digests: the files that a plan is read from may take longer to decompress than the
     executable to load. Files are checked where they are read.
-
-    Raises:
-      DumpError: the manifest is missing or damaged, or lists no executable.
     """
     manifest = read_manifest(path, check_files=False)
     if (

@@ -19,12 +19,7 @@ _SAME_VERSION = ("jaxlib", "jax-cuda13-plugin")
 
 
 def check_build(path: Path, manifest: Manifest) -> None:
-    """Checks what needs no device: the platform, and the versions that are installed.
-
-    Raises:
-      DumpError: the executable was built with other versions of jaxlib or the plugin.
-      TargetError: it was built for a TPU.
-    """
+    """Checks what needs no device: the platform, and the versions that are installed."""
     if not platform_named(manifest.platform).builds_executables:
         raise TargetError(
             f"{path}: compiled for {manifest.target_description}, and executables run on NVIDIA "
@@ -54,11 +49,7 @@ def no_gpu(error: object) -> TargetError:
 def first_of(
     path: Path, manifest: Manifest, attached: Sequence[Any], processes: int = 1
 ) -> tuple[Any, ...]:
-    """The first attached devices, one for each position of the mesh.
-
-    Raises:
-      TargetError: there are fewer, or several processes have more.
-    """
+    """The first attached devices, one for each position of the mesh."""
     count = prod((manifest.mesh or {}).values())
     mesh = f"the mesh {dict(manifest.mesh)}, {count} GPUs" if manifest.mesh else "1 GPU"
     if len(attached) < count:

@@ -57,9 +57,6 @@ class LoadedExecutable:
 
         Args:
           value: the whole array, on the host, or an output of a program on these devices.
-
-        Raises:
-          DumpError: the manifest does not hold the leaf's sharding.
         """
         if len(self.devices) == 1:
             place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
@@ -120,10 +117,6 @@ def load_executable(
     Args:
       built: the executable, or the folder that `xlapipe build` made.
       devices: the result of `select_devices`, which is called by default.
-
-    Raises:
-      DumpError: the folder is damaged or holds no executable, or this jaxlib cannot load it.
-      TargetError: as `select_devices`.
     """
     if isinstance(built, Path):
         built = read_executable(built)
@@ -148,11 +141,6 @@ def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any,
     Args:
       path: folder of the executable, for messages.
       hosts: number of hosts that the processes run on.
-
-    Raises:
-      DumpError: the executable was built with other versions of jaxlib or the plugin.
-      TargetError: it was built for a TPU; the attached GPUs differ from those that it was built
-        for in number, kind or hosts; or NCCL is missing.
     """
     check_build(path, manifest)
     attached = _attached_gpus()

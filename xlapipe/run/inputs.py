@@ -24,9 +24,6 @@ def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.nd
 
     Args:
       spec: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
-
-    Raises:
-      WorkloadError: `spec` has another form, or the arrays do not fit the arguments.
     """
     leaves = {
         leaf.parameter_number: leaf for leaf in arguments if leaf.parameter_number is not None
@@ -85,11 +82,7 @@ def _values_from_file(path: Path, leaves: Sequence[ArgumentLeaf]) -> list[np.nda
 
 
 def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.ndarray[Any, Any]:
-    """The array in the leaf's dtype.
-
-    Raises:
-      WorkloadError: its shape or dtype is not the leaf's.
-    """
+    """The array in the leaf's dtype."""
     stored = stored_array(leaf.shape, leaf.dtype)
     shape, dtype = stored.shape, stored.dtype
     if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
@@ -108,9 +101,6 @@ def stored_array(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
 
     Args:
       dtype: jax's name; that of a typed PRNG key is e.g. `key<fry>`.
-
-    Raises:
-      WorkloadError: a key of an implementation that is not jax's own.
 
     >>> stored_array((4,), "key<fry>")
     ShapeDtypeStruct(shape=(4, 2), dtype=uint32)

@@ -25,11 +25,7 @@ _EXCHANGE_SECONDS = 600
 
 @contextmanager
 def joined(program: str) -> Iterator[None]:
-    """Starts jax over the devices of all processes of the launcher that started this one.
-
-    Raises:
-      TargetError: jax detects no launcher, or another process runs another program.
-    """
+    """Starts jax over the devices of all processes of the launcher that started this one."""
     try:
         jax.distributed.initialize(
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
@@ -65,9 +61,6 @@ def exchange(key: str, value: Any) -> list[Any]:
 
     Args:
       value: this process's value; data that JSON can hold.
-
-    Raises:
-      TargetError: a process gave no value in time.
     """
     client: Any = distributed_state.client
     if client is None:

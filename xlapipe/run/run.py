@@ -57,12 +57,6 @@ def run(
       inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
       distributed: whether the processes of srun or mpirun run the executable together.
       profiled: number of further calls that are profiled.
-
-    Raises:
-      TargetError: the attached GPUs are too few, or not those that the executable was built for; a
-        process is missing; or a call failed.
-      DumpError: the folder holds no executable, a damaged one, or one of other versions.
-      WorkloadError: the inputs do not fit the arguments.
     """
     manifest = built_manifest(folder)
     plan = open_dump(folder).plan

@@ -27,12 +27,7 @@ class LoadingExecutable:
 
 
 def start_loading(built: BuiltExecutable) -> LoadingExecutable:
-    """Selects the GPUs of an executable, and starts to load it onto them.
-
-    Raises:
-      DumpError: the executable was built with other versions of jaxlib or the plugin.
-      TargetError: the attached GPUs are not those that it was built for.
-    """
+    """Selects the GPUs of an executable, and starts to load it onto them."""
     from xlapipe.run.executable import load_executable, select_devices  # imports jax
 
     devices = select_devices(built.path, built.manifest)

@@ -71,9 +71,6 @@ def call_arguments(
 
     Args:
       committed: whether leaves in the device's own memory are on `device`, or anywhere.
-
-    Raises:
-      WorkloadError: a leaf that is not an array, or carries what cannot be kept.
     """
     specs = _specs(workload)
     place = _Place(workload, mesh, device, array_type, wrapped, committed, {})
@@ -247,11 +244,7 @@ class _Place:
 
 
 def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
-    """Compares each leaf as it is passed with the user's, as jax sees both.
-
-    Raises:
-      WorkloadError: one has another shape, dtype or weak type.
-    """
+    """Compares each leaf as it is passed with the user's, as jax sees both."""
     given = jax.tree.leaves((tuple(workload.args), dict(workload.kwargs)))
     passed = jax.tree.leaves((arguments.args, dict(arguments.kwargs)))
     if len(given) != len(passed):
@@ -282,11 +275,7 @@ def _facts(leaf: Any) -> tuple[Any, ...]:
 
 
 def _memory_kind(workload: Workload, path: str, sharding: Any) -> str | None:
-    """The memory that a leaf asks for; None for the default one.
-
-    Raises:
-      WorkloadError: a sharding whose meaning on the target is not known.
-    """
+    """The memory that a leaf asks for; None for the default one."""
     if sharding is None or isinstance(sharding, NamedSharding):
         kind = getattr(sharding, "memory_kind", None)
     elif isinstance(sharding, SingleDeviceSharding):

@@ -57,9 +57,6 @@ class TracedCall:
 
         Args:
           trace: traces the step with the arguments of the second call.
-
-        Raises:
-          WorkloadError: `carry` names what is not there.
         """
         carry = self._carried()
         details = self.step.lowering.compile_args

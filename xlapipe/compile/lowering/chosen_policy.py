@@ -82,11 +82,7 @@ def apply_to_libraries() -> None:
 
 
 def refuse_other_traces(lower_again: Callable[[], object]) -> None:
-    """Lowers the step once more, without the policy, if forms of it are compared.
-
-    Raises:
-      DifferentTracesError: that is another program than the step as written.
-    """
+    """Lowers the step once more, without the policy, if forms of it are compared."""
     for applied, unchanged in tuple(_COMPARED):
         first = applied.program
         jax.clear_caches()  # jax keeps jaxprs, which the policy has changed
@@ -147,11 +143,7 @@ def _at_lowering(applied: AppliedPolicy, record: Path | None) -> None:
 
 
 def _refuse_policies_by_name() -> None:
-    """Refuses jax's next implementation, which asks a policy about names and products alone.
-
-    Raises:
-      WorkloadError: it is switched on.
-    """
+    """Refuses jax's next implementation, which asks a policy about names and products alone."""
     if getattr(jax.config, "jax_remat3", False):
         raise WorkloadError(
             "jax_remat3 is on, with which jax keeps values by other policies than those that are "

@@ -30,12 +30,7 @@ _DTYPES = {"f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat
 
 
 def workload(path: str) -> Workload:
-    """The workload of a file.
-
-    Raises:
-      WorkloadError: it holds none of these, a module of several devices, or one for other
-        platforms.
-    """
+    """The workload of a file."""
     content = read_bytes(Path(path))
     try:
         exported, donated = _exported(content)

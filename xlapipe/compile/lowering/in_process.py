@@ -47,9 +47,6 @@ def lower_in_test(
 
     Args:
       topology: topology of the devices; None for the mesh's default, as in the child.
-
-    Raises:
-      WorkloadError: as `lower`; what the user's function raises passes through.
     """
     settings = current_settings()
     axes = axes_of(workload)
@@ -75,10 +72,6 @@ def program_of_lowered(
 
     Args:
       device_kind: jax's name of the target's devices.
-
-    Raises:
-      WorkloadError: it was lowered for another platform or GPU, for several devices, or holds what
-        only its function states.
     """
     lowering = lowering_of(lowered)
     _refuse(name, lowering, platform)

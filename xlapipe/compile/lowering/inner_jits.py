@@ -28,9 +28,6 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
 
     Args:
       is_jitted: whether that `jit` is the user's own, so that the user's program drops it, too.
-
-    Raises:
-      WorkloadError: with the name of the inner function, and the line that calls it.
     """
     donated = [info.donated for info in jax.tree.leaves(traced.args_info)]
     jaxpr = traced.jaxpr.jaxpr

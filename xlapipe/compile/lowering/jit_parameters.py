@@ -74,11 +74,7 @@ def dropped_donations(fn: Any) -> dict[str, str]:
 
 
 def refuse_other_device(workload: Workload) -> None:
-    """Refuses a step that is jitted for a device or platform by name, or that runs without jit.
-
-    Raises:
-      WorkloadError: it would not run as one program on the target.
-    """
+    """Refuses a step that is jitted for a device or platform by name, or that runs without jit."""
     parameters = jit_parameters(workload.fn)
     for name in ("device", "backend"):
         value = getattr(parameters, name, None)

@@ -26,13 +26,7 @@ def _workloads_of(module: Any) -> list[str]:
 
 
 def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
-    """Imports the module of a reference, and calls the function if the attribute is one.
-
-    Raises:
-      WorkloadError: the attribute is missing, is not a Workload, takes no arguments, or needs
-        some that are not given. What the user's code raises passes through.
-      ParameterError: the function has no such parameter.
-    """
+    """Imports the module of a reference, and calls the function if the attribute is one."""
     value = named_value(reference)
     if callable(value) and not isinstance(value, Workload):
         _refuse_installed(reference, _module_of(value))
@@ -56,11 +50,7 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
 
 
 def named_value(reference: WorkloadReference) -> Any:
-    """What a reference names, a Workload or a function; imports its module.
-
-    Raises:
-      WorkloadError: the module has no such attribute.
-    """
+    """What a reference names, a Workload or a function; imports its module."""
     module_name, _, attribute = reference.target.partition(":")
     if reference.folder is not None:
         sys.path.insert(0, str(reference.folder))
@@ -95,9 +85,6 @@ def _refuse_installed(reference: WorkloadReference, package: str) -> None:
     """Refuses what is of Python itself or of an installed package, unless it is registered.
 
     The name of a workload may come from a file of another person, and be that of any function.
-
-    Raises:
-      WorkloadError: the package is neither the project's nor that of a registered name.
     """
     is_registered = ":" not in reference.name.partition("(")[0]
     if reference.folder is None or is_registered:

@@ -138,11 +138,7 @@ def _is_mutable(node: Any) -> bool:
 
 
 def refuse_empty_program(workload: Workload, traced: Any, lowering: Any) -> None:
-    """Refuses a program without parameters, outputs and effects: all of its totals would be 0.
-
-    Raises:
-      WorkloadError: the program is empty.
-    """
+    """Refuses a program without parameters, outputs and effects: all of its totals would be 0."""
     jaxpr = traced.jaxpr.jaxpr
     if jaxpr.outvars or jaxpr.effects or lowering.compile_args["kept_var_idx"]:
         return

@@ -101,12 +101,7 @@ def lower(
     platform: Platform = NVIDIA,
     topology: DeviceTopology | None = None,
 ) -> LoweredProgram:
-    """Traces and lowers `workload` for the device that the target config describes.
-
-    Raises:
-      WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
-        be lowered as it would run. What the user's function raises passes through.
-    """
+    """Traces and lowers `workload` for the device that the target config describes."""
     start = time.perf_counter()
     try:
         program = _lower(workload, config_text, platform, topology)

@@ -22,11 +22,7 @@ def is_spec(value: Any) -> bool:
 
 
 def axes_of(workload: Workload) -> Mapping[str, int] | None:
-    """Axis names to sizes of the workload's mesh; None without a mesh.
-
-    Raises:
-      WorkloadError: shardings over different meshes, or devices out of order.
-    """
+    """Axis names to sizes of the workload's mesh; None without a mesh."""
     current = jax.sharding.get_abstract_mesh()
     if workload.mesh_axes is not None:
         _refuse_two_meshes(workload, current)
@@ -138,11 +134,7 @@ def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
 
 
 def mesh_inside(workload: Workload, lowering: Any, device_count: int) -> Mapping[str, int] | None:
-    """The mesh that the step names inside of it, if the program is over more devices than known.
-
-    Raises:
-      WorkloadError: devices out of order, or a number of devices that no mesh has.
-    """
+    """The mesh that the step names inside of it, if the program is over more devices than known."""
     details = lowering.compile_args
     if details["num_devices"] == device_count:
         return None

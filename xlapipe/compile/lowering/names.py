@@ -53,11 +53,7 @@ def named_leaves(workload: Workload) -> Iterator[tuple[str, Any]]:
 
 
 def refuse_other_signature(workload: Workload) -> None:
-    """Refuses arguments that the function does not take.
-
-    Raises:
-      WorkloadError: with Python's own reason.
-    """
+    """Refuses arguments that the function does not take."""
     inner = unbound(workload.fn).fn
     if hasattr(inner, "lower") and not isinstance(inner, type(jax.jit(len))):
         return  # a wrapper may bind arguments itself

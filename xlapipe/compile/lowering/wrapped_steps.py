@@ -288,11 +288,7 @@ _WRAPPERS = (WrappedStep, NnxJit, EquinoxFilterJit)
 
 
 def wrapped_step(workload: Workload) -> WrappedStep | None:
-    """The workload's function if it is wrapped; None for a plain function.
-
-    Raises:
-      WorkloadError: a wrapper that cannot be lowered as it would run.
-    """
+    """The workload's function if it is wrapped; None for a plain function."""
     fn, args, kwargs = unbound(workload.fn)
     if _is_pmap(fn):
         raise WorkloadError(
@@ -346,9 +342,6 @@ def _refuse_kernels(closed_jaxpr: Any, platform: Platform) -> None:
     """Refuses a traced program that calls a kernel with another device's compiler parameters.
 
     jax's own error names neither the kernel nor the line.
-
-    Raises:
-      WorkloadError: the program has such a kernel.
     """
     if not platform.refused_kernels:
         return

@@ -59,11 +59,7 @@ class _ReachedXla(Exception):  # noqa: N818 - control flow, not an error
 
 
 def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
-    """What jax's compile of a lowered step gives XLA.
-
-    Raises:
-      WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.
-    """
+    """What jax's compile of a lowered step gives XLA."""
     compiler_options = jax_private.compiler_options(lowering)
     _refuse_unrecordable(where, compiler_options)
     recorded: list[tuple[Any, Any]] = []
@@ -121,11 +117,7 @@ def option_fields(options: Any) -> dict[str, Any]:
 
 
 def refuse_other_options(workload: str, jax_fields: Mapping[str, Any], options: Any) -> None:
-    """Compares the compile options that XLA is given with jax's own.
-
-    Raises:
-      WorkloadError: they differ, so the plan would be of another program.
-    """
+    """Compares the compile options that XLA is given with jax's own."""
     given = option_fields(options)
     for name in sorted({*given, *jax_fields}):
         if given.get(name) != jax_fields.get(name):
@@ -147,9 +139,6 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
     """Compares the current settings with those that the user had in force.
 
     The current mesh, which the workload can name, the default device and the target may differ.
-
-    Raises:
-      WorkloadError: another setting differs, so the program would be another one.
     """
     for setting, value in current_settings().items():
         other = before.get(setting)

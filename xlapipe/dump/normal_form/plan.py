@@ -141,11 +141,7 @@ def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
 
 
 def read_normal_form(folder: Path) -> NormalForm:
-    """Reads the normal form from a dump directory.
-
-    Raises:
-      DumpError: a file is missing or damaged.
-    """
+    """Reads the normal form from a dump directory."""
     return NormalForm(
         plan=read_file(folder, PLAN).decode(errors="replace"),
         hlo=read_file(folder, HLO).decode(errors="replace"),

@@ -43,11 +43,7 @@ _TOTAL_START = "Total bytes used:"
 
 
 def parse_allocations(lines: LineReader) -> tuple[BufferAllocation, ...]:
-    """The allocations, at the start of the file.
-
-    Raises:
-      DumpError: a line has another form, or an allocation is out of order.
-    """
+    """The allocations, at the start of the file."""
     lines.skip_blank()
     heading = lines.following
     if heading is None:
@@ -62,11 +58,7 @@ def parse_allocations(lines: LineReader) -> tuple[BufferAllocation, ...]:
 
 
 def find_total(source: SourceText) -> int | None:
-    """XLA's own `Total bytes used`; None if this file has none.
-
-    Raises:
-      DumpError: the total is cut short, too large, or present twice.
-    """
+    """XLA's own `Total bytes used`; None if this file has none."""
     text = source.text
     starts = [0] if text.startswith(_TOTAL_START) else []
     position = text.find(_TOTAL_START, 1)

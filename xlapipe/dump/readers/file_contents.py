@@ -18,20 +18,12 @@ def plain_name(name: str) -> str:
 
 
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
-    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name.
-
-    Raises:
-      DumpError: the file is missing, not a regular file, unreadable, too large, or damaged.
-    """
+    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name."""
     return read_packed(path, limit_bytes=limit_bytes, refusal=Refusal(DumpError, GIVE_DUMP))
 
 
 def read_source(path: Path) -> SourceText:
-    """The file's text.
-
-    Raises:
-      DumpError: as for `read_bytes`, or the text is not UTF-8.
-    """
+    """The file's text."""
     data = read_bytes(path)
     try:
         return SourceText(str(path), data.decode("utf-8-sig"))

@@ -54,20 +54,12 @@ class DumpFiles:
 
 
 def files_at(path: Path) -> DumpFiles:
-    """The files of the module at `path`, a directory or one of the files.
-
-    Raises:
-      DumpError: as `in_directory` and `beside`.
-    """
+    """The files of the module at `path`, a directory or one of the files."""
     return in_directory(path) if path.is_dir() else beside(path)
 
 
 def in_directory(directory: Path) -> DumpFiles:
-    """The files of the one optimised module in a directory.
-
-    Raises:
-      DumpError: the directory has no optimised module, or several.
-    """
+    """The files of the one optimised module in a directory."""
     names = _names(directory)
     modules = [
         files
@@ -96,11 +88,7 @@ def in_directory(directory: Path) -> DumpFiles:
 
 
 def modules_in(directory: Path) -> tuple[Path, ...]:
-    """The files that name each optimised module of a directory; empty for any other path.
-
-    Raises:
-      DumpError: the directory cannot be read.
-    """
+    """The files that name each optimised module of a directory; empty for any other path."""
     if not directory.is_dir():
         return ()
     paths = (files.proto or files.assignment for files in _modules(_names(directory)).values())
@@ -127,9 +115,6 @@ def beside(path: Path) -> DumpFiles:
     """The files of the module that `path` belongs to; `path` alone if its name is not a known one.
 
     `proto` is set only if `path` is the proto, or if there is no buffer assignment as text.
-
-    Raises:
-      DumpError: the file is part of a dump whose buffer assignment is missing.
     """
     name = plain_name(path.name)
     part, stem = _part_of(name) or (None, "")

@@ -45,11 +45,7 @@ class HloHeader:
 
 
 def parse_header(lines: LineReader) -> HloHeader:
-    """The header, at the start of the file.
-
-    Raises:
-      DumpError: the first line is not that of a module, or a table is damaged.
-    """
+    """The header, at the start of the file."""
     lines.skip_blank()
     match = lines.expect(_MODULE, "`HloModule name, …`")
     line = match.string

@@ -30,11 +30,7 @@ class ParsedModule:
 
 
 def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> ParsedModule:
-    """Parse a whole HLO text.
-
-    Raises:
-      DumpError: the text has another form, or ends before the entry computation does.
-    """
+    """Parse a whole HLO text."""
     lines = LineReader(source)
     header = parse_header(lines)
     known_frames = None if source_lines is None else source_lines.frame_of

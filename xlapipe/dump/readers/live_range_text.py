@@ -46,11 +46,7 @@ def find_live_ranges(source: SourceText) -> LineReader | None:
 
 
 def parse_live_ranges(lines: LineReader, size_bytes: ValueSizes) -> LiveRanges:
-    """Parse the section whose heading is the next line.
-
-    Raises:
-      DumpError: a line has another form, a position is out of bounds, or the section is cut short.
-    """
+    """Parse the section whose heading is the next line."""
     heading = lines.expect(_HEADING, "`HloLiveRange (max N):`")
     last = lines.int64(heading[1], "a position")
     schedule = _schedule(lines)

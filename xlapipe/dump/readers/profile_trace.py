@@ -17,11 +17,7 @@ _LAUNCHED = ("hlo_op", "hlo_module")
 
 
 def kernel_events(content: bytes, device: int = 0) -> list[KernelEvent]:
-    """Kernels and copies of XLA programs on one device, in the order of their start.
-
-    Raises:
-      DumpError: the content is not a trace.
-    """
+    """Kernels and copies of XLA programs on one device, in the order of their start."""
     space = _read(content)
     planes = [plane for plane in space.planes if plane.name.startswith(_DEVICE)]
     planes.sort(key=lambda plane: int(plane.name.removeprefix(_DEVICE).split()[0]))
@@ -31,11 +27,7 @@ def kernel_events(content: bytes, device: int = 0) -> list[KernelEvent]:
 
 
 def call_intervals(content: bytes, annotation: str) -> list[CallInterval]:
-    """The intervals of an annotation (`jax.profiler.TraceAnnotation`) on the host, by start.
-
-    Raises:
-      DumpError: the content is not a trace.
-    """
+    """The intervals of an annotation (`jax.profiler.TraceAnnotation`) on the host, by start."""
     intervals = [
         CallInterval(start_ns, start_ns + event.duration_ps / 1000)
         for plane in _read(content).planes

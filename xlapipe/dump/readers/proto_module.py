@@ -68,11 +68,7 @@ class ModuleReader:
         self._frame_of: dict[str, int] = {}
 
     def read(self) -> ProtoModule:
-        """The module.
-
-        Raises:
-          DumpError: the proto refers to unknown ids, or ids or names are not distinct.
-        """
+        """The module."""
         proto = self._proto
         if len(self._computations) != len(proto.computations):
             self._fail("distinct ids of computations", "one id twice")

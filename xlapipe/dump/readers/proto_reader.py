@@ -30,11 +30,6 @@ def read_proto(data: bytes, *, where: str) -> Plan:
     """The plan in a serialised HloProto.
 
     XLA's total, live ranges and thunks are not in the proto: `read_path` adds them.
-
-    Raises:
-      DumpError: the bytes are not an HloProto, or the proto has no buffer assignment or refers to
-        unknown ids.
-      PlanMismatchError: the plan breaks an invariant.
     """
     plan = parse_proto(data, where=where)
     return verify(plan, where=where)
@@ -65,11 +60,7 @@ def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) ->
 
 
 def read_module(data: bytes, *, where: str) -> HloModule:
-    """The module of a serialised HloProto of any stage, also before optimisation.
-
-    Raises:
-      DumpError: the bytes are not an HloProto, or the proto refers to unknown ids.
-    """
+    """The module of a serialised HloProto of any stage, also before optimisation."""
     return ModuleReader(_parse(data, where).hlo_module, Shapes(where), where).read().module
 
 

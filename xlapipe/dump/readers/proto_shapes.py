@@ -38,22 +38,14 @@ class Shapes:
         self._shapes: dict[bytes, Shape] = {}
 
     def shape(self, wire: bytes) -> Shape:
-        """The shape.
-
-        Raises:
-          DumpError: the bytes are not a shape, or xlapipe does not know the element type.
-        """
+        """The shape."""
         shape = self._shapes.get(wire)
         if shape is None:
             shape = self._shapes[wire] = shape_of(_text(self._parse(wire), self._where))
         return shape
 
     def part(self, wire: bytes, index: tuple[int, ...], name: str) -> Shape:
-        """The element at `index` of the shape of instruction `name`.
-
-        Raises:
-          DumpError: the shape has no such element.
-        """
+        """The element at `index` of the shape of instruction `name`."""
         part = self.shape(wire)
         for step in index:
             if not 0 <= step < len(part.parts):

@@ -86,11 +86,7 @@ class SourceLines:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, where: str) -> "SourceLines":
-        """The lines that `to_bytes` wrote.
-
-        Raises:
-          DumpError: the data has another form or schema, or was edited.
-        """
+        """The lines that `to_bytes` wrote."""
         rest = data.partition(b"\n")[2]
         try:
             lines = parse_typed(data, cls, schema_version=SCHEMA_VERSION)
@@ -112,11 +108,7 @@ class SourceLines:
 
 
 def read_source_lines(path: Path) -> SourceLines:
-    """Reads `source_lines.json`.
-
-    Raises:
-      DumpError: the file is missing or damaged.
-    """
+    """Reads `source_lines.json`."""
     data = read_plain(path, refusal=Refusal(DumpError, _DAMAGED), follow_links=False)
     return _read_before(data, str(path))
 
@@ -138,11 +130,7 @@ def source_line(chains: CallChains, frame_id: int) -> SourceLine | None:
 
 
 def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
-    """Checks that `lines` are of a module.
-
-    Raises:
-      DumpError: they are of another module.
-    """
+    """Checks that `lines` are of a module."""
     if hashlib.sha256(proto).hexdigest() != lines.module_sha256:
         refuse(where, f"the module that {SOURCE_LINES} beside it is of", "another", _DAMAGED)
 

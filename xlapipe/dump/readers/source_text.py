@@ -93,11 +93,7 @@ class LineReader:
             yield match
 
     def expect(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
-        """Reads the next line.
-
-        Raises:
-          DumpError: it does not match, or there is none.
-        """
+        """Reads the next line."""
         match = next(self.matching(pattern), None)
         if match is None:
             self.source.fail_at(self.number + 1, expected)
@@ -136,11 +132,7 @@ def shown(text: str) -> str:
 
 
 def int64(digits: str, source: SourceText, line: int, what: str) -> int:
-    """The number that `digits` represents, which has to fit into 63 bits.
-
-    Raises:
-      DumpError: the number is too large.
-    """
+    """The number that `digits` represents, which has to fit into 63 bits."""
     if len(digits) > 19 or (number := int(digits)) > _MAX_INT64:
         source.fail(line, f"{what} below 2**63", shown(digits), DUMP_AGAIN_OR_REPORT)
     return number

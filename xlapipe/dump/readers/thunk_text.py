@@ -38,11 +38,7 @@ _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 
 
 def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
-    """Every thunk, including nested ones, in the order of the file.
-
-    Raises:
-      DumpError: a line has another form, or a thunk that another one names is missing.
-    """
+    """Every thunk, including nested ones, in the order of the file."""
     if source.text.strip() == "No thunks.":
         return ()  # a program that computes nothing, such as the identity
     thunks: list[Thunk] = []

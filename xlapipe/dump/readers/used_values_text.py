@@ -24,11 +24,7 @@ COMPUTATION = "used values"
 def parse_used_values(
     source: SourceText, allocations: Iterable[BufferAllocation]
 ) -> HloModule | None:
-    """The module in the section; None if there is no section.
-
-    Raises:
-      DumpError: the section is damaged, or lacks a value of the allocations.
-    """
+    """The module in the section; None if there is no section."""
     if _HEADING not in source.lines:
         return None
     lines = LineReader(source, source.lines.index(_HEADING) + 1)

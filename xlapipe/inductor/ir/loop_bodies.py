@@ -86,11 +86,7 @@ class ValueTable:
 
 
 def read_body(text: TextLines, table: ValueTable) -> LoopBody:
-    """Reads a loop's body.
-
-    Raises:
-      DumpError: it is not Python.
-    """
+    """Reads a loop's body."""
     # Lines keep their numbers: `if` takes the place of the line `class …`.
     indented = TextLines(text.where, ["if 1:", *text.lines], [text.number(0), *text.numbers])
     tree = indented.python()

@@ -42,12 +42,7 @@ def is_ir_header(line: str) -> bool:
 
 
 def read_ir(text: TextLines) -> tuple[IrNode, ...]:
-    """The nodes of a dump, the parts of fused ones inside them.
-
-    Raises:
-      DumpError: a line is not of the grammar above, a buffer is defined twice, or there is no
-        node.
-    """
+    """The nodes of a dump, the parts of fused ones inside them."""
     nodes = tuple(_Reader(text).nodes())
     if not nodes:
         text.fail(0, _A_NODE, "no node in the file")

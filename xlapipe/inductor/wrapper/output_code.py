@@ -85,11 +85,7 @@ class WrapperCode:
 
 
 def read_wrapper(text: TextLines) -> WrapperCode:
-    """Reads a module.
-
-    Raises:
-      DumpError: it is not Python, or has no function `call(args)`.
-    """
+    """Reads a module."""
     if is_cpp_wrapper(text):
         fix = "fix: dump with torch._inductor.config.cpp_wrapper = False, or give its IR"
         text.fail(0, "wrapper code in Python", "a module that compiles a C++ wrapper", fix)

@@ -24,11 +24,7 @@ _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quant
 
 
 def replay_wrapper(code: WrapperCode, known: Known) -> Replay:
-    """Replays `call`.
-
-    Raises:
-      DumpError: a statement uses a name that nothing defined, or sizes that no tensor has.
-    """
+    """Replays `call`."""
     return _Interpreter(code, known).run()
 
 

@@ -34,11 +34,7 @@ Placed = tuple[BufferAllocation, LogicalBuffer]
 
 
 def named_lines(opened: XlaSubject, names: Sequence[str], *, width: int) -> Iterator[Text]:
-    """The lines for each name.
-
-    Raises:
-      XlapipeError: the plan has nothing of that name.
-    """
+    """The lines for each name."""
     shown = _Named(opened, width)
     sections = [list(shown.lines(name)) for name in names]
     for number, section in enumerate(sections):

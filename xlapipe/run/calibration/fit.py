@@ -88,12 +88,7 @@ def calibration_of(
 
 
 def derived_calibration(path: Path) -> Calibration:
-    """The calibration that follows from a record of `probes` by today's formulas.
-
-    Raises:
-      RecordError: it is not a record, or of a device whose figures are unknown.
-      CalibrationError: it lacks programs that constants follow from.
-    """
+    """The calibration that follows from a record of `probes` by today's formulas."""
     about, profiles = read_record(path)
     provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
     with damage_is_named(path):

@@ -112,11 +112,7 @@ class ProgramProfile:
 
 
 def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[ProgramProfile]]:
-    """Where a record is from, and its programs, each read when it is needed.
-
-    Raises:
-      RecordError: it is not a record.
-    """
+    """Where a record is from, and its programs, each read when it is needed."""
     with damage_is_named(path):
         files = members(read_packed(path, refusal=_REFUSAL))
         times = typed(_Times, parse_json(files[_TIMES]))
@@ -149,11 +145,7 @@ def _profiles(
 
 
 def members(content: bytes) -> dict[str, bytes]:
-    """The files of an archive by name, which are regular ones and as large as their bytes in it.
-
-    Raises:
-      ValueError: another kind of member, such as a link.
-    """
+    """The files of an archive by name, which are regular ones and as large as their bytes in it."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for member in archive:
