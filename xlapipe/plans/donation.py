@@ -234,7 +234,8 @@ class _Outcomes:
                 self._copies.get(leaf.parameter_number, ()),
                 key=lambda copy: -copy.bytes_of_parameter(leaf.parameter_number),
             )
-            if 2 * _copied_bytes_of(copy, leaf) >= leaf.size_bytes
+            if 2 * (copy.bytes_of_parameter(leaf.parameter_number) or copy.copied_bytes)
+            >= leaf.size_bytes
         )
 
     def _moves_of(self, leaf: ArgumentLeaf) -> tuple[Move, ...]:
@@ -314,11 +315,6 @@ def _row(leaf: ArgumentLeaf, outcome: DonationOutcome, cause: Cause, **fields: A
         advice=cause.advice,
         **fields,
     )
-
-
-def _copied_bytes_of(copy: Copy, leaf: ArgumentLeaf) -> int:
-    """Bytes that a copy moves out of the leaf's memory, or else into it."""
-    return copy.bytes_of_parameter(leaf.parameter_number) or copy.copied_bytes
 
 
 def _copy_text(leaf: ArgumentLeaf, copy: Copy) -> str:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from xlapipe.dump.dump import Dump
-from xlapipe.plans import Plan
 
 
 def dump_row(
@@ -26,13 +25,8 @@ def dump_row(
         "changed": changed,
         "allocations": len(plan.allocations),
         **asdict(plan.totals),
-        "gemms": _gemm_counts(plan),
+        "gemms": dict(sorted(Counter(str(gemm.backend) for gemm in plan.gemms).items())),
         "aliases": len(plan.aliases),
         "seconds": round(seconds, 2),
         "notes": list(notes),
     }
-
-
-def _gemm_counts(plan: Plan) -> dict[str, int]:
-    """Number of GEMMs by backend."""
-    return dict(sorted(Counter(str(gemm.backend) for gemm in plan.gemms).items()))

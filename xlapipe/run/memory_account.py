@@ -101,13 +101,10 @@ def _is_output(allocation: BufferAllocation) -> bool:
     return (
         allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
         and not allocation.is_a(AllocationKind.PARAMETER)
-        and not _is_tuple_table(allocation)
+        and not (
+            bool(allocation.values) and all(value.shape.is_tuple for value in allocation.values)
+        )
     )
-
-
-def _is_tuple_table(allocation: BufferAllocation) -> bool:
-    """Whether it is the table of pointers to the outputs, which is freed when the call returns."""
-    return bool(allocation.values) and all(value.shape.is_tuple for value in allocation.values)
 
 
 def used_bytes(ordinal: int) -> int | None:

@@ -331,7 +331,7 @@ def _is_equal(one: Any, two: Any) -> bool:
 
 
 def _value_text(value: Any) -> str:
-    return _shown(repr(value))
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))[:_MOST_LETTERS]
 
 
 def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_Typed]) -> None:
@@ -341,11 +341,6 @@ def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_
             f"{fn_text(workload)}: carry names {path!r}, expected {what}, or a part of one, with "
             f"an array; found {named}{' …' if len(leaves) > 8 else ''}; fix: name one of these"
         )
-
-
-def _shown(text: str) -> str:
-    """A value's text without its address."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)[:_MOST_LETTERS]
 
 
 def types_of(arguments: CallArguments) -> tuple[Any, tuple[str, ...]]:

@@ -217,7 +217,7 @@ def compare(golden: NormalForm, new: NormalForm) -> Comparison:
         section = _first_differing_section(first.plan, second.plan)
         return Comparison(f"[{section}] of the plan: same HLO, different plan", constants)
     notes = [f"{_cpus(constants, new)} differ in the last digits"] if constants else []
-    if golden.plan != new.plan or _differs_in_names(golden.hlo, new.hlo):
+    if golden.plan != new.plan or (split_constants(golden.hlo)[0] != split_constants(new.hlo)[0]):
         notes.append("names are numbered differently")
     return Comparison(None, constants, tuple(notes))
 
@@ -246,10 +246,6 @@ def _with_same_values(text: str, differing: Iterable[ConstantDifference]) -> str
     """A module's text with the golden's digits of constants that are the same."""
     same = {it.new: it.golden.value for it in differing if it.is_same}
     return with_constants(text, (same.get(it, it.value) for it in split_constants(text)[1]))
-
-
-def _differs_in_names(golden: str, new: str) -> bool:
-    return split_constants(golden)[0] != split_constants(new)[0]
 
 
 def _first_differing_section(golden: str, new: str) -> str:
