@@ -1,4 +1,4 @@
-"""Expectations TrafficAtMost, LaunchesAtMost and SlowerThanRecord."""
+"""Expectations TrafficAtMost, LaunchesAtMost and StepTimeAtMost."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,6 @@ from xlapipe.dump.dump import open_dump
 from xlapipe.expect import (
     Expectation,
     LaunchesAtMost,
-    SlowerThanRecord,
     StepTimeAtMost,
     TrafficAtMost,
 )
@@ -85,24 +84,6 @@ def test_dump_without_a_module_violates(expectation: Expectation) -> None:
 def test_unknown_target_is_named(program: Program) -> None:
     finding = StepTimeAtMost(1.0, "unknown-gpu").check(with_facts(program, target=None))
     assert "xlapipe targets" in finding.violations[0].advice
-
-
-def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:
-    recorded = {"a": 10e-6, "b": 30e-6}
-    expectation = SlowerThanRecord()
-
-    def check(**measured: float) -> list[str]:
-        compared = replace(program, measured_seconds=measured, recorded_seconds=recorded)
-        return [violation.where for violation in expectation.check(compared).violations]
-
-    assert check(a=10e-6, b=31.9e-6) == []
-    assert check(a=8e-6, b=35e-6) == ["b +5.0 µs"]
-    assert expectation.check(program).measured == "not measured"
-    assert (
-        SlowerThanRecord(by=0.1)
-        .check(replace(program, measured_seconds={"b": 43e-6}, recorded_seconds=recorded))
-        .holds
-    )
 
 
 @pytest.mark.parametrize("plan", ["h100_sxm-auto-tuned", "h200-cublas", "h200-triton"])

@@ -23,7 +23,6 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.expect import Expectation
 from xlapipe.expect.expectation import check_all
 from xlapipe.expect.gemms import within_differentiated
-from xlapipe.expect.traffic import counted_times
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.program import (
@@ -114,41 +113,6 @@ def test_an_expectation_is_shown_as_its_author_wrote_it(
     assert str(expectation) == (text or "Donated(name='cache', copies_up_to_bytes=8)")
 
 
-TIMED = replace(
-    PROGRAM,
-    measured_seconds={"gemm": 9e-6, "conv": 2e-6, "loop": 2e-6, "triton": 2e-6, "sum": 1e-6},
-    recorded_seconds={"gemm": 4e-6, "conv": 1e-6, "loop": 1.5e-6, "triton": 1e-6, "sum": 2.5e-6},
-)
-
-
-def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
-    finding = expect.SlowerThanRecord().check(TIMED)
-    assert finding.measured == "16.0 µs in kernels, recorded 10.0 µs"
-    (violation,) = finding.violations
-    assert (violation.expected, violation.found) == (
-        "at most 5% more than 10.0 µs",
-        "16.0 µs, +60.0%",
-    )
-    # Three of the four, the largest difference first.
-    assert violation.where == "gemm +5.0 µs, triton +1.0 µs, conv +1.0 µs"
-    assert str(violation.source) == "step.py:13"
-    assert expect.SlowerThanRecord(0.6).check(TIMED).holds
-    same = replace(TIMED, measured_seconds={"gemm": 8e-6}, recorded_seconds={"gemm": 4e-6})
-    assert expect.SlowerThanRecord(1.0).check(same).holds
-    (violation,) = (
-        expect.SlowerThanRecord()
-        .check(
-            replace(
-                TIMED,
-                measured_seconds={"gemm": 9e-6, "new": 1e-6, "sum": 0.0},
-                recorded_seconds={"gemm": 9e-6, "sum": 0.0},
-            )
-        )
-        .violations
-    )
-    assert violation.where == "new +1.0 µs"
-
-
 def test_a_predicted_time_names_its_gpu_and_the_longest_kernel(goldens: Path) -> None:
     program = open_path(goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}")
     finding = expect.StepTimeAtMost(0.0).check(program)
@@ -194,13 +158,6 @@ def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
     assert finding.measured == "unknown"
     assert finding.violations[0].found == "a while loop of unknown trip count"
     assert expect.LoopOfTrips(3).check(program).measured == "trips: unknown"
-
-
-@pytest.mark.parametrize(
-    ("times", "text"), [(0, "0 times"), (1, "1 time"), (2.5, "2.5 times"), (10, "10 times")]
-)
-def test_numbers_of_times(times: float, text: str) -> None:
-    assert counted_times(times) == text
 
 
 @pytest.mark.parametrize(

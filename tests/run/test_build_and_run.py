@@ -7,25 +7,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 
-from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import STEPS
 from xlapipe.cli import main
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, open_dump
 from xlapipe.dump.manifest import MANIFEST, with_digests
-from xlapipe.dump.time_record import read_time_record
 from xlapipe.errors import DumpError, TargetError, WorkloadError
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.run import inputs as run_inputs
 from xlapipe.run import run as running
-from xlapipe.run.run_result import DeviceRun, ProfiledRun, RunResult
 
 pytestmark = pytest.mark.jax
 
@@ -257,26 +253,3 @@ def test_a_folder_with_other_files_is_refused_before_compiling(
             ["build", "broken:does_not_lower", "--out", str(out)], capsys
         )
     assert (tmp_path / "mine").read_text() == "kept"
-
-
-@pytest.mark.parametrize(("times", "code"), [(1.04, 0), (1.06, 1)])
-def test_a_run_is_compared_with_a_record(
-    times: float,
-    code: int,
-    goldens: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    golden = goldens / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
-    before = read_time_record(golden)
-    assert before is not None
-    kernels = tuple(replace(it, seconds=it.seconds * times) for it in before.kernels)
-    profile = ProfiledRun((1.0,), replace(before, kernels=kernels))
-    device = DeviceRun(0, 0, None, None, None)
-    result = RunResult("NVIDIA H200", "tuned", 1.0, 1.0, (1.0,), (), (device,), 1, profile)
-    monkeypatch.setattr(running, "run", lambda *_, **given: result if given["profiled"] else None)
-    given = ["run", str(golden), "--profile", "--compare", str(golden)]
-    assert main(given) == code
-    assert ("FAIL  SlowerThanRecord" in capsys.readouterr().out) == bool(code)
-    assert main([*given[:2], *given[3:]]) == 2
-    assert "--record and --compare need --profile" in capsys.readouterr().err

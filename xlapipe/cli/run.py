@@ -9,16 +9,15 @@ xlapipe run built --profile
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Options
-from xlapipe.cli.output import print_json, print_lines, print_text
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from xlapipe.expect import Finding
     from xlapipe.run.run_result import ProfiledRun, RunResult
 
 OPTIONS: Options = {
@@ -33,8 +32,6 @@ OPTIONS: Options = {
     "--distributed": "with the other processes that srun or mpirun started, one per GPU",
     "--profile": "time each kernel, and write time_record.json into the folder of --record",
     "--record FOLDER": "a dump of the same plan; default: DIR",
-    "--compare FOLDER": "with --profile: do not write a record, but compare with that of FOLDER; "
-    "exit code 1 if the kernels take more than 5 %% longer",
 }
 
 
@@ -42,13 +39,8 @@ def run(options: argparse.Namespace) -> int:
     from xlapipe.run.jax_distributed import is_first_process
     from xlapipe.run.run import run
 
-    if (options.record or options.compare) and not options.profile:
-        raise XlapipeError("--record and --compare need --profile; fix: add it, or leave them out")
-    if options.compare is not None and not (options.compare / "time_record.json").is_file():
-        raise XlapipeError(
-            f"{options.compare}: expected a time_record.json, found none; fix: write one with "
-            "`xlapipe run DIR --profile --record FOLDER`"
-        )
+    if options.record and not options.profile:
+        raise XlapipeError("--record needs --profile; fix: add it, or leave --record out")
     result = run(
         options.path,
         inputs=options.inputs,
@@ -58,39 +50,14 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.distributed and not is_first_process():
         return 0  # the first process prints the result of all
-    finding = None
-    if result.profile is not None and options.compare is not None:
-        finding = _compared(options, result.profile)
-    elif result.profile is not None:
+    if result.profile is not None:
         _write_record(options.record or options.path, options.path, result)
     if options.json:
-        data = result.to_json()
-        print_json(data if finding is None else {**data, "finding": asdict(finding)})
+        print_json(result.to_json())
     else:
         for line in _result_lines(options.path, result):
             print_text(line)
-        if finding is not None:
-            from xlapipe.report.findings import outcome_lines
-
-            print_lines(outcome_lines(finding))
-    return 0 if finding is None or finding.holds else 1
-
-
-def _compared(options: argparse.Namespace, profile: "ProfiledRun") -> "Finding":
-    """Whether the kernels take longer than in the record of `--compare`."""
-    from xlapipe.dump.dump import open_dump
-    from xlapipe.dump.time_record import read_time_record
-    from xlapipe.expect import SlowerThanRecord
-
-    record = read_time_record(options.compare)
-    assert record is not None
-    measured = {kernel.name: kernel.seconds for kernel in profile.measured.kernels}
-    program = replace(
-        open_dump(options.path),
-        measured_seconds=measured,
-        recorded_seconds=record.seconds_of,
-    )
-    return SlowerThanRecord().check(program)
+    return 0
 
 
 def _write_record(folder: Path, built: Path, result: "RunResult") -> None:

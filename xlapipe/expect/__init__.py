@@ -13,7 +13,6 @@ from xlapipe.expect.collectives import (
 )
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
-from xlapipe.expect.earlier_times import SlowerThanRecord
 from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
 from xlapipe.expect.expectation_json import expectation_from_json, expectation_to_json
 from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost
@@ -87,7 +86,6 @@ __all__ = [
     "ParameterBytes",
     "ReadAtMost",
     "Saved",
-    "SlowerThanRecord",
     "StepTimeAtMost",
     "TempAtMost",
     "TotalWithin",

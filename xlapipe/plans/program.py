@@ -285,16 +285,12 @@ class Program:
       facts: of the step and its compile.
       target_config: the device's configuration, as XLA's text; None if unknown.
       compile_times: what the compile took; None if it is not known.
-      measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
-        earlier one; None if nothing was measured.
     """
 
     plan: Plan
     facts: CompileFacts = UNKNOWN
     target_config: str | None = None
     compile_times: CompileTimes | None = None
-    measured_seconds: Mapping[str, float] | None = None
-    recorded_seconds: Mapping[str, float] | None = None
 
     @property
     def arguments(self) -> tuple[ArgumentLeaf, ...]:
