@@ -366,11 +366,7 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
 
 
 def _refuse_modules_below(folder: str, name: str, imported: Set[str]) -> None:
-    """Refuses modules of a folder that another commit's should have been imported instead of.
-
-    Raises:
-      WorkloadError: the module is installed in a way that comes before folders on the path.
-    """
+    """Refuses modules of a folder that another commit's should have been imported instead of."""
     pattern = re.compile(source_root_pattern(folder))
     for module in set(sys.modules) - imported:
         file = getattr(sys.modules[module], "__file__", None) or ""

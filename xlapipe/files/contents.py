@@ -59,11 +59,7 @@ def read_packed(
     refusal: Refusal = Refusal(),  # noqa: B008 - immutable
     follow_links: bool = True,
 ) -> bytes:
-    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name.
-
-    Raises:
-      XlapipeError: the file is missing, not a regular file, unreadable, too large, or damaged.
-    """
+    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name."""
     data = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
     if data.startswith((_GZIP, _XZ)):
         unpacked = min(limit_bytes, max(_ALWAYS_UNPACKED_BYTES, len(data) * _MOST_TIMES_LARGER))
@@ -79,11 +75,7 @@ def read_plain(
     refusal: Refusal = Refusal(),  # noqa: B008 - immutable
     follow_links: bool = True,
 ) -> bytes:
-    """The file's bytes as they are.
-
-    Raises:
-      XlapipeError: as `read_packed`, except for damage.
-    """
+    """The file's bytes as they are."""
     with _opened(path, refusal, follow_links=follow_links) as stream:
         # Python allocates the number of bytes that is requested.
         size_bytes = os.fstat(stream.fileno()).st_size
@@ -111,9 +103,6 @@ def files_in(
 
     A link out of the folder is left out: its file would be shown as if it were of the folder, and
     be in reports of it.
-
-    Raises:
-      XlapipeError: the folder cannot be read, or has such a link.
     """
     try:
         with os.scandir(folder) as entries:
@@ -138,11 +127,7 @@ def files_in(
 
 
 def read_head(path: Path, count: int) -> bytes:
-    """The first `count` bytes of a file at most, unpacked if they are gzip data.
-
-    Raises:
-      XlapipeError: as `read_packed`.
-    """
+    """The first `count` bytes of a file at most, unpacked if they are gzip data."""
     refusal = Refusal()
     with _opened(path, refusal, follow_links=True) as stream:
         head = stream.read(count)
@@ -161,11 +146,7 @@ def read_json(
     refusal: Refusal = Refusal(),  # noqa: B008 - immutable
     follow_links: bool = True,
 ) -> Any:
-    """The JSON value in a file.
-
-    Raises:
-      XlapipeError: as `read_plain`, and for text that `parse_json` refuses.
-    """
+    """The JSON value in a file."""
     data = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
     try:
         return parse_json(data)
@@ -174,12 +155,7 @@ def read_json(
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON value whose numbers Python can calculate with.
-
-    Raises:
-      ValueError: it is not JSON, is nested too deeply, gives a key twice, or has a number that is
-        not finite or an integer of more than 64 bits, which has no float.
-    """
+    """A JSON value whose numbers Python can calculate with."""
     try:
         return json.loads(
             text,

@@ -30,11 +30,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def hold(descriptor: int, *, shared: bool = False) -> None:
-    """Locks an open file or folder; `release` ends that.
-
-    Raises:
-      BlockingIOError: another process holds the lock.
-    """
+    """Locks an open file or folder; `release` ends that."""
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     _held.add(descriptor)
 
@@ -53,9 +49,6 @@ def locked(descriptor: int, *, what: str, limit_seconds: float) -> Iterator[None
     """Holds the lock of an open file or folder, which is closed at the end of the block.
 
     A wait of more than two seconds is logged, with the process that holds the lock.
-
-    Raises:
-      XlapipeError: another process held it for the whole limit.
     """
     began, is_told = time.monotonic(), False
     while True:

@@ -59,9 +59,6 @@ def typed(kind: type[Typed], data: Any) -> Typed:
     Lists become tuples and named tuples, objects dataclasses, texts enumerations. A number that may
     be a float may be an integer, and no number may be a boolean. Keys of no field are left out, as
     a later version may write them.
-
-    Raises:
-      MisfitError: e.g. `arguments[3].shape[0]: expected an integer, found '8'`.
     """
     try:
         return msgspec.convert(data, kind)
@@ -72,11 +69,7 @@ def typed(kind: type[Typed], data: Any) -> Typed:
 
 
 def typed_line(kind: type[Typed], line: str, where: str, refusal: Refusal) -> Typed:
-    """The value in one line of a file of JSON lines.
-
-    Raises:
-      XlapipeError: the line is not JSON or does not fit.
-    """
+    """The value in one line of a file of JSON lines."""
     try:
         return typed(kind, parse_json(line))
     except MisfitError as error:
@@ -94,12 +87,7 @@ def read_typed(
     schema_version: int,
     follow_links: bool = True,
 ) -> Typed:
-    """The value in a JSON file whose object has `schema_version` and the fields of `kind`.
-
-    Raises:
-      XlapipeError: as `read_plain`, or the content is not JSON or does not fit; the message has
-        the line, the field, what was expected and what was found.
-    """
+    """The value in a JSON file whose object has `schema_version` and the fields of `kind`."""
     content = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
     try:
         return parse_typed(content, kind, schema_version=schema_version)
@@ -111,12 +99,7 @@ def read_typed(
 
 
 def parse_typed(content: str | bytes, kind: type[Typed], *, schema_version: int) -> Typed:
-    """The value in the text of such a file.
-
-    Raises:
-      MisfitError: it does not fit.
-      ValueError: it is not JSON.
-    """
+    """The value in the text of such a file."""
     data = parse_json(content)
     if not isinstance(data, dict):
         raise MisfitError(f"expected an object, found {data!r:.60}", ())

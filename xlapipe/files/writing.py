@@ -30,10 +30,6 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
     A link is followed, and the file that it names is replaced. A device or a pipe, such as
     `/dev/stdout`, is written into. Files that a killed process left are removed.
-
-    Raises:
-      XlapipeError: one cannot be written. Existing files are then unchanged, unless the disk fails
-        between two renames.
     """
     partials: dict[Path, Path] = {}
     locks: list[int] = []
@@ -86,11 +82,7 @@ def is_partial(name: str) -> bool:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
-    """Writes a folder that holds exactly `files`; an existing folder is replaced.
-
-    Raises:
-      XlapipeError: it cannot be written; an existing folder is then unchanged.
-    """
+    """Writes a folder that holds exactly `files`; an existing folder is replaced."""
     with replace_folder(path, fix=fix) as folder:
         for name, content in files.items():
             _write(folder / name, content, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
@@ -103,9 +95,6 @@ def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
     The two folders are exchanged in one step where the file system can, so that `path` is at no
     moment missing, and several processes may replace it at once. Folders that a killed process left
     are removed.
-
-    Raises:
-      XlapipeError: it cannot be written; an existing folder is then unchanged.
     """
     partial = _beside(path, "partial")
     lock: int | None = None
@@ -222,11 +211,7 @@ def _made_and_locked(partial: Path, *, folder: bool) -> int:
 
 
 def _remove_unless_locked(left: Path) -> None:
-    """Removes a file or a folder that no process writes.
-
-    Raises:
-      OSError: a process writes it, or it cannot be removed.
-    """
+    """Removes a file or a folder that no process writes."""
     lock = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         hold(lock)

@@ -22,9 +22,6 @@ def parse_limits(text: str) -> Limits:
 
     >>> parse_limits("time=3%, donation")
     {'time': 3.0, 'donation': 0.0}
-
-    Raises:
-      XlapipeError: an unknown name, or a number where there must be none.
     """
     limits = {}
     for part in filter(None, map(str.strip, text.split(","))):

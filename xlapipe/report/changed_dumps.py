@@ -300,7 +300,6 @@ def _figures(opened: XlaSubject | None) -> dict[str, Any] | None:
     prediction = opened.study.prediction_with_mfu
     rows = donations(opened.program)
     again = recompiles(opened.program)
-    findings = opened.checked().findings
     return {
         "argument_bytes": totals.parameter_bytes,
         "temp_bytes": totals.temp_bytes,
@@ -308,7 +307,7 @@ def _figures(opened: XlaSubject | None) -> dict[str, Any] | None:
         **named(prediction, "step_seconds", "at_least_seconds", "low_seconds", "high_seconds"),
         "mfu": prediction.mfu if prediction is not None else None,
         "recompiles": len(again) if again is not None else None,
-        "broken": [finding.expectation for finding in findings if not finding.holds],
+        "broken": [finding.expectation for finding in opened.findings if not finding.holds],
         "donated_in_place": f"{len(_in_place(opened))} of {len(rows)}",
         "wire_bytes": None if None in wire else sum(size for size in wire if size is not None),
     }

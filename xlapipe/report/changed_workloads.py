@@ -48,11 +48,7 @@ def changed_workloads(base: BaseCheckout, both: TwoCommits, limits: Limits) -> d
 
 
 def keep_changed(both: TwoCommits, compared: dict[str, Any], out: Path) -> None:
-    """Copies the dumps that differ below `out`, with a report on each, and the JSON.
-
-    Raises:
-      XlapipeError: the folder is not empty, or cannot be written.
-    """
+    """Copies the dumps that differ below `out`, with a report on each, and the JSON."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise XlapipeError(f"{out}: expected an empty folder, or none; fix: choose another --out")
     pages = {out / "changes.json": json.dumps(compared, indent=1).encode()}
