@@ -172,8 +172,8 @@ def _columns(
     if any(_seconds(plan)[0] for plan in compiled):
         columns["step"] = _step
         if items is not None:
-            own = items if items in _NAMES_OF_ITEMS else "items"
-            columns[f"{own}/s"] = lambda row: _per_second(row, items)
+            noun = items if items in _NAMES_OF_ITEMS else "items"
+            columns[f"{noun}/s"] = lambda row: _per_second(row, items)
         if any(plan.predicted is not None and plan.predicted.mfu for plan in compiled):
             columns["MFU"] = CELLS["MFU"]
     stages = {f"{name}, s": _stage_cell(name) for name in _STAGES} if timings else {}

@@ -92,7 +92,7 @@ class Dump(XlaFiles):
 
     def text_of(self, name: str) -> str | None:
         names = (name, *(f"{name}{suffix}" for suffix in _PACKED))
-        kept = any(os.path.lexists(self.path / each) for each in names)
+        kept = any(os.path.lexists(self.path / name) for name in names)
         if name not in self.manifest.files or not kept:
             return None  # not written yet, or a golden, which keeps one form of each module
         return read_checked_file(self.path, self.manifest, name).decode(errors="replace")

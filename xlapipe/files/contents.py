@@ -28,8 +28,8 @@ _PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
 _MOST_MEMBERS = 100_000
 # Memory of xz's decoder, which reserves what a file requests; `xz -9` needs 65 MiB.
 _XZ_DECODER_BYTES = 1 << 28
-# Of larger files: texts are at most some hundred times smaller when they are packed. A module with
-# large captured arrays may be smaller still.
+# A larger file may unpack to this many times its size: texts pack to some hundredth, a module with
+# large captured arrays to less.
 _MOST_TIMES_LARGER = 1000
 _ALWAYS_UNPACKED_BYTES = LIMIT_BYTES
 _LONGEST_INTEGER = 20  # characters of 64 bits
@@ -111,11 +111,11 @@ def files_in(
                 for entry in entries
                 if not (leave_out and leave_out.match(entry.name)) and entry.is_file()
             }
-        own = folder.resolve() if any(links.values()) else folder
+        resolved = folder.resolve() if any(links.values()) else folder
         outside = {
             name
             for name, is_link in links.items()
-            if is_link and (folder / name).resolve().parent != own
+            if is_link and (folder / name).resolve().parent != resolved
         }
     except OSError as error:
         refusal.fail(f"{folder}: expected a readable directory, found: {error}")

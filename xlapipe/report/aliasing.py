@@ -60,13 +60,13 @@ def own_outputs(dump: XlaSubject) -> list[dict[str, Any]]:
     if dump.dump is None:
         return []
     plan, outputs = dump.plan, dump.dump.manifest.outputs
-    own = [
+    unshared = [
         {"output": leaf.path, "allocation": allocation.index, "size_bytes": leaf.size_bytes}
         for leaf in outputs
         if (allocation := plan.output_allocation(leaf.index, of=len(outputs))) is not None
         and allocation.parameter_number is None
     ]
-    return sorted(own, key=lambda output: (-output["size_bytes"], output["output"]))
+    return sorted(unshared, key=lambda output: (-output["size_bytes"], output["output"]))
 
 
 def _leaf_answers(dump: XlaSubject) -> list[_LeafAnswer]:

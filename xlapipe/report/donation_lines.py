@@ -19,9 +19,19 @@ _DIGITS = re.compile(r"\d")
 
 def donation_figures(donation: Donation) -> dict[str, Any]:
     """The JSON of a donated leaf; without an alias `output` is None and `reason` set."""
-    own = ("path", "shape", "dtype", "size_bytes", "outcome", "holds", "output", "reason", "advice")
+    names = (
+        "path",
+        "shape",
+        "dtype",
+        "size_bytes",
+        "outcome",
+        "holds",
+        "output",
+        "reason",
+        "advice",
+    )
     return {
-        **named(donation, *own, "source"),
+        **named(donation, *names, "source"),
         "written_bytes": donation.writes and donation.writes.written_bytes,
         "changed_bytes": donation.writes and donation.writes.changed_bytes,
         "is_rewritten": donation.is_rewritten,

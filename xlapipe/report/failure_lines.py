@@ -68,7 +68,7 @@ _HOST_ADVICE = (
     "The allocator of the host's memory (`pinned_host`) is full: keep or offload less there."
 )
 _IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
-# Of the pool's hundred parts: with no more in use, what the process holds beside is small.
+# Hundredths of the pool: with no more in use, what the process holds beside is small.
 _NEARLY_EMPTY = 2
 # The allocators of GPUs round a size up to a multiple of this.
 _GRANULE_BYTES = 256

@@ -121,9 +121,9 @@ def _kernel_at(plan: InductorPlan, position: int | None) -> str | None:
 
 def _with_layout(tensor: InductorArgument | InductorOutput) -> dict[str, Any]:
     """The fields of an argument or output, with those of its layout among them."""
-    own = fields_of(tensor)
-    layout = own.pop("layout")
-    return {**own, **named(layout, "dtype", "shape", "strides", "device")}
+    figures = fields_of(tensor)
+    layout = figures.pop("layout")
+    return {**figures, **named(layout, "dtype", "shape", "strides", "device")}
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:

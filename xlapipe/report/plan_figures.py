@@ -85,9 +85,9 @@ def _plan_figures(plan: Plan) -> dict[str, Any]:
 def _dump_figures(dump: Dump) -> dict[str, Any]:
     """What the manifest and the compile add."""
     manifest = dump.manifest
-    own = ("target", "topology", "mesh", "refused", "xla_patches", "autotuning", "workload")
+    names = ("target", "topology", "mesh", "refused", "xla_patches", "autotuning", "workload")
     return {
-        **named(manifest, *own, "gemm_policy", "versions", "options", "arguments", "outputs"),
+        **named(manifest, *names, "gemm_policy", "versions", "options", "arguments", "outputs"),
         "tuned": manifest.tuned_or_none,
         "recompiles": recompiles(dump),
         "compile_time": _compile_time(dump),

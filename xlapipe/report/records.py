@@ -13,8 +13,8 @@ Row = TypeVar("Row")
 def row_of(row_type: type[Row], record: Any, **others: Any) -> Row:
     """A dataclass of what `record` has under the same names, and of `others`."""
     names = [field.name for field in fields(row_type)]  # type: ignore[arg-type]  # a dataclass
-    own = {name: getattr(record, name) for name in names if name not in others}
-    return row_type(**own, **others)
+    values = {name: getattr(record, name) for name in names if name not in others}
+    return row_type(**values, **others)
 
 
 def named(record: Any, *names: str, prefix: str = "") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.workload import Workload
 
 ANOTHER_OBJECT, ABSENT = "another object", "absent"
-# Of a value in a message.
+# Letters of a value in a message.
 _MOST_LETTERS = 80
 
 

@@ -236,7 +236,7 @@ def gradient_outputs(jaxpr: Any) -> list[bool]:
     ]
 
 
-# Of a value: inputs that it reads other than by the backward pass, and whether it reads that.
+# The inputs that a value reads other than by the backward pass, and whether it reads that.
 _Read = tuple[frozenset[int], bool]
 
 

@@ -336,9 +336,9 @@ def _loop_around(path: str, line: int) -> ast.For | None:
 
 def _with_counter(loop: ast.For, code: CodeType) -> tuple[str, str]:
     """The variable that counts a loop's iterations from 0, and the loop's first line with it."""
-    own = "number" if "number" not in code.co_varnames else "iteration"
+    counter_name = "number" if "number" not in code.co_varnames else "iteration"
     target, over = ast.unparse(loop.target), ast.unparse(loop.iter)
     if over.startswith("range(") and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
-        counter = own if target == "_" else target
+        counter = counter_name if target == "_" else target
         return counter, f"for {counter} in {over}:"
-    return own, f"for {own}, {target} in enumerate({over}):"
+    return counter_name, f"for {counter_name}, {target} in enumerate({over}):"

@@ -25,7 +25,7 @@ _GRID_LIMITS = {
     "block_dim_limit_y": 2**16 - 1,
     "block_dim_limit_z": 2**16 - 1,
 }
-# Of fields that times are made of, or that may be negative; others are at least 0.
+# Ranges of fields that times depend on, or that may be negative; others are at least 0.
 _RANGES = {
     "clock_rate_ghz": (0.01, 100.0),
     "memory_bandwidth": (1e9, 1e15),

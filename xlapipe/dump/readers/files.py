@@ -148,8 +148,8 @@ def _part_of(name: str) -> tuple[Part, str] | None:
 
 def _module_beside(path: Path, stem: str) -> DumpFiles:
     others = None
-    if (own := _MODULE_ID.match(stem)) is not None:  # of which there may be thousands
-        others = re.compile(rf"module_(?!{own[0].removeprefix('module_')}\b)")
+    if (match := _MODULE_ID.match(stem)) is not None:  # of which there may be thousands
+        others = re.compile(rf"module_(?!{match[0].removeprefix('module_')}\b)")
     names = _names(path.parent, leave_out=others)
     files = _modules(names).get(stem) or DumpFiles(stem)
     _add_files_of_all(files, names)

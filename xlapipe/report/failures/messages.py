@@ -20,7 +20,7 @@ from xlapipe.plans.shapes import shape_of
 from xlapipe.report.failures.sizes import SIZE_WITH_UNIT, LoggedSize, parse_size
 
 HOST = "host"
-# Of a kernel: a GPU's shared memory, spaces of a TPU's memory.
+# A kernel's own memory: a GPU's shared memory, spaces of a TPU's memory.
 _ON_CHIP = re.compile(r"(?i)\b(?:[vsc]mem|sflag|shared memory)\b")
 # A number without a unit is bytes.
 _SIZE = rf"(?:{SIZE_WITH_UNIT}|\d+(?!\w|\.\d))"

@@ -349,17 +349,17 @@ _MAX_LIBRARY = 4
 
 def chain_lines(chain: Sequence[Frame], texts: SourceTexts, width: int) -> Iterator[str]:
     """One line per frame."""
-    own = next((i for i, frame in enumerate(chain) if frame.is_own_code), len(chain) - 1)
+    first = next((i for i, frame in enumerate(chain) if frame.is_own_code), len(chain) - 1)
     if not chain:
         return
-    yield _line("", chain[own], texts, width)
-    inner = list(reversed(chain[:own]))
+    yield _line("", chain[first], texts, width)
+    inner = list(reversed(chain[:first]))
     for frame in inner[:_MAX_LIBRARY]:
         yield _line("  calls ", frame, texts, width)
     if len(inner) > _MAX_LIBRARY:
         yield f"  calls {len(inner) - _MAX_LIBRARY} more frames of libraries"
     libraries = 0
-    for frame in chain[own + 1 :]:
+    for frame in chain[first + 1 :]:
         if not frame.is_own_code:
             libraries += 1
             continue

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from xlapipe.time.predict import Prediction
 
 MAX_LINES = 40
-# Of an empty kernel, at least; fewer launches bound no step.
+# The least time of an empty kernel; fewer launches bound no step.
 _LAUNCH_SECONDS, _FEW_LAUNCHES = 0.7e-6, 16
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6

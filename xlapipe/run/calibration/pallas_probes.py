@@ -53,20 +53,22 @@ def pallas_products(rng: Rng) -> Drawn:
     rows, columns, terms = (one_of(rng, (512, 1024, 2048, 4096)) for _ in range(3))
     dtype = one_of(rng, (BF16, BF16, F16, F32))
     tiles = [(128, 128, 32, 4, 3), (64, 64, 32, 4, 4), (64, 128, 64, 4, 2), (16, 64, 128, 4, 3)]
-    own, side, depth, warps, stages = one_of(rng, tiles + [(128, 128, 64, 8, 3)] * (dtype != F32))
+    height, side, depth, warps, stages = one_of(
+        rng, tiles + [(128, 128, 64, 8, 3)] * (dtype != F32)
+    )
 
     def kernel(x: Any, y: Any, z: Any) -> None:
         def part(step: Any, total: Any) -> Any:
             at = pl.ds(step * depth, depth)
             return total + _dot(x[:, at], y[at, :])
 
-        z[...] = lax.fori_loop(0, terms // depth, part, jnp.zeros((own, side))).astype(dtype)
+        z[...] = lax.fori_loop(0, terms // depth, part, jnp.zeros((height, side))).astype(dtype)
 
     specs = [
-        pl.BlockSpec((own, terms), lambda i, j: (i, 0)),
+        pl.BlockSpec((height, terms), lambda i, j: (i, 0)),
         pl.BlockSpec((terms, side), lambda i, j: (0, j)),
     ]
-    out, grid = pl.BlockSpec((own, side), lambda i, j: (i, j)), (rows // own, columns // side)
+    out, grid = pl.BlockSpec((height, side), lambda i, j: (i, j)), (rows // height, columns // side)
     fn = _call(kernel, grid, specs, out, (rows, columns), dtype, warps, stages)
     return fn, Arg((rows, terms), dtype), Arg((terms, columns), dtype)
 
@@ -75,10 +77,10 @@ def pallas_attention(rng: Rng) -> Drawn:
     """Attention of blocks of queries over blocks of keys, causal or not."""
     batch, length, heads, width = one_of(rng, (1, 4)), one_of(rng, (512, 2048)), 8, 64
     dtype, causal = one_of(rng, (BF16, F16)), rng.random() < 0.5
-    own, side, warps = one_of(rng, ((128, 128, 4), (64, 64, 4), (32, 32, 2)))
+    height, side, warps = one_of(rng, ((128, 128, 4), (64, 64, 4), (32, 32, 2)))
 
     def kernel(q: Any, k: Any, v: Any, out: Any) -> None:
-        first = pl.program_id(0) * own
+        first = pl.program_id(0) * height
         query = q[...]
 
         def part(step: Any, carry: Any) -> Any:
@@ -86,28 +88,28 @@ def pallas_attention(rng: Rng) -> Drawn:
             at = pl.ds(step * side, side)
             score = _dot(query, k[at, :].T) * 0.125
             if causal:
-                rows, columns = first + jnp.arange(own), step * side + jnp.arange(side)
+                rows, columns = first + jnp.arange(height), step * side + jnp.arange(side)
                 score = jnp.where(rows[:, None] >= columns[None], score, -1e30)
             larger = jnp.maximum(most, score.max(-1))
             share, past = jnp.exp(score - larger[:, None]), jnp.exp(most - larger)
             added = _dot(share.astype(v.dtype), v[at, :])
             return total * past[:, None] + added, larger, weight * past + share.sum(-1)
 
-        zero = jnp.zeros((own, width)), jnp.full((own,), -1e30), jnp.zeros((own,))
-        last = pl.cdiv(first + own, side) if causal else length // side
+        zero = jnp.zeros((height, width)), jnp.full((height,), -1e30), jnp.zeros((height,))
+        last = pl.cdiv(first + height, side) if causal else length // side
         total, _, weight = lax.fori_loop(0, last, part, zero)
         out[...] = (total / weight[:, None]).astype(out.dtype)
 
-    block = pl.BlockSpec((None, own, None, width), lambda i, b, h: (b, i, h, 0))
+    block = pl.BlockSpec((None, height, None, width), lambda i, b, h: (b, i, h, 0))
     keys = pl.BlockSpec((None, length, None, width), lambda i, b, h: (b, 0, h, 0))
-    shape, grid = (batch, length, heads, width), (length // own, batch, heads)
+    shape, grid = (batch, length, heads, width), (length // height, batch, heads)
     fn = _call(kernel, grid, [block, keys, keys], block, shape, dtype, warps)
     return fn, *[Arg(shape, dtype)] * 3
 
 
 def pallas_rows(rng: Rng) -> Drawn:
     """Norms, softmaxes and running sums of rows that a block holds whole."""
-    columns, own = one_of(rng, (256, 1024, 4096)), one_of(rng, (1, 2, 4))
+    columns, height = one_of(rng, (256, 1024, 4096)), one_of(rng, (1, 2, 4))
     rows, dtype = one_of(rng, (512, 4096, 16384)), float_type(rng)
 
     def norm(wide: Any) -> Any:
@@ -122,14 +124,14 @@ def pallas_rows(rng: Rng) -> Drawn:
     def kernel(x: Any, y: Any) -> None:
         y[...] = once(x[...].astype(F32)).astype(y.dtype)
 
-    block, shape = pl.BlockSpec((own, columns), lambda i: (i, 0)), (rows, columns)
-    return _call(kernel, (rows // own,), [block], block, shape, dtype), Arg(shape, dtype)
+    block, shape = pl.BlockSpec((height, columns), lambda i: (i, 0)), (rows, columns)
+    return _call(kernel, (rows // height,), [block], block, shape, dtype), Arg(shape, dtype)
 
 
 def pallas_elements(rng: Rng) -> Drawn:
     """Gated activations, and loops of cheap and of expensive operations in registers."""
     elements, dtype = 1 << int(rng.integers(14, 25)), float_type(rng)
-    own, warps = one_of(rng, ((256, 1), (1024, 4), (4096, 8)))
+    height, warps = one_of(rng, ((256, 1), (1024, 4), (4096, 8)))
     trips = one_of(rng, (1, 1, 32))
 
     def gated(x: Any, y: Any) -> Any:
@@ -144,8 +146,8 @@ def pallas_elements(rng: Rng) -> Drawn:
         wide, other = x[...].astype(F32), y[...].astype(F32)
         z[...] = lax.fori_loop(0, trips, lambda _, w: once(w, other), wide).astype(z.dtype)
 
-    block, arg = pl.BlockSpec((own,), lambda i: (i,)), Arg((elements,), dtype)
-    fn = _call(kernel, (elements // own,), [block] * 2, block, (elements,), dtype, warps)
+    block, arg = pl.BlockSpec((height,), lambda i: (i,)), Arg((elements,), dtype)
+    fn = _call(kernel, (elements // height,), [block] * 2, block, (elements,), dtype, warps)
     return fn, arg, arg
 
 
@@ -166,7 +168,7 @@ def pallas_moves(rng: Rng) -> Drawn:
         fn = _call(gather, (count // 16,), specs, out, (count, width), dtype)
         return fn, Arg((count,), I32, below=rows), Arg((rows, width), dtype)
     if way == "over time":
-        batch, length, width, own = 8, one_of(rng, (256, 1024)), one_of(rng, (512, 1024)), 64
+        batch, length, width, height = 8, one_of(rng, (256, 1024)), one_of(rng, (512, 1024)), 64
 
         def over_time(x: Any, a: Any, y: Any) -> None:
             def one(step: Any, state: Any) -> Any:
@@ -174,21 +176,21 @@ def pallas_moves(rng: Rng) -> Drawn:
                 y[step, :] = state.astype(y.dtype)
                 return state
 
-            lax.fori_loop(0, length, one, jnp.zeros((own,)))
+            lax.fori_loop(0, length, one, jnp.zeros((height,)))
 
-        block = pl.BlockSpec((None, length, own), lambda b, i: (b, 0, i))
-        shape, grid = (batch, length, width), (batch, width // own)
+        block = pl.BlockSpec((None, length, height), lambda b, i: (b, 0, i))
+        shape, grid = (batch, length, width), (batch, width // height)
         fn = _call(over_time, grid, [block] * 2, block, shape, dtype, warps=1)
         return fn, Arg(shape, dtype), Arg(shape, dtype)
-    rows, columns, own, side = one_of(rng, (4096, 16384)), one_of(rng, (256, 1024)), 64, 64
+    rows, columns, height, side = one_of(rng, (4096, 16384)), one_of(rng, (256, 1024)), 64, 64
 
     def added(x: Any, start: Any, total: Any) -> None:
         plgpu.atomic_add(total, (slice(None),), x[...].astype(F32).sum(0))
 
     specs = [
-        pl.BlockSpec((own, side), lambda i, j: (i, j)),
+        pl.BlockSpec((height, side), lambda i, j: (i, j)),
         pl.BlockSpec((side,), lambda i, j: (j,)),
     ]
-    grid = (rows // own, columns // side)
+    grid = (rows // height, columns // side)
     fn = _call(added, grid, specs, specs[1], (columns,), F32, aliases={1: 0})
     return lambda x: fn(x, jnp.zeros((columns,))), Arg((rows, columns), dtype)

@@ -116,7 +116,7 @@ def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[Progr
     with damage_is_named(path):
         files = members(read_packed(path, refusal=_REFUSAL))
         times = typed(_Times, parse_json(files[_TIMES]))
-    programs = {name: own for name, own in times.programs.items() if name == (only or name)}
+    programs = {name: program for name, program in times.programs.items() if name == (only or name)}
     return times, _profiles(path, files, programs, times.gpus)
 
 
@@ -172,7 +172,9 @@ def record_of(folder: Path, about: RecordAbout) -> bytes:
 
 def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, ProgramTimes]) -> bytes:
     """The record of programs whose times are known, with XLA's files of each in a folder."""
-    times = asdict(about) | {"programs": {name: asdict(own) for name, own in programs.items()}}
+    times = asdict(about) | {
+        "programs": {name: asdict(program) for name, program in programs.items()}
+    }
     files = {_TIMES: json.dumps(times, separators=(",", ":")).encode()}
     for name in programs:
         for file in sorted((folder / name).iterdir()):

@@ -36,8 +36,8 @@ def chains(rng: Rng) -> Drawn:
         args += added
 
     def once(x: Any, arrays: Any) -> Any:
-        for stage, own in stages:
-            x = stage(x, *arrays[own])
+        for stage, key in stages:
+            x = stage(x, *arrays[key])
         return x
 
     def fn(*arrays: Any) -> Any:

@@ -176,13 +176,13 @@ def _inside(kind: str, size: int, layout: GroupLayout, device: Device, link: flo
     latency = seconds_among(curves, gpus, 1.0)
     seconds = seconds_among(curves, gpus, times * size)
     rate = _link_of(row) / link
-    own = row == device.row and rate == 1
+    is_measured = row == device.row and rate == 1
     text = f"among {gpus} GPUs as measured on {row}"
-    if not own:
+    if not is_measured:
         text += f", at {link / 1e9:,.0f} GB/s instead of {_link_of(row) / 1e9:,.0f}"
     spread = _TABLE_SPREAD if gpus in curves else _BETWEEN_SPREAD
     basis = TABLE
-    if not own or gpus > max(curves):
+    if not is_measured or gpus > max(curves):
         basis, spread = DATASHEET, _OTHER_SPREAD
     if link < _FASTEST_PCIE and gpus > 2:
         spread = math.hypot(spread, _SLOTS_SPREAD)

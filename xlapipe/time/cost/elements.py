@@ -104,8 +104,8 @@ class ElementCounts:
             result = instruction.shape.elements
             return [_part(size_of(shape), needed, result) for shape in operands]
         if opcode == "bitcast-convert":
-            own = _bytes_of(needed, instruction.shape)
-            return [min(own, size_of(shape)) for shape in operands]
+            needed_bytes = _bytes_of(needed, instruction.shape)
+            return [min(needed_bytes, size_of(shape)) for shape in operands]
         body = self.body_of(instruction)
         if body is not None:
             reads = self._parameters(body, needed, in_place)

@@ -214,17 +214,17 @@ def _tiles_work(body: Computation, module: HloModule) -> ThreadWork:
     """The work of a Triton fusion, which computes each instruction's tile once."""
     operations = most = 0.0
     for instruction in body.instructions:
-        opcode, own = instruction.opcode, first_array(instruction.shape).elements
-        most = max(most, own)
+        opcode, result_elements = instruction.opcode, first_array(instruction.shape).elements
+        most = max(most, result_elements)
         if opcode in opcodes.HAS_BODY:
             called = module.computations[instruction.called_computations[0]]
             inside = _tiles_work(called, module)
             operations, most = operations + inside.operations, max(most, inside.elements)
         elif opcode not in FREE | opcodes.RESHAPES:
-            size = float(own)
+            size = float(result_elements)
             if opcode in opcodes.REDUCES and instruction.operands:
                 operand = body.by_name[instruction.operands[0]]
-                size *= max(1.0, first_array(operand.shape).elements / max(own, 1))
+                size *= max(1.0, first_array(operand.shape).elements / max(result_elements, 1))
             operations += size * OPERATIONS.get(opcode, 1)
     return ThreadWork(operations=operations, elements=most)
 

@@ -76,8 +76,8 @@ def _by_kind(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> Kern
         return replace(_moved("host copy", launched), threads=0)
     if inner.opcode in opcodes.COPIES or (thunk is not None and thunk.kind == "kCopy"):
         # Also slices, and updates in a loop, which XLA runs as copies without a kernel.
-        own = thunk is not None and thunk.kind == "kCustomKernel"
-        return _moved("copy kernel" if own else "copy", launched)
+        is_custom = thunk is not None and thunk.kind == "kCustomKernel"
+        return _moved("copy kernel" if is_custom else "copy", launched)
     call = library_call(inner, site.scope, module)
     if launched.flops and call is not None:
         return library_product(replace(launched, inner=call[0], scope=call[1]))

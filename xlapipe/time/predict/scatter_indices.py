@@ -67,7 +67,7 @@ class ScatterIndices:
             constant = [0 <= _integer(item) < table[0] for item in chosen]
             if not any(constant):
                 shares = (1.0, 1.0) if known is None else (known, 1 - known)
-                values += [(item, share * own) for item, own in zip(chosen, shares, strict=True)]
+                values += [(item, share * part) for item, part in zip(chosen, shares, strict=True)]
             elif any(map(self._is_handed_on, chosen)):
                 if known is None:
                     random = self._is_computed_from(chooses, _COMPUTED | {_RANDOM})

@@ -135,8 +135,8 @@ class ThreadPlaces:
         for number, (name, index, inside) in enumerate(self._operands(frame, instruction, at)):
             places = at
             if inside is not None:
-                own = (at.branch, frame.number, instruction.name, number)
-                branch = self._branches.setdefault(own, len(self._branches) + 1)
+                key = (at.branch, frame.number, instruction.name, number)
+                branch = self._branches.setdefault(key, len(self._branches) + 1)
                 places = replace(self.places(index, at.active & inside), branch=branch)
             elif index is not at.index:
                 places = replace(self.places(index, at.active), branch=at.branch)

@@ -31,8 +31,8 @@ def block_limits(text: str) -> dict[str, int]:
     sizes = dot_sizes(text)
     limits: dict[str, int] = {}
     for size, limit in _limits_by_size(text):
-        for name, own in zip(("block_m", "block_n", "block_k"), sizes, strict=True):
-            if own == size:
+        for name, block_size in zip(("block_m", "block_n", "block_k"), sizes, strict=True):
+            if block_size == size:
                 limits[name] = min(limit, limits.get(name, limit))
     return limits
 

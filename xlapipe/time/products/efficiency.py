@@ -179,11 +179,11 @@ def product_seconds(product: Product, device: Device) -> ProductSeconds | None:
         rows, columns = columns, rows  # of the transposed product
     ratio = table.ratio(gpu, element, (rows * product.batch, columns, product.k))
     seconds = ratio * roofline_seconds(product, device.bandwidth, peak)
-    own = gpu == device.row
+    is_own_gpu = gpu == device.row
     spread = table.spreads[gpu, element]
-    if not own:
+    if not is_own_gpu:
         spread += _GENERATION_SPREAD if _same_generation(gpu, device.row) else _OTHER_SPREAD
-    return ProductSeconds(seconds, gpu, own, spread)
+    return ProductSeconds(seconds, gpu, is_own_gpu, spread)
 
 
 def roofline_seconds(product: Product, bandwidth: float, peak: float) -> float:
@@ -204,10 +204,10 @@ def _reference(device: Device, measured: Sequence[str]) -> str:
     if device.row is not None and device.row in measured:
         return device.row
     rows = {row.name: row for row in catalogue()}
-    own = _capability(device.row)
+    capability = _capability(device.row)
 
     def distance(gpu: str) -> tuple[float, int]:
-        return abs(_capability(gpu) - own), abs(rows[gpu].core_count - device.cores)
+        return abs(_capability(gpu) - capability), abs(rows[gpu].core_count - device.cores)
 
     return min(measured, key=distance)
 
