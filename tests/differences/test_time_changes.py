@@ -200,7 +200,6 @@ ROW = TimeRow(
     flops=10**9,
     bound=None,
     floor_seconds=1e-5,
-    estimate_seconds=None,
     measured_seconds=None,
 )
 SPEEDS = Device(
@@ -221,8 +220,6 @@ def time_of(*kernels: TimeRow, speeds: Device | None = SPEEDS) -> StepTime:
         traffic_at_most_bytes=0,
         floor_seconds=None,
         bound_seconds={},
-        estimate_seconds=None,
-        estimated_share=0.0,
         launches=0,
         speeds=speeds,
         measured=None,

@@ -59,7 +59,6 @@ def test_json_has_the_figures_of_the_step_and_of_each_kernel(
     assert time["floor_seconds"] == pytest.approx(
         sum(kernel["floor_seconds"] for kernel in time["kernels"])
     )
-    assert time["estimate_seconds"] is None
     # 2,048 × 128 × 256 multiply-adds in each product.
     flops = [kernel["flops"] for kernel in time["kernels"]]
     assert flops == [2 * 2048 * 128 * 256, 0, 2 * 2048 * 128 * 256]
@@ -142,15 +141,13 @@ def test_kernels_of_one_source_line_are_added_up() -> None:
         flops=None,
         bound="memory",
         floor_seconds=1e-6,
-        estimate_seconds=None,
         measured_seconds=2e-6,
     )
-    other = replace(row, name="b", flops=5, estimate_seconds=3e-6, bound="compute")
+    other = replace(row, name="b", flops=5, bound="compute")
     longest = replace(other, name="c", floor_seconds=4e-6)
     (line,) = group_by_source([row, other, longest])
     assert (line.launches, line.read_bytes, line.flops) == (6, 30, None)
     assert line.floor_seconds == pytest.approx(6e-6)
-    assert line.estimate_seconds == pytest.approx(6e-6)
     assert line.bound == "compute"
     assert microseconds(line.measured_seconds) == "6.0 µs"
 

@@ -344,33 +344,7 @@ def test_no_cost_without_a_complete_module_and_no_floor_without_speeds() -> None
     assert (cost.traffic_bytes, cost.floor_seconds, cost.kernels[0].bound) == (1600, None, None)
     assert [kernel.cached_bytes for kernel in cost.kernels] == [0, 0]
     assert cost.bound_seconds() == {}
-    assert cost.estimated_share == 0
     assert step_cost(type(plan)(())) is None
-
-
-def test_estimates_are_xlas_by_model() -> None:
-    config = (
-        '{"reification_cost":[{"exec_time_us":2.5,"name":""},{"exec_time_us":1.5,"name":"sol"}]}'
-    )
-    body = """%body (x: f32[4]) -> f32[4] {
-  %x = f32[4]{0} parameter(0)
-  ROOT %n = f32[4]{0} negate(%x)
-}
-"""
-    entry = f"""
-  %a = f32[4]{{0}} parameter(0)
-  %f = f32[4]{{0}} fusion(%a), kind=kLoop, calls=%body, backend_config={config}
-  ROOT %c = f32[12]{{0}} concatenate(%f, %f, %f), dimensions={{0}}
-"""
-    cost = cost_of(module(entry, body))
-    assert kernel(cost, "f").estimates == {
-        "default": pytest.approx(2.5e-6),
-        "sol": pytest.approx(1.5e-6),
-    }
-    assert kernel(cost, "c").estimate_seconds is None
-    # 32 bytes of the fusion; 16 that are read once, and 48.
-    assert cost.estimated_share == pytest.approx(32 / (32 + 64))
-    assert step_cost(plan_of_text(module("  ROOT %p = f32[] parameter(0)"))).estimated_share == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("needed", [1, 4, 32])

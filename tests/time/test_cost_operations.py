@@ -1,4 +1,4 @@
-"""Costs: operations of products, estimates, loops, and what is unknown."""
+"""Costs: operations of products, loops, and what is unknown."""
 
 import pytest
 
@@ -110,34 +110,6 @@ dim_labels={labels}, custom_call_target="__cudnn$conv{target}"
     assert kernel(cost_of(module(entry)), "c").flops == {"f32": 2 * (2 * 8 * 8 * 6) * (3 * 3 * 4)}
 
 
-@pytest.mark.parametrize(
-    ("models", "estimate"),
-    [
-        ({"": 1.0, "sol": 2.0}, 2.0),
-        ({"": 1.0, "indexing-cost-model": 3.0}, 3.0),
-        ({"": 1.0, "indexing-cost-model": 3.0, "sol": 2.0}, 3.0),
-        ({"": 1.0, "experimental-gemm-cost-model": 4.0, "indexing-cost-model": 3.0}, 1.0),
-        ({"experimental-gemm-cost-model": 4.0, "indexing-cost-model": 3.0}, 3.0),
-        ({"": 1.0}, 1.0),
-        ({"other": 1.0}, None),
-    ],
-)
-def test_the_estimate_is_that_of_the_model_for_the_kind_of_kernel(
-    models: dict[str, float], estimate: float | None
-) -> None:
-    """docs/lab/time.md has the measured errors of XLA's models by kind of kernel."""
-    costs = ",".join(
-        f'{{"exec_time_us":{seconds * 1e6},"name":"{name}"}}' for name, seconds in models.items()
-    )
-    entry = f"""
-  %a = f32[4]{{0}} parameter(0)
-  ROOT %c = f32[4]{{0}} copy(%a), backend_config={{"reification_cost":[{costs}]}}
-"""
-    assert kernel(cost_of(module(entry)), "c").estimate_seconds == (
-        None if estimate is None else pytest.approx(estimate)
-    )
-
-
 def test_a_wrapped_kernel_runs_beside_the_others() -> None:
     wrapped = """%wrapped (y: f32[100]) -> f32[100] {
   %y = f32[100]{0} parameter(0)
@@ -216,13 +188,11 @@ def test_a_product_in_a_loop_counts_in_every_trip() -> None:
     body = LOOP.replace(
         "%y = f32[100]{0} negate(%x)",
         "%y = f32[100]{0} dot(%x, %x), lhs_batch_dims={0}, rhs_batch_dims={0}, "
-        "lhs_contracting_dims={}, "
-        'backend_config={"reification_cost":[{"exec_time_us":2,"name":""}]}',
+        "lhs_contracting_dims={}",
     )
     known = ', backend_config={"known_trip_count":{"n":"7"}}'
     row = kernel(cost_of(module(loop_entry(known), body)), "y")
     assert row.flops == {"f32": 7 * 2 * 100}
-    assert row.estimates == {"default": pytest.approx(14e-6)}
 
 
 def test_operations_without_dimensions_are_unknown() -> None:

@@ -33,7 +33,6 @@ def compile_settings(
 ) -> "CompileSettings":
     """The values of `TARGET`, with these GEMM policies."""
     from xlapipe.compile.make_jobs import CompileSettings
-    from xlapipe.devices.platforms.nvidia import ESTIMATE_OPTIONS
 
     return CompileSettings(
         target=options.target,
@@ -45,7 +44,6 @@ def compile_settings(
         topology=options.topology,
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         use_cache=not options.no_cache,
-        options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )
 
 

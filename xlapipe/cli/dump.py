@@ -27,7 +27,7 @@ OPTIONS: Options = {
     "--all": "every registered workload",
     **COMPILE,
     "--out DIR": {"default": Path("hlo_dumps"), "help": "default: %(default)s"},
-    **hidden({"--estimate": "", "--locked": ""}),
+    **hidden({"--locked": ""}),
     **SCHEDULER,
     "--jobs N": f"parallel compiles; default: number of cores, at most {_MAX_PARALLEL}",
 }

@@ -1,4 +1,4 @@
-"""A step's time: floor, XLA's estimate and measured times, per kernel and in total."""
+"""A step's time: floor, predicted and measured times, per kernel and in total."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,6 @@ class TimeRow:
     flops: int | None
     bound: str | None
     floor_seconds: float | None
-    estimate_seconds: float | None
     measured_seconds: float | None
     predicted_seconds: float | None = None
     basis: str | None = None
@@ -68,8 +67,6 @@ class StepTime:
     traffic_at_most_bytes: int | None
     floor_seconds: float | None
     bound_seconds: Mapping[str, float]
-    estimate_seconds: float | None
-    estimated_share: float
     launches: int
     speeds: Device | None
     measured: TimeRecord | None

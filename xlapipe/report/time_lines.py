@@ -1,4 +1,4 @@
-"""Floor, XLA's estimate and measured times as lines of text."""
+"""Floor, predicted and measured times as lines of text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -35,7 +35,7 @@ def summary_lines(time: StepTime) -> Iterator[str]:
 def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
     """One row for the kernels of each source line, the longest first.
 
-    A figure that is None for one of the kernels is None for the line, except floors and estimates,
+    A figure that is None for one of the kernels is None for the line, except times,
     of which the known ones are added up.
     """
     rows = [
@@ -49,7 +49,6 @@ def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
             flops=_total([row.flops for row in group]),
             bound=_most_common_bound(group),
             floor_seconds=_sum_of_known(row.floor_seconds for row in group),
-            estimate_seconds=_sum_of_known(row.estimate_seconds for row in group),
             measured_seconds=_sum_of_known(row.measured_seconds for row in group),
             predicted_seconds=_sum_of_known(row.predicted_seconds for row in group),
         )
@@ -87,13 +86,6 @@ def _headline(time: StepTime) -> str:
     if time.bound_seconds:
         bounds = sorted(time.bound_seconds.items(), key=lambda item: -item[1])
         parts[0] += f" ({', '.join(f'{name} {microseconds(value)}' for name, value in bounds)})"
-    if time.estimate_seconds is None:
-        parts.append("XLA's estimate: none (dump with --estimate)")
-    else:
-        parts.append(
-            f"XLA's estimate {microseconds(time.estimate_seconds)} for kernels with "
-            f"{time.estimated_share:.0%} of the bytes"
-        )
     measured = time.measured
     if measured is None:
         parts.append("measured: none (xlapipe run --profile)")
@@ -195,7 +187,6 @@ def _table(title: str, name: str, rows: Sequence[TimeRow]) -> Table:
             cells.share(getattr(row, known) or 0.0, totals[known]) if known else "-"
         ),
         "floor": lambda row: cells.seconds(row.floor_seconds),
-        "estimate": lambda row: cells.seconds(row.estimate_seconds),
         "launches": lambda row: row.launches,
         "bytes": lambda row: row.read_bytes + row.written_bytes,
         "bytes read": lambda row: cells.size(row.read_bytes),

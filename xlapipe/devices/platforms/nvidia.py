@@ -26,9 +26,6 @@ _MAPPED_BYTES = 2 * 2**20
 # (docs.jax.dev, "GPU memory allocation").
 DEFAULT_MEMORY_FRACTION = 0.75
 
-# Makes XLA write its time estimates into the backend configs of fusions (`reification_cost`).
-ESTIMATE_OPTIONS: Mapping[str, bool] = {"xla_gpu_collect_cost_model_stats": True}
-
 
 def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
     # jax's form is slices × hosts × devices; several slices are not supported here.

@@ -9,7 +9,6 @@ Pure functions of a Plan and a Device:
 - `thunks`: the thunk and the command buffer of each kernel;
 - `kernel`: one kernel, with all of it;
 - `residency`: which reads the L2 cache can serve;
-- `estimate`: XLA's own estimates, if the dump has them;
 - `step_cost`: all of it for one plan.
 """
 

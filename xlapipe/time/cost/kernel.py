@@ -1,13 +1,12 @@
 """One kernel of a step, with all that a plan states about its launches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.thunks import Thunk
-from xlapipe.time.cost.estimate import estimate_of
 from xlapipe.time.cost.schedule import Site
 from xlapipe.time.cost.touched import Touched
 
@@ -28,7 +27,6 @@ class KernelCost:
       unknown_bytes: the most that it may touch beyond them.
       flops: by type; None if unknown.
       memory_seconds, compute_seconds, link_seconds: the three bounds; None without speeds.
-      estimates: XLA's, in seconds, by model.
       asynchronous: whether other kernels run at the same time.
     """
 
@@ -45,7 +43,6 @@ class KernelCost:
     memory_seconds: float | None = None
     compute_seconds: float | None = None
     link_seconds: float | None = None
-    estimates: Mapping[str, float] = field(default_factory=dict)
     asynchronous: bool = False
     stated: bool = False
     code: KernelCode | None = None
@@ -76,11 +73,6 @@ class KernelCost:
         if floor == self.memory_seconds:
             return "memory"
         return "compute" if floor == self.compute_seconds else "link"
-
-    @property
-    def estimate_seconds(self) -> float | None:
-        """XLA's estimate; None if the dump has none."""
-        return estimate_of(self.estimates)
 
 
 @dataclass(frozen=True, slots=True)

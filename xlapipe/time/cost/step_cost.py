@@ -8,7 +8,6 @@ Launches, latencies and uncoalesced accesses take additional time.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import platform_named
@@ -20,10 +19,10 @@ from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.cost.elements import size_of
-from xlapipe.time.cost.estimate import estimates_of, stated_in
 from xlapipe.time.cost.flops import VECTOR, Flops
 from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.residency import Residency
+from xlapipe.time.cost.stated_cost import stated_in
 from xlapipe.time.cost.schedule import (
     SEPARATE_FIRST_TRIPS,
     BranchNode,
@@ -105,20 +104,6 @@ class StepCost:
     def floor_seconds(self) -> float | None:
         """The lower bound of a step's time; asynchronous kernels may overlap with the others."""
         return None if self.floors is None else max(self.floors)
-
-    @cached_property
-    def estimate_seconds(self) -> float | None:
-        """Sum of XLA's estimates; None if the dump has none. See `estimated_share`."""
-        known = [kernel.estimate_seconds for kernel in self.kernels]
-        seconds = [estimate for estimate in known if estimate is not None]
-        return sum(seconds) if seconds else None
-
-    @cached_property
-    def estimated_share(self) -> float:
-        """The share of the bytes whose kernels have an estimate."""
-        total = sum(kernel.touched_bytes for kernel in self.kernels)
-        covered = [k.touched_bytes for k in self.kernels if k.estimate_seconds is not None]
-        return sum(covered) / total if total else 0.0
 
     @property
     def launches(self) -> int:
@@ -318,7 +303,6 @@ class _Walk:
             written_bytes=touched.written_bytes,
             unknown_bytes=touched.unknown_bytes,
             flops=flops,
-            estimates=estimates_of(inner) or estimates_of(instruction),
             asynchronous=(
                 instruction.opcode.endswith("-start")
                 if collective is None
@@ -410,9 +394,8 @@ def _launched(earlier: KernelCost | None, one: KernelCost, times: int) -> Kernel
         name: total(getattr(earlier, name) if earlier is not None else 0, getattr(one, name))
         for name in _FIGURES
     }
-    for name in ("flops", "estimates"):
-        before, more = getattr(earlier, name) if earlier is not None else {}, getattr(one, name)
-        figures[name] = None
-        if before is not None and more is not None:
-            figures[name] = {key: before.get(key, 0) + times * more[key] for key in more}
+    before, more = earlier.flops if earlier is not None else {}, one.flops
+    figures["flops"] = None
+    if before is not None and more is not None:
+        figures["flops"] = {key: before.get(key, 0) + times * more[key] for key in more}
     return replace(earlier or one, **figures)
