@@ -22,7 +22,6 @@ from xlapipe.dump.dump import open_dump, read_file
 from xlapipe.dump.normal_form.plan import differences
 from xlapipe.registry import WorkloadReference
 
-UNCHANGED = ("thunk_sequence.txt", "live-range.txt", "buffer-assignment.txt")
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)
 pytestmark = pytest.mark.jax
 

@@ -1,16 +1,12 @@
-"""How `diff` and the roofline state time."""
+"""How `diff` states time."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
 from tests.shared.sample_records import predicted
-from xlapipe.devices.targets.device import Device
 from xlapipe.differences.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
-from xlapipe.report.roofline import HEIGHT, MARGIN, WIDTH, roofline
-from xlapipe.report.time_figures import StepTime, TimeRow
 from xlapipe.report.units import change_class
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.cost.step_cost import Range
@@ -35,18 +31,6 @@ GEMM = replace(
 )
 
 WORK = KernelWork("loop", (), 0, 0, 0.0, {}, 0, "")
-
-# This test is of floors; what is predicted is in its own.
-PREDICTED = (
-    *("predicted_step_seconds", "predicted_at_least_seconds"),
-    *("predicted_kernel_seconds", "predicted_low_seconds"),
-    *(
-        "predicted_high_seconds",
-        "predicted_latency_seconds",
-        "predicted_span_seconds",
-        "prediction",
-    ),
-)
 
 
 def step(*kernels: KernelCost) -> StepCost:
@@ -188,76 +172,6 @@ def test_less_than_a_nanosecond_is_rounding(seconds: float, changes: int) -> Non
     assert len(found) == changes
     # A difference that is printed is not printed as 0.
     assert all(f"least time {seconds * 1e9:+.1f} ns (longer)" in item.text for item in found)
-
-
-ROW = TimeRow(
-    name="gemm",
-    source=None,
-    launches=1,
-    read_bytes=10**6,
-    cached_bytes=0,
-    written_bytes=0,
-    flops=10**9,
-    bound=None,
-    floor_seconds=1e-5,
-    measured_seconds=None,
-)
-SPEEDS = Device(
-    name="gpu",
-    row=None,
-    cores=1,
-    bandwidth=10**12,
-    l2_bytes=0,
-    vector_flops=1e13,
-    peak_flops={"bf16": 1e14, "f16": 1e14},
-)
-
-
-def time_of(*kernels: TimeRow, speeds: Device | None = SPEEDS) -> StepTime:
-    return StepTime(
-        **dict.fromkeys(PREDICTED),
-        traffic_bytes=0,
-        traffic_at_most_bytes=0,
-        floor_seconds=None,
-        bound_seconds={},
-        launches=0,
-        speeds=speeds,
-        measured=None,
-        kernels=kernels,
-    )
-
-
-@pytest.mark.parametrize(
-    "slow",
-    [
-        {"measured_seconds": 1e-4},
-        {"predicted_seconds": 1e-4},
-        {"measured_seconds": 1e-4, "predicted_seconds": 1e-6},
-    ],
-)
-def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below(slow: dict[str, float]) -> None:
-    plot = roofline(time_of(ROW, replace(ROW, name="slow", **slow)))
-    assert plot is not None
-    assert re.findall(r'end">(.*?)</text>', plot) == ["bf16, f16 100 TFLOP/s"]
-    (peak,) = re.findall(r'points=".* .*,(.*?)"', plot)
-    dots = re.findall(r'cx="(.*?)" cy="(.*?)" r="(.*?)"><title>(.*?)<', plot)
-    (at_x, at_y, at_radius), (slow_x, slow_y, slow_radius) = (map(float, dot[:3]) for dot in dots)
-    # 1,000 operations per byte are right of the ridge at 100, so the floor is the peak.
-    assert at_y == float(peak)
-    assert slow_y > at_y
-    assert slow_x == at_x
-    assert dots[1][3] == "slow: 1,000.0 operations per byte, 10.00 TFLOP/s"
-    assert slow_radius > at_radius
-    for x, y in ((at_x, at_y), (slow_x, slow_y)):
-        assert MARGIN <= x <= WIDTH
-        assert 0 <= y <= HEIGHT - MARGIN
-
-
-@pytest.mark.parametrize(
-    "time", [None, time_of(), time_of(replace(ROW, flops=0)), time_of(ROW, speeds=None)]
-)
-def test_no_plot_without_operations_or_speeds(time: StepTime | None) -> None:
-    assert roofline(time) is None
 
 
 def test_a_line_whose_predicted_time_alone_grew_is_listed_first() -> None:

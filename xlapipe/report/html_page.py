@@ -29,9 +29,7 @@ from xlapipe.report.pages import Page
 from xlapipe.report.plan_figures import figures_of, known_copies
 from xlapipe.report.plan_page import difference_page, plan_page
 from xlapipe.report.records import json_form
-from xlapipe.report.roofline import roofline
 from xlapipe.report.target_text import short_label
-from xlapipe.report.time_figures import step_time
 from xlapipe.report.timeline import timeline_data
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -149,7 +147,6 @@ def _template_data(dump: XlaSubject, *, map_only: bool) -> dict[str, Any]:
         "total_bytes": overview.total_bytes,
         "label": short_label(dump.program.autotuning),
         **_headline_time(dump),
-        "roofline": roofline(step_time(dump)),
         "timeline": None if map_only else timeline_data(dump),
         "memory": memory,
         "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
