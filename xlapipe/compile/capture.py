@@ -362,11 +362,6 @@ def cell_numbers() -> Mapping[str, int]:
     return numbers
 
 
-def cells_in(module: bytes) -> dict[str, int]:
-    """The cells whose file names are in a lowered module."""
-    return {name: number for name, number in cell_numbers().items() if name.encode() in module}
-
-
 def module_without_frames(proto: bytes) -> bytes:
     """A serialised HloProto without stack frames; all else keeps its bytes."""
 

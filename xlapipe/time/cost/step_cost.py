@@ -6,7 +6,7 @@ Launches, latencies and uncoalesced accesses take additional time.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,6 @@ class StepCost:
         most expensive ones and everything that kernels may touch in addition.
       floors: least seconds of kernels that run one after another, and of asynchronous, overlapped
         ones, with the cheapest branches.
-      read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       kernel_of: each kernel, by name.
       device: that runs the step; None if unknown.
     """
@@ -86,7 +85,6 @@ class StepCost:
     kernels: tuple[KernelCost, ...]
     traffic: Range
     floors: tuple[float, float] | None
-    read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
     kernel_of: Mapping[str, Kernel] = field(default_factory=dict)
     device: Device | None = None
 
@@ -175,7 +173,6 @@ class _Walk:
             collective.instruction: collective for collective in plan.collectives or ()
         }
         self._kernels: dict[str, KernelCost] = {}
-        self._read_bytes_of: Counter[Hashable] = Counter()
         self._kernel_of: dict[str, Kernel] = {}
         self._thunks = thunks_of(plan, self._nodes)
         self._graphs = graphs_of(plan, self._nodes, self._thunks)
@@ -188,7 +185,6 @@ class _Walk:
             tuple(self._kernels.values()),
             totals.traffic,
             floors,
-            dict(self._read_bytes_of),
             self._kernel_of,
             self._device,
         )
@@ -232,12 +228,6 @@ class _Walk:
         if name not in self._kernel_of:
             self._kernel_of[name] = self._kernel(site)
         one, touched = self._kernel_of[name].cost, self._kernel_of[name].touched
-        reads: Iterable[Access] = touched.reads
-        if name in self._collectives:
-            # Reads of collectives count, although their accesses are not tracked in the L2 cache.
-            reads = self._touched.of_collective(site.inner, site.scope)
-        for read in reads:
-            self._read_bytes_of[read.memory] += times * read.size_bytes
         cached = self._cache.launch(touched) if self._device is not None else 0
         one = self._with_floor(replace(one, cached_bytes=cached))
         self._kernels[name] = _launched(self._kernels.get(name), one, times)

@@ -130,13 +130,6 @@ class TouchedBytes:
         self._counts = ElementCounts(module)
         self._memory = MemoryOf(plan, module)
 
-    def of_collective(self, instruction: Instruction, scope: Computation) -> Iterator[Access]:
-        """The operands of a collective, which it reads whole."""
-        for position, name in enumerate(instruction.operands):
-            operand = scope.by_name.get(name)
-            size_bytes = size_of(operand.shape) if operand is not None else 0
-            yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
-
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
         """What the kernel of `instruction` touches."""
         if instruction.opcode == "custom-call":
