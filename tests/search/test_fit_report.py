@@ -208,15 +208,6 @@ def test_the_code_of_a_program_is_part_of_its_total() -> None:
     assert replace(memory, code_bytes=992).fits
 
 
-def test_timings_are_columns_only_if_asked_for(rows: list[Row]) -> None:
-    plain = "\n".join(line.plain for line in fit_lines("m:step", "h200", rows, AXES, ()))
-    assert "compile, s" not in plain
-    timed = [line.plain for line in fit_lines("m:step", "h200", rows, AXES, (), timings=True)]
-    assert timed[1].endswith("load, s  lower, s  compile, s  read, s  all, s")
-    assert timed[2].split()[-5:] == ["1.0", "0.5", "7.2", "0.2", "9.0"]
-    assert timed[5].split()[-5:] == ["-"] * 5
-
-
 def test_each_row_has_the_time_of_a_step_and_items_per_second(rows: list[Row]) -> None:
     known = replace(
         planned(1),

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.compile_options import FITTING, search_settings, target_name
-from xlapipe.cli.options import VARY, WORKLOAD, Options, hidden
+from xlapipe.cli.options import VARY, WORKLOAD, Options
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
@@ -25,7 +25,6 @@ OPTIONS: Options = {
     **WORKLOAD,
     **VARY,
     **FITTING,
-    **hidden({"--timings": ""}),
     "--out DIR": "write whole dumps there; default: write none",
 }
 
@@ -49,7 +48,6 @@ def run(options: argparse.Namespace) -> int:
                 rows,
                 axes,
                 best,
-                timings=options.timings,
                 width=table_width(),
             )
         )

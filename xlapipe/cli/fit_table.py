@@ -27,7 +27,6 @@ _IN_JSON = (
     *("error_bytes", "basis", "refused", "rematerialised", "recomputed", "floor_seconds"),
     *("reserved_bytes", "seconds"),
 )
-_STAGES = ("load", "lower", "compile", "read", "all")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
 # Axes whose value is the number of items that a step processes.
 _NAMES_OF_ITEMS = ("examples", "sequences", "tokens")
@@ -125,17 +124,12 @@ def fit_lines(
     axes: Sequence[Axis],
     best: Sequence[Largest],
     *,
-    timings: bool = False,
     width: int | None = None,
 ) -> Iterator[Text]:
-    """The table in the order of the combinations, then the largest values that fit.
-
-    Args:
-      timings: with the seconds that each compile took.
-    """
+    """The table in the order of the combinations, then the largest values that fit."""
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")
-    columns = _columns(compiled, axes, timings=timings)
+    columns = _columns(compiled, axes)
     table = table_of(rows, columns)
     for name in _FOR_WIDE_TERMINALS:
         if width is not None and max(map(len, aligned_rows(table))) > width:
@@ -162,9 +156,7 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
     )
 
 
-def _columns(
-    compiled: Sequence[PlannedMemory], axes: Sequence[Axis], *, timings: bool
-) -> dict[str, RowCell]:
+def _columns(compiled: Sequence[PlannedMemory], axes: Sequence[Axis]) -> dict[str, RowCell]:
     names = ["arguments", "outputs", "temp", "total", "headroom"]
     names += ["host"] if any(plan.host_bytes for plan in compiled) else []
     columns = {name: CELLS[name] for name in (*names, "fits")}
@@ -176,12 +168,7 @@ def _columns(
             columns[f"{noun}/s"] = lambda row: _per_second(row, items)
         if any(plan.predicted is not None and plan.predicted.mfu for plan in compiled):
             columns["MFU"] = CELLS["MFU"]
-    stages = {f"{name}, s": _stage_cell(name) for name in _STAGES} if timings else {}
-    return {**columns, **stages}
-
-
-def _stage_cell(name: str) -> RowCell:
-    return lambda row: f"{row.memory.seconds[name]:.1f}"
+    return columns
 
 
 def _seconds(memory: PlannedMemory) -> tuple[float | None, bool]:
