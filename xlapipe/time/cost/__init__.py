@@ -8,6 +8,7 @@ Pure functions of a Plan and a Device:
 - `schedule`: kernels in the order of execution, with trip counts and branches;
 - `thunks`: the thunk and the command buffer of each kernel;
 - `kernel`: one kernel, with all of it;
+- `stated_cost`: what the author of a TPU's kernel states in its call;
 - `residency`: which reads the L2 cache can serve;
 - `step_cost`: all of it for one plan.
 """

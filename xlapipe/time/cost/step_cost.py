@@ -22,7 +22,6 @@ from xlapipe.time.cost.elements import size_of
 from xlapipe.time.cost.flops import VECTOR, Flops
 from xlapipe.time.cost.kernel import Kernel, KernelCost
 from xlapipe.time.cost.residency import Residency
-from xlapipe.time.cost.stated_cost import stated_in
 from xlapipe.time.cost.schedule import (
     SEPARATE_FIRST_TRIPS,
     BranchNode,
@@ -31,6 +30,7 @@ from xlapipe.time.cost.schedule import (
     Site,
     schedule_of,
 )
+from xlapipe.time.cost.stated_cost import stated_in
 from xlapipe.time.cost.thunks import graphs_of, thunks_of
 from xlapipe.time.cost.touched import Access, Touched, TouchedBytes
 
