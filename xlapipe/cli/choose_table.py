@@ -131,7 +131,7 @@ def _target_lines(
         if row.memory.recomputed_text:
             yield Text(f"*: {row.candidate.change_text}: {row.memory.recomputed_text}.")
     for row in rows:
-        if row.chosen and row.candidate.change is not None:
+        if row.chosen and row.candidate.change is not None and row.candidate.change.code:
             yield Text(f"Write for {target}:", style="bold")
             yield from map(Text, row.candidate.change.code.splitlines())
 

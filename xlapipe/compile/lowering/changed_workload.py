@@ -3,6 +3,7 @@
 The compiling child calls `changed_workload` like a user's function, so the parent imports no jax.
 """
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ def changed_workload(
     shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
     specs: Mapping[str, Sequence[Any]] | None = None,
+    unreturned: Sequence[int] = (),
     policy: Mapping[str, Any] | None = None,
     devices: int | None = None,
 ) -> Workload:
@@ -49,6 +51,7 @@ def changed_workload(
         it are sharded over two devices.
       shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
+      unreturned: numbers of outputs, in the order of their leaves, that the step returns no more.
       specs: of leaves of the arguments, by path, over the workload's own mesh.
 
     Raises:
@@ -65,6 +68,8 @@ def changed_workload(
     apply_to_libraries()
     if donate:
         workload = _donating(workload, donate)
+    if unreturned:
+        workload = _returning_less(workload, frozenset(unreturned))
     if shard_size is not None:
         smaller = load_workload(_halved(original, shard_size))
         workload = sharded(workload, axes_that_differ(workload, smaller, _SHARDS), _SHARDS)
@@ -91,6 +96,27 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
             f"changed from outside; fix: donate {', '.join(names)} in its own jit"
         )
     return replace(workload, fn=jitted)
+
+
+def _returning_less(workload: Workload, numbers: frozenset[int]) -> Workload:
+    """The workload without some of its outputs.
+
+    Raises:
+      WorkloadError: it states the shardings of its outputs, or its step is wrapped.
+    """
+    original = workload.fn
+    if workload.out_specs is not None or wrapped_step(workload) is not None:
+        raise WorkloadError(
+            f"workload {workload.name}: its outputs cannot be changed from outside of its jit "
+            "or out_specs; fix: return less in the step"
+        )
+
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> list[Any]:
+        leaves = enumerate(jax.tree.leaves(original(*args, **kwargs)))
+        return [leaf for number, leaf in leaves if number not in numbers]
+
+    return replace(workload, fn=step, carry={})
 
 
 def _jit_with_donation(fn: Any, names: Sequence[str]) -> Any:

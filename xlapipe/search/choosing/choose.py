@@ -38,6 +38,7 @@ from xlapipe.search.choosing.policies import (
     offloaded_inputs,
     places_of,
     presets,
+    products_notes,
 )
 from xlapipe.search.choosing.remedies import changes_of, donation_of, policies_for
 from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
@@ -356,6 +357,7 @@ class _Search:
             if any(v.needed for graph in self._graphs.values() for v in graph.values):
                 self.notes.append(f"No policy of jax.checkpoint was tried: {error}")
         for graph in self._graphs.values():
+            self.notes += products_notes(graph)
             if graph.repeated and not self.remedies:
                 blocks = blocks_text(graph.repeated, lines=True)
                 self.notes.append(f"Called repeatedly in the forward pass: {blocks}.")

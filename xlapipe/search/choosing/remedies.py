@@ -9,7 +9,9 @@ from xlapipe.compile.lowering.policy_change import BLOCK
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
+from xlapipe.plans.returned import returned
 from xlapipe.report.advice import Remedy, TriedChanges
+from xlapipe.report.units import rounded
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.compiles import target_device
 from xlapipe.search.choosing.policies import (
@@ -28,6 +30,7 @@ _SHARDS = 2
 # Shares of what is saved that searched policies may keep.
 _SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
+_LARGE_BYTES = 2**20
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
 
@@ -91,6 +94,14 @@ def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
     device_count = prod((program.facts.mesh or {}).values())
     if (donation := donation_of(program)) is not None:
         yield donation[0]
+    copied = [row for row in returned(program) if row.copied_bytes >= _LARGE_BYTES]
+    if copied:
+        size = rounded(sum(row.copied_bytes for row in copied))
+        paths = ", ".join(row.output.path for row in copied[:3])
+        more = f" and {len(copied) - 3} more" if len(copied) > 3 else ""
+        text = f"return no {paths}{more}, copies of arguments or of other outputs of {size}"
+        numbers = [row.output.index for row in copied]
+        yield StepChange(text, arguments={"unreturned": numbers})
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
     for name in sizes:
@@ -105,6 +116,11 @@ def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
         yield StepChange(text, options={slop: percent})
     if overlap is not None:
         yield StepChange(f"XLA option {overlap}=False", options={overlap: False})
+    constants = program.plan.totals.constant_bytes
+    if job.target is not None and constants >= _LARGE_BYTES:
+        passes = f"{job.options.get(_DISABLED, '')},constant_folding".lstrip(",")
+        text = f"XLA option {_DISABLED}={passes}: XLA computes nothing of {rounded(constants)} of "
+        yield StepChange(f"{text}constants while it compiles", options={_DISABLED: passes})
     yield from _without_passes(program, job)
 
 

@@ -1,0 +1,69 @@
+"""Small changes with large effects: outputs that nothing computes, constants, policies by name."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.folders import STEPS
+from xlapipe.compile.lowering.changed_workload import changed_workload
+from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, PolicySite
+from xlapipe.registry import WorkloadReference
+from xlapipe.search.candidate import Recomputed
+from xlapipe.search.choosing.compiles import target_device
+from xlapipe.search.choosing.policies import products_notes
+from xlapipe.search.choosing.search import estimate
+
+
+def product(number: int, batched: bool, **facts: object) -> ForwardValue:
+    dimensions = (((1,), (0,)), ((0,), (0,)) if batched else ((), ()))
+    key = PolicyKey("dot_general", ((None, 8), (8, 8)), "float32", dimensions=dimensions)
+    value = ForwardValue(
+        number=number,
+        key=key,
+        shape=(1024, 8),
+        dtype="float32",
+        size_bytes=32768,
+        operations=131072,
+        touched_bytes=65792,
+        inputs=(number - 1,) if number else (),
+        needed=True,
+        differentiated=True,
+        source="step.py:1",
+        loop=None,
+        trips=1,
+    )
+    return replace(value, **facts)
+
+
+def test_a_policy_by_batch_dimensions_says_what_it_keeps() -> None:
+    graph = ForwardGraph(
+        values=(product(0, batched=True), product(1, batched=False)),
+        sites=(PolicySite("checkpoint", "step.py:2", "jax.checkpoint"),),
+    )
+    (note,) = products_notes(graph)
+    assert "keeps 1 of 2 kinds of matrix products: 1 have batch dimensions" in note
+    assert not [*products_notes(replace(graph, sites=()))]
+
+
+def test_an_estimate_counts_what_is_kept_to_compute_others_again() -> None:
+    values = [product(0, False), product(1, False, needed=False), product(2, False)]
+    device = target_device("h200")
+    all_again = estimate(values, Recomputed(numbers=frozenset({0, 1, 2}), parts=4), device)
+    last_again = estimate(values, Recomputed(numbers=frozenset({2}), parts=4), device)
+    assert all_again.freed_bytes == 2 * 32768 - 2 * 32768 / 4
+    assert last_again.freed_bytes == 32768 - 32768 - 32768 / 4 and last_again.kept == {1}
+    assert all_again.again_seconds == pytest.approx(3 * last_again.again_seconds)
+    assert all_again.is_worse_than(replace(last_again, freed_bytes=all_again.freed_bytes))
+    assert not all_again.is_worse_than(last_again)
+
+
+@pytest.mark.jax
+def test_outputs_that_nothing_computes_are_not_returned() -> None:
+    reference = WorkloadReference("p", "replicated_steps:data_parallel", folder=STEPS)
+    original = changed_workload(reference=reference.to_json())
+    less = changed_workload(reference=reference.to_json(), unreturned=(0, 5))
+    shapes = [jax.tree.leaves(jax.eval_shape(w.fn, *w.args)) for w in (original, less)]
+    assert shapes[1] == shapes[0][1:5]
+    assert shapes[0][0].dtype == jnp.float32
