@@ -115,7 +115,7 @@ def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
 ) -> None:
     tried: list[Job] = []
 
-    def refuse(job: Job, folder: Path, scratch: Path, end: float) -> CompileRecord:
+    def refuse(job: Job, *_: object) -> CompileRecord:
         tried.append(job)
         if job.known_results is not None:
             raise failed_child.LockRefusedError("with the lock")

@@ -13,6 +13,15 @@ def sort(dtype: str, shape: tuple[int, ...]) -> Workload:
     return Workload(name=name, fn=lambda x: jnp.sort(x, descending=False), args=(array,))
 
 
+def sort_pairs(key: str, value: str, n: int) -> Workload:
+    arrays = [jax.ShapeDtypeStruct((n,), getattr(jnp, dtype)) for dtype in (key, value)]
+    return Workload(
+        name=f"sort_pairs_{key}_{value}_{n}",
+        fn=lambda keys, values: lax.sort((keys, values), num_keys=1, is_stable=False),
+        args=arrays,
+    )
+
+
 def cudnn_attention_train(n: int, t: int, h: int, d: int) -> Workload:
     def loss(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         out = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
