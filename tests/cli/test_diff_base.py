@@ -198,7 +198,7 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
         assert remat[side]["total_bytes"] == totals["total_allocation_bytes"]
         step = difference["time"][0][of]
         assert remat[side]["step_seconds"] == step["predicted_seconds"]
-    assert (full / "remat.html").read_text().startswith("<!DOCTYPE html>")
+    assert (full / "remat.html").read_text().startswith("<!doctype html>")
 
     summary = (tmp_path / "summary").read_text()
     assert summary.startswith("<!-- xlapipe plans -->\n**XLA plans:** 9 of 11 workloads changed")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.compile_options import GEMM_POLICIES, TARGET, compile_settings
-from xlapipe.cli.options import JOBS, NETWORK, PATH_HELP, WORKLOAD_HELP, Options
+from xlapipe.cli.options import JOBS, NETWORK, PATH_HELP, WORKLOAD_HELP, Options, hidden
 from xlapipe.cli.output import print_error, print_json, print_lines, print_markdown, print_text
 from xlapipe.errors import XlapipeError
 
@@ -98,6 +98,7 @@ def _typed(value: str) -> "XlaOption":
     return value
 
 
+CONFIG = {name: TARGET[name] for name in TARGET if name.startswith("--target-config")}
 OPTIONS: Options = {
     "subjects PATH|WORKLOAD": {
         "nargs": "*",
@@ -107,7 +108,6 @@ OPTIONS: Options = {
     "--base REF": "compile the workloads of this folder's project, all or those that are named, "
     "and those of a commit, in a temporary git worktree; a program that is the same is compiled "
     "once",
-    "--base-python FILE": "with --base: python of an environment with the base's packages",
     "--fail-on LIMITS": {
         "type": limits,
         "metavar": "LIMITS",
@@ -115,7 +115,6 @@ OPTIONS: Options = {
         "time=3%%,memory=1%%,collectives=0%%,donation,recompiles,expectations",
     },
     "--markdown": "with --base, or of two folders of dumps: a comment for a pull request",
-    "--link URL": "with --markdown: address of the full report",
     "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
     "--versions X,Y": {"type": parse_versions, "help": "with two versions of jax"},
     "--options K=V,…": "without and with these XLA options",
@@ -124,10 +123,10 @@ OPTIONS: Options = {
         "default": (),
         "help": "with two GEMM policies; one applies to both",
     },
-    **TARGET,
+    **{name: TARGET[name] for name in TARGET if name not in CONFIG},
     **NETWORK,
-    **JOBS,
     "--out DIR": "keep the dumps there; with --base those that differ, and a report on each",
+    **hidden({"--base-python FILE": "", "--link URL": "", **JOBS, **CONFIG}),
 }
 
 

@@ -18,7 +18,7 @@ OPTIONS: Options = {
     "names NAME": {
         "nargs": "*",
         "help": "what a source line, a value or an argument holds, who makes it, until when it is "
-        "kept: gpt.py:63, fusion.12, params",
+        "kept: gpt.py:63, fusion.12, params; or the bytes and time of a module: Attention",
     },
     "--allocations": "totals, and allocations with their contents",
     "--donation": "aliases, and the outcome of each donation",

@@ -62,6 +62,8 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
             continue
         opened = [XlaSubject(open_dump(side)) if side is not None else None for side in sides]
         figures = changed_figures(name, *opened)
+        if not same and figures["same"]:
+            figures["verdict"] += ", of other HLO"
         if not same or figures["before"] != figures["after"]:
             changed.append(figures)
     return changed
