@@ -24,7 +24,7 @@ class Kind(Enum):
     MIXED = auto()
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """What the value for a part is, of `parts` parts.
 
     Attributes:
@@ -36,8 +36,8 @@ class Part(NamedTuple):
     degree: int = 0
 
 
-ZERO, MIXED = Part(Kind.ZERO), Part(Kind.MIXED)
-SAME, ROWS, MEAN = Part(Kind.SAME), Part(Kind.ROWS), Part(Kind.SUM, 1)
+ZERO, MIXED = BatchPart(Kind.ZERO), BatchPart(Kind.MIXED)
+SAME, ROWS, MEAN = BatchPart(Kind.SAME), BatchPart(Kind.ROWS), BatchPart(Kind.SUM, 1)
 _ALIKE = {Kind.ZERO, Kind.SAME}
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call"}
@@ -75,12 +75,12 @@ class BatchAxis:
         self.largest_bytes = 0
         self.mixed_by = ""
 
-    def outputs(self, whole: Any, part: Any, inputs: Sequence[Part]) -> list[Part]:
+    def outputs(self, whole: Any, part: Any, inputs: Sequence[BatchPart]) -> list[BatchPart]:
         """Of closed jaxprs."""
         consts = [self._constant(a, b) for a, b in zip(whole.consts, part.consts, strict=True)]
         return self._jaxpr(whole.jaxpr, part.jaxpr, [*consts, *inputs])
 
-    def _constant(self, whole: Any, part: Any) -> Part:
+    def _constant(self, whole: Any, part: Any) -> BatchPart:
         if whole is part:
             return SAME
         try:
@@ -97,14 +97,14 @@ class BatchAxis:
             return SAME
         for degree in (-2, -1, 1, 2):
             if isclose(float(b), float(a) * self._parts**degree, rel_tol=1e-6):
-                return Part(Kind.SAME, degree)
+                return BatchPart(Kind.SAME, degree)
         return MIXED
 
-    def _jaxpr(self, whole: Any, part: Any, inputs: Sequence[Part]) -> list[Part]:
+    def _jaxpr(self, whole: Any, part: Any, inputs: Sequence[BatchPart]) -> list[BatchPart]:
         whole_vars = (*whole.constvars, *whole.invars)
-        known: dict[Any, Part] = dict(zip(whole_vars, inputs, strict=True))
+        known: dict[Any, BatchPart] = dict(zip(whole_vars, inputs, strict=True))
 
-        def read(a: Any, b: Any) -> Part:
+        def read(a: Any, b: Any) -> BatchPart:
             if isinstance(a, Literal) != isinstance(b, Literal):
                 return MIXED
             return self._constant(a.val, b.val) if isinstance(a, Literal) else known[a]
@@ -118,7 +118,7 @@ class BatchAxis:
                 known[out] = self._checked(a, out.aval, other.aval, result)
         return [read(*pair) for pair in zip(whole.outvars, part.outvars, strict=True)]
 
-    def _checked(self, equation: Any, whole: Any, part: Any, result: Part) -> Part:
+    def _checked(self, equation: Any, whole: Any, part: Any, result: BatchPart) -> BatchPart:
         """The result, if the shapes differ where it says."""
         axis = self._axis(whole, part)
         if result.kind is Kind.ROWS and isinstance(axis, int):
@@ -143,7 +143,7 @@ class BatchAxis:
         fits = len(differ) == 1 and a[differ[0]] == b[differ[0]] * self._parts
         return differ[0] if fits else "several"
 
-    def _equation(self, a: Any, b: Any, values: list[Part]) -> list[Part]:
+    def _equation(self, a: Any, b: Any, values: list[BatchPart]) -> list[BatchPart]:
         name, count = a.primitive.name, len(a.outvars)
         mixed = [MIXED] * count
         if name != b.primitive.name or len(values) != len(b.invars) or a.effects:
@@ -183,7 +183,7 @@ class BatchAxis:
             return [rule(_Equation(a, b, values, axes, out))] * count
         return mixed
 
-    def _scan(self, a: Any, b: Any, values: list[Part]) -> list[Part]:
+    def _scan(self, a: Any, b: Any, values: list[BatchPart]) -> list[BatchPart]:
         if any(a.params[key] != b.params[key] for key in ("length", "reverse")):
             return [MIXED] * len(a.outvars)
         carried = carried_inputs(a.params)
@@ -205,7 +205,7 @@ class _Equation(NamedTuple):
 
     whole: Any
     part: Any
-    values: Sequence[Part]
+    values: Sequence[BatchPart]
     axes: Sequence[Any]
     out: Any
 
@@ -224,12 +224,12 @@ class _Equation(NamedTuple):
         return all(v.degree == 0 and v.kind is not Kind.SUM for v in own)
 
 
-def _joined(a: Part, b: Part) -> Part:
+def _joined(a: BatchPart, b: BatchPart) -> BatchPart:
     """What is either of two."""
     return _elements("add", [a, b])
 
 
-def _elements(name: str, values: Sequence[Part]) -> Part:
+def _elements(name: str, values: Sequence[BatchPart]) -> BatchPart:
     """Sums, products and choices of elements."""
     if name == "select_n":
         if values[0].kind not in (*_ALIKE, Kind.ROWS) or values[0].degree:
@@ -252,7 +252,7 @@ def _elements(name: str, values: Sequence[Part]) -> Part:
             len(kinds) > 1 or a.kind == b.kind or (b.kind is Kind.SUM and name == "div")
         ):
             return MIXED
-        return Part(kinds.pop() if kinds else Kind.SAME, degree)
+        return BatchPart(kinds.pop() if kinds else Kind.SAME, degree)
     if Kind.ZERO in (a.kind, b.kind):
         return b if a.kind is Kind.ZERO else a
     if {a.kind, b.kind} == {Kind.SAME, Kind.SUM}:  # every part adds what is the same
@@ -260,13 +260,13 @@ def _elements(name: str, values: Sequence[Part]) -> Part:
         return total if total.degree == same.degree + 1 else MIXED
     if a.degree != b.degree or {a.kind, b.kind} == {Kind.ROWS, Kind.SUM}:
         return MIXED
-    return Part(Kind.ROWS if Kind.ROWS in (a.kind, b.kind) else a.kind, a.degree)
+    return BatchPart(Kind.ROWS if Kind.ROWS in (a.kind, b.kind) else a.kind, a.degree)
 
 
-def _moved(kept: Callable[[_Equation, int], bool]) -> Callable[[_Equation], Part]:
+def _moved(kept: Callable[[_Equation, int], bool]) -> Callable[[_Equation], BatchPart]:
     """A rule for an operand whose elements are moved, if `kept` says that its axis stays whole."""
 
-    def rule(e: _Equation) -> Part:
+    def rule(e: _Equation) -> BatchPart:
         value, axis = e.values[0], e.axes[0]
         if not all(
             v.kind is Kind.ZERO or (v.kind is Kind.SAME and not v.degree) for v in e.values[1:]
@@ -282,7 +282,7 @@ def _reshape(e: _Equation, axis: int) -> bool:
     return e.out is not None and prod(e.shape(0)[:axis]) == prod(shape[: e.out])
 
 
-def _broadcast(e: _Equation) -> Part:
+def _broadcast(e: _Equation) -> BatchPart:
     value, axis, to = e.values[0], e.axes[0], e.params["broadcast_dimensions"]
     if axis is not None:
         return value if to[axis] == e.out else MIXED
@@ -291,10 +291,10 @@ def _broadcast(e: _Equation) -> Part:
     is_new = e.out not in to or e.shape(0)[to.index(e.out)] == 1
     if value.kind is Kind.SUM or not is_new:
         return MIXED
-    return value if value.kind is Kind.ZERO else Part(Kind.ROWS, value.degree)
+    return value if value.kind is Kind.ZERO else BatchPart(Kind.ROWS, value.degree)
 
 
-def _reduced(e: _Equation) -> Part:
+def _reduced(e: _Equation) -> BatchPart:
     value, axis = e.values[0], e.axes[0]
     proportional = e.whole.primitive.name in _PROPORTIONAL
     if not (proportional or e.plain(0)):
@@ -303,10 +303,10 @@ def _reduced(e: _Equation) -> Part:
         return value
     if value.kind is Kind.ZERO:
         return ZERO if proportional else MIXED
-    return Part(Kind.SUM, value.degree) if proportional else MIXED
+    return BatchPart(Kind.SUM, value.degree) if proportional else MIXED
 
 
-def _along(e: _Equation) -> Part:
+def _along(e: _Equation) -> BatchPart:
     name = e.whole.primitive.name
     if name not in _PROPORTIONAL and not e.plain(*range(len(e.values))):
         return MIXED
@@ -320,7 +320,7 @@ def _along(e: _Equation) -> Part:
     return e.values[0]
 
 
-def _concatenate(e: _Equation) -> Part:
+def _concatenate(e: _Equation) -> BatchPart:
     if e.out == e.params["dimension"]:
         return MIXED
     total = e.values[0]
@@ -329,14 +329,14 @@ def _concatenate(e: _Equation) -> Part:
     return total
 
 
-def _pad(e: _Equation) -> Part:
+def _pad(e: _Equation) -> BatchPart:
     axis = e.axes[0]
     if axis is not None and tuple(e.params["padding_config"][axis]) != (0, 0, 0):
         return MIXED
     return _elements("add", e.values)
 
 
-def _update(e: _Equation) -> Part:
+def _update(e: _Equation) -> BatchPart:
     if e.axes[0] != e.axes[1] or not all(v.kind in _ALIKE and not v.degree for v in e.values[2:]):
         return MIXED
     axis = e.axes[0]
@@ -345,7 +345,7 @@ def _update(e: _Equation) -> Part:
     return _elements("add", e.values[:2])
 
 
-def _dot(e: _Equation) -> Part:
+def _dot(e: _Equation) -> BatchPart:
     (contracted, batch) = e.params["dimension_numbers"]
     left, right = e.values
     if Kind.ZERO in (left.kind, right.kind):
@@ -359,11 +359,11 @@ def _dot(e: _Equation) -> Part:
         return product if free else MIXED
     for (lefts, rights), kind in ((contracted, Kind.SUM), (batch, Kind.ROWS)):
         if (e.axes[0], e.axes[1]) in zip(lefts, rights, strict=True):
-            return Part(kind, product.degree)
+            return BatchPart(kind, product.degree)
     return MIXED
 
 
-def _convolution(e: _Equation) -> Part:
+def _convolution(e: _Equation) -> BatchPart:
     lhs, rhs, out = e.params["dimension_numbers"]
     grouped = e.params["feature_group_count"] * e.params["batch_group_count"] != 1
     product = _elements("mul", e.values)
@@ -374,11 +374,11 @@ def _convolution(e: _Equation) -> Part:
     if e.axes[0] == lhs[0] and e.axes[1] is None and e.out == out[0]:
         return product if e.params["batch_group_count"] == 1 else MIXED
     if e.axes[0] == lhs[1] and e.axes[1] == rhs[1] and not grouped:
-        return Part(Kind.SUM, product.degree)
+        return BatchPart(Kind.SUM, product.degree)
     return MIXED
 
 
-def _gather(e: _Equation) -> Part:
+def _gather(e: _Equation) -> BatchPart:
     d, operand = e.params["dimension_numbers"], e.values[0]
     table, rows = e.axes
     if not e.plain(1):
@@ -397,7 +397,7 @@ def _gather(e: _Equation) -> Part:
     return operand if (table, rows) in pairs else MIXED
 
 
-def _scatter_add(e: _Equation) -> Part:
+def _scatter_add(e: _Equation) -> BatchPart:
     d = e.params["dimension_numbers"]
     operand, _, updates = e.values
     table, rows, added = e.axes
@@ -414,12 +414,12 @@ def _scatter_add(e: _Equation) -> Part:
     if added is None or added in d.update_window_dims or updates.kind is not Kind.ROWS:
         return MIXED
     if table is None:
-        return _elements("add", [operand, Part(Kind.SUM, updates.degree)])
+        return _elements("add", [operand, BatchPart(Kind.SUM, updates.degree)])
     pairs = zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True)
     return _elements("add", [operand, updates]) if (table, rows) in pairs else MIXED
 
 
-def _iota(e: _Equation) -> Part:
+def _iota(e: _Equation) -> BatchPart:
     return ROWS if e.out is not None and e.params["dimension"] != e.out else MIXED
 
 
@@ -434,7 +434,7 @@ def _slice(e: _Equation, axis: int) -> bool:
     return is_whole and (strides is None or strides[axis] == 1)
 
 
-_STRUCTURE: Mapping[str, Callable[[_Equation], Part]] = {
+_STRUCTURE: Mapping[str, Callable[[_Equation], BatchPart]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
     "conv_general_dilated": _convolution,

@@ -11,7 +11,7 @@ import jax
 from jax import numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
-from xlapipe.compile.lowering.batch_axis import MEAN, ROWS, SAME, BatchAxis, Kind, Part
+from xlapipe.compile.lowering.batch_axis import MEAN, ROWS, SAME, BatchAxis, BatchPart, Kind
 from xlapipe.compile.lowering.forward_graph import FormSite, PolicySite
 from xlapipe.compile.lowering.jaxprs import equations, size_bytes
 from xlapipe.compile.lowering.names import is_user_code
@@ -195,13 +195,13 @@ def proof_of_loss(
     if any(aval.shape for aval in whole.out_avals):
         return 0, "a result is not a number"
     given = [ROWS if n in split else SAME for n in range(len(floats))]
-    gradients = [Part(Kind.ROWS, 1) if n in split else MEAN for n, f in enumerate(floats) if f]
+    gradients = [BatchPart(Kind.ROWS, 1) if n in split else MEAN for n, f in enumerate(floats) if f]
     expected = [*(MEAN for _ in whole.out_avals), *gradients]
     return _compared(with_gradient(whole), with_gradient(of_part), given, expected, parts)
 
 
 def _compared(
-    whole: Any, part: Any, inputs: Sequence[Part], expected: Sequence[Part], parts: int
+    whole: Any, part: Any, inputs: Sequence[BatchPart], expected: Sequence[BatchPart], parts: int
 ) -> tuple[int, str]:
     """The bytes of the largest value with the batch, and what differs from what is expected."""
     if whole.effects:
