@@ -89,12 +89,12 @@ class BatchAxis:
             return MIXED
         if a.shape != b.shape or a.dtype != b.dtype:
             return MIXED
-        if a.ndim and not np.array_equal(a, b):
-            return MIXED
         if not np.any(a) and not np.any(b):
             return ZERO
-        if np.array_equal(a, b):
+        if np.all((a == b) | ((a != a) & (b != b))):  # NaN
             return SAME
+        if a.ndim:
+            return MIXED
         for degree in (-2, -1, 1, 2):
             if isclose(float(b), float(a) * self._parts**degree, rel_tol=1e-6):
                 return BatchPart(Kind.SAME, degree)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import numpy as jnp
-from jax.extend.core import jaxpr_as_fun
 
 from xlapipe.compile.lowering.batch_axis import MEAN, ROWS, SAME, BatchAxis, BatchPart, Kind
 from xlapipe.compile.lowering.forward_graph import FormSite, PolicySite
@@ -182,7 +181,7 @@ def proof_of_loss(
             def function(*own: Any) -> Any:
                 left = iter(own)
                 pairs = zip(values, floats, strict=True)
-                return jaxpr_as_fun(closed)(*(next(left) if f else v for v, f in pairs))
+                return pasted.evaluated(closed, [next(left) if f else v for v, f in pairs])
 
             results, pull = jax.vjp(function, *own)
             first, *others = results

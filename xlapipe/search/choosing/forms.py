@@ -30,7 +30,7 @@ class _OfBatch(NamedTuple):
     Attributes:
       default, batch: in its code, the number of parts and the positions of the batch.
       written: how it is called.
-      counts: numbers of parts, of `least_rows` examples or more each.
+      counts: numbers of parts, of 2 examples or more each: a part of one is not proved.
     """
 
     module: str
@@ -39,7 +39,6 @@ class _OfBatch(NamedTuple):
     written: str
     text: str
     counts: Sequence[int]
-    least_rows: int
 
 
 _OF_BATCH = {
@@ -50,7 +49,6 @@ _OF_BATCH = {
         "{}(loss_in_blocks(…))",
         "loss in {} blocks",
         (4, 16),
-        1,
     ),
     MICROBATCHES: _OfBatch(
         "microbatches",
@@ -59,7 +57,6 @@ _OF_BATCH = {
         "accumulated({}(…))",
         "{} microbatches",
         (2, 4, 8),
-        2,
     ),
 }
 
@@ -123,7 +120,7 @@ def _batch_changes(site: FormSite) -> Iterator[StepChange]:
     where, function = relative(site.source), site.function
     form = _OF_BATCH[site.kind]
     for count in dict.fromkeys(gcd(site.size, count) for count in form.counts):
-        if count == 1 or site.size < form.least_rows * count:
+        if count == 1 or site.size < 2 * count:
             continue
         code = _pasted(form.module, form.default, form.default.replace("4", str(count)))
         code = _with(code, form.batch, f"batch={site.batch!r}")
@@ -139,7 +136,7 @@ def _vmap_changes(site: FormSite) -> Iterator[StepChange]:
         return
     for blocks in _BLOCKS:
         if blocks <= site.size and site.largest_bytes >= blocks * _LEAST_BYTES:
-            count = _near_divisor(site.size, site.size // blocks)
+            count = _near_divisor(site.size, -(-site.size // blocks))
             where = relative(site.source)
             code = _pasted("vmap_in_blocks", "batch_size=1024", f"batch_size={count}")
             code += (

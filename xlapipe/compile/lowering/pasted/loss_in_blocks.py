@@ -21,7 +21,7 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
 
         def of(own, same, own_whole, same_whole):
             given = {**own, **same, **own_whole, **same_whole}
-            return jaxpr_as_fun(tail)(*(given[n] for n in range(len(given))))
+            return evaluated(tail, [given[n] for n in range(len(given))])
 
         def total(own, same, own_whole, same_whole):
             def add(sums, block):
@@ -59,6 +59,66 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
     return blocked
 
 
+def evaluated(closed, inputs):
+    """The outputs of a jaxpr, whose gradient is as a person would write it.
+
+    Picking a logit is a sum over all of them, whose gradient scatters nothing; the gradient of a
+    product of bfloat16 to float32 is rounded to bfloat16, as the results of its products are.
+    """
+    jaxpr = closed.jaxpr
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs]))
+
+    def read(v):
+        return v.val if isinstance(v, Literal) else values[v]
+
+    for e in jaxpr.eqns:
+        own, dtypes = [read(v) for v in e.invars], {v.aval.dtype for v in e.invars}
+        narrow = e.primitive.name == "dot_general" and dtypes == {jnp.dtype(jnp.bfloat16)}
+        if e.primitive.name in ("jit", "pjit"):
+            results = evaluated(e.params["jaxpr"], own)
+        elif narrow and e.outvars[0].aval.dtype == jnp.float32:
+            results = [product(e.params, *own)]
+        elif e.primitive.name == "gather" and picks_last(e):
+            results = [picked(*own)]
+        else:
+            read_vars = list(dict.fromkeys(v for v in e.invars if not isinstance(v, Literal)))
+            alone = ClosedJaxpr(part_of(jaxpr, [], read_vars, e.outvars, [e]), [])
+            results = jaxpr_as_fun(alone)(*map(read, read_vars))
+        values.update(zip(e.outvars, results))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def product(params, a, b):
+    def backward(saved, gradient):
+        narrow = {**params, "preferred_element_type": a.dtype}
+        _, pull = jax.vjp(lambda a, b: jax.lax.dot_general(a, b, **narrow), *saved)
+        return pull(gradient.astype(a.dtype))
+
+    of = jax.custom_vjp(lambda a, b: jax.lax.dot_general(a, b, **params))
+    of.defvjp(lambda a, b: (jax.lax.dot_general(a, b, **params), (a, b)), backward)
+    return of(a, b)
+
+
+def picks_last(e):
+    """Whether an equation is `jnp.take_along_axis` of one element of the last axis."""
+    numbers, shape = e.params["dimension_numbers"], e.invars[0].aval.shape
+    others = tuple(range(len(shape) - 1))
+    return (
+        numbers.start_index_map == numbers.collapsed_slice_dims == (len(shape) - 1,)
+        and numbers.operand_batching_dims == numbers.start_indices_batching_dims == others
+        and e.invars[1].aval.shape == (*shape[:-1], 1, 1)
+        and e.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
+        and (e.params["fill_value"] is None or e.params["fill_value"] != e.params["fill_value"])
+    )
+
+
+def picked(values, indices):
+    own = jax.lax.broadcasted_iota(indices.dtype, values.shape, values.ndim - 1)
+    total = jnp.sum(jnp.where(own == indices[..., 0], values, 0), -1, keepdims=True)
+    valid = (indices[..., 0] >= 0) & (indices[..., 0] < values.shape[-1])
+    return jnp.where(valid, total, jnp.nan)
+
+
 def in_parts(array, axis, parts):
     shape = array.shape
     array = array.reshape(*shape[:axis], parts, -1, *shape[axis + 1 :])
@@ -86,12 +146,8 @@ def cut_at_product(function, blocks, batch, args, kwargs):
         same.update(zip(x.outvars, y.outvars))
     read = [*(v for equation in b.eqns[start:] for v in equation.invars), *b.outvars]
     read = [v for v in dict.fromkeys(v for v in read if not isinstance(v, Literal)) if v in same]
-    names = {"arg_names": ("",) * len(a.invars), "result_paths": ("",) * len(read)}
-    about = a.debug_info._replace(**names)
-    front = a.replace(eqns=a.eqns[:start], outvars=[same[v] for v in read], debug_info=about)
-    names = {"arg_names": ("",) * len(read), "result_paths": ("",) * len(b.outvars)}
-    about = b.debug_info._replace(**names)
-    tail = b.replace(eqns=b.eqns[start:], constvars=[], invars=read, debug_info=about)
+    front = part_of(a, a.constvars, a.invars, [same[v] for v in read], a.eqns[:start])
+    tail = part_of(b, [], read, b.outvars, b.eqns[start:])
     split = {}
     for n, v in enumerate(read):
         for axis, sizes in enumerate(zip(v.aval.shape, same[v].aval.shape)):
@@ -99,6 +155,13 @@ def cut_at_product(function, blocks, batch, args, kwargs):
                 split[n] = axis
     front, tail = ClosedJaxpr(front, whole.consts), ClosedJaxpr(tail, [])
     return front, tail, split, jax.tree.structure(tree)
+
+
+def part_of(jaxpr, constants, inputs, outputs, equations):
+    names = {"arg_names": ("",) * len(inputs), "result_paths": ("",) * len(outputs)}
+    about = jaxpr.debug_info._replace(**names)
+    own = {"constvars": constants, "invars": inputs, "outvars": outputs, "eqns": equations}
+    return jaxpr.replace(**own, debug_info=about)
 
 
 def is_product(equation):
