@@ -6,6 +6,8 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
       Writes `xlapipe/time/predicted_locks/tables/TARGET-jaxVERSION.jsonl` for the installed jaxlib,
       from goldens. What is there of a calibration's probes stays: products of int8, which no golden
       has. `TARGET.jsonl` is of jax 0.11.2, whose goldens are in git no longer.
+  python -m tests.gpu.predicted_locks tuned FOLDER LOCK
+      Adds to such a table what `tune_programs.py` wrote into a folder; LOCK is one of its device.
   python -m tests.gpu.predicted_locks evaluate [REGEX]
       For each golden with a lock, compiles without a lock, unless that is recorded, and with one
       that is predicted from other programs; writes `predicted_locks.json`. Its rows of programs of
@@ -13,6 +15,7 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
 """
 
 import json
+import math
 import re
 import sys
 from collections import Counter, defaultdict
@@ -40,7 +43,7 @@ from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.scaled_calibration import calibration_for
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
-from xlapipe.time.predicted_locks.form import form_of
+from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
 from xlapipe.time.predicted_locks.known_results import (
     TABLES,
@@ -100,8 +103,38 @@ def make_tables_of_goldens() -> None:
     for target, known in _tables_of_goldens().items():
         path = TABLES / f"{target}-jax{JAXLIB}.jsonl"
         earlier = KnownResults.read(path).results if path.exists() else ()
-        probes = (row for row in earlier if row.programs[0].startswith("calibration/"))
-        path.write_text(known.with_results(probes).lines, encoding="utf-8")
+        others = ("calibration/", _TUNED, "steps/")
+        kept = (row for row in earlier if row.programs[0].startswith(others))
+        path.write_text(known.with_results(kept).lines, encoding="utf-8")
+
+
+_TUNED = "tune_programs"
+
+
+def add_tuned(folder: Path, lock: AutotuneLock) -> None:
+    """Adds the products and convolutions of `tune_programs.py` to a table."""
+    keys, _ = results_of_lock(lock.results, program=_TUNED)  # options of XLA are in its own key
+    _, results = results_of_lock((folder / "results.pbtxt").read_text(), program=_TUNED)
+    chosen = {row.fingerprint: row for row in results}
+    rows = {}
+    for line in (folder / "tuned.jsonl").read_text().splitlines():
+        item = json.loads(line)
+        row, best = chosen.get(item["fingerprint"]), item["best"]
+        if row is None:
+            continue
+        own = best.get(row.backend, [None])[0]
+        others = [seconds for name, (seconds, _) in best.items() if name != row.backend]
+        margin = round(math.log2(min(others) / own), 2) if own and others else None
+        form = Form(**{**item["form"], "dimensions": tuple(item["form"]["dimensions"])})
+        rows[form] = replace(row, fingerprint="", form=form, margin=margin)
+    path = TABLES / f"{lock.target}-jax{lock.versions['jaxlib']}.jsonl"
+    known = KnownResults(*keys, about_lock(lock), ())
+    if path.exists():
+        known = KnownResults.read(path)
+        kept = tuple(row for row in known.results if row.programs != (_TUNED,))
+        known = replace(known, results=kept)
+    path.write_text(known.with_results(rows.values()).lines, encoding="utf-8")
+    print(f"{path.name}: {len(rows)} instructions of {_TUNED}.py")
 
 
 def _with_forms(
@@ -233,8 +266,13 @@ def _key(gemm: Gemm) -> object:
     return gemm.op_name, *sizes
 
 
-def main(command: str = "evaluate", pattern: str = "") -> None:
-    {"evaluate": lambda: evaluate(pattern), "goldens": make_tables_of_goldens}[command]()
+def main(command: str = "evaluate", pattern: str = "", lock: str = "") -> None:
+    commands = {
+        "evaluate": lambda: evaluate(pattern),
+        "goldens": make_tables_of_goldens,
+        "tuned": lambda: add_tuned(Path(pattern), read_lock(Path(lock))),
+    }
+    commands[command]()
 
 
 if __name__ == "__main__":

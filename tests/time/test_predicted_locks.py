@@ -97,8 +97,8 @@ def test_the_form_of_a_product() -> None:
     (other,) = tuned_instructions(MODULE.replace("2048", "1024").replace("bf16", "f16"))
     smaller = form_of(other)
     assert smaller is not None
-    # An octave of k, two for one of work, and other types.
-    assert form.distance(smaller) == 5
+    # An octave of k, one of work, and other types.
+    assert form.distance(smaller) == 4
     assert form.distance(replace(smaller, kind="__cudnn$convForward bf16")) is None
 
 
@@ -106,7 +106,8 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     texts = tuned_instructions(MODULE)
     (near,) = predict_lock(texts, replace(known, results=known.results)).chosen.values()
     unknown = predict_lock(texts, known)
-    assert unknown.basis == {**dict.fromkeys(Basis, 0), Basis.NEAREST: 1}
+    # Both backends are near.
+    assert unknown.basis == {**dict.fromkeys(Basis, 0), Basis.UNSURE: 1}
     assert FINGERPRINT in unknown.results
     tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
     own = predict_lock(texts, known.with_results([tile]))
@@ -159,7 +160,8 @@ def test_a_lock_of_another_jaxlib_is_used_where_its_triton_is_known(
 
     jaxlib("0.12.0.1")
     (results, device) = known_results("h200", "auto") or pytest.fail("nothing is known")
-    assert {row.other_jaxlib for row in results.results if not row.other_device} == {True}
+    own = {row.other_jaxlib for row in results.results if not row.other_device}
+    assert own == {False, True}  # those of the installed jaxlib, and of an earlier one
     # The H100's table of 0.12.0.1 is of the same jaxlib.
     assert {row.other_jaxlib for row in results.results if row.other_device} == {True, False}
     assert device.name == "h200"

@@ -9,10 +9,11 @@ _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _DOT = re.compile(r" dot\((\w+)\[([\d,]*)\]\S* \w+, (\w+)\[([\d,]*)\]\S* \w+\)(.*)", re.ASCII)
 _DIMENSIONS = re.compile(r"(lhs|rhs)_(batch|contracting)_dims=\{([\d,]*)\}")
 _CALL = re.compile(r'custom-call\((?P<operands>.*)\), (?P<layout>.*)custom_call_target="([^"]*)"')
-# Octaves added to the distance for other element types, another layout, and other fusion.
-_OTHER_TYPES, _OTHER_LAYOUT, _OTHER_FUSION = 2.0, 1.0, 0.5
+# Octaves added to the distance for other element types, for another layout, and where only one of
+# both has other instructions in its fusion, which cuBLASLt would run as kernels of their own.
+_OTHER_TYPES, _OTHER_LAYOUT, _OTHER_FUSION = 2.0, 1.0, 4.0
 # An octave of work counts as this number of octaves of a size.
-_WORK = 2.0
+_WORK = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Form:
             + _WORK * abs(sum(octaves))
             + _OTHER_TYPES * (self.kind != other.kind)
             + _OTHER_LAYOUT * other_layout
-            + _OTHER_FUSION * min(abs(self.fused - other.fused), 2)
+            + _OTHER_FUSION * ((self.fused > 0) != (other.fused > 0))
         )
 
 

@@ -56,6 +56,8 @@ class KnownResult:
       programs: names of those in whose lock it is.
       other_device: whether it is of another device of the same architecture.
       other_jaxlib: whether it is of another jaxlib than the installed one.
+      margin: octaves of time by which another backend's best candidate was slower, as the tuner
+        measured it; None if unknown.
     """
 
     fingerprint: str
@@ -65,6 +67,7 @@ class KnownResult:
     programs: tuple[str, ...] = ()
     other_device: bool = False
     other_jaxlib: bool = False
+    margin: float | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -171,6 +174,7 @@ class KnownResults:
                 **({"form": vars(row.form)} if row.form is not None else {}),
                 **({"other_device": True} if row.other_device else {}),
                 **({"other_jaxlib": True} if row.other_jaxlib else {}),
+                **({"margin": row.margin} if row.margin is not None else {}),
             }
             for row in sorted(self.results, key=repr)
         )
@@ -212,6 +216,7 @@ def _result(row: Mapping[str, Any], header: Mapping[str, Any]) -> KnownResult:
         tuple(header["programs"][number] for number in row["programs"]),
         row.get("other_device", False),
         row.get("other_jaxlib", False),
+        row.get("margin"),
     )
     return replace(result, version=result.version or header["versions"][result.backend])
 

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import exp
 from types import MappingProxyType
 
 from xlapipe.time.predicted_locks.basis import Basis
@@ -20,9 +21,12 @@ from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 # Largest distance, in octaves, from which a result is used.
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
-_VOTERS = 9
-# Share of votes. 69 of 127 recorded programs with products have all votes above this, and 67 of
-# these a total within 2 % of the device's; of the other 58, 48 have.
+_VOTERS = 20
+# Another tuning chooses the other backend of a product as often as a margin of this many octaves
+# has a logistic distribution's probability; where the margin is not known, that often.
+_NEAR_TIE, _ASSUMED_CHANCE = 0.1, 0.1
+_OTHER_BACKEND = {"TRITON": "CUBLASLT_FISSION", "CUBLASLT_FISSION": "TRITON"}
+# Share of votes.
 _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
@@ -80,10 +84,14 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
 def nearest(
     form: Form, known: KnownResults, limits: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[KnownResult | None, float]:
-    """The nearest complete result of the backend that most of the nine nearest results have.
+    """The nearest complete result of the backend that most of the nearest results have.
 
-    Votes weigh less with the distance. Among equally near results, one of the installed jaxlib is
-    first, then that of the most programs.
+    Votes weigh less with the distance, and a result whose backend was hardly faster than the other
+    one votes for both. Among equally near results, one of the installed jaxlib is first, then that
+    of the most programs.
+
+    Returns:
+      The result, and the probability of its backend.
     """
     without_triton = excludes_triton(limits)
     near = sorted(
@@ -105,7 +113,12 @@ def nearest(
     )
     votes: dict[str, float] = defaultdict(float)
     for far, *_, row in near[:_VOTERS]:
-        votes[row.backend] += 1 / (1 + far) ** 2
+        weight, other = 1 / (1 + far) ** 2, _OTHER_BACKEND.get(row.backend, row.backend)
+        chance = _chance_of_another(row) if other != row.backend else 0.0
+        votes[row.backend] += weight * (1 - chance)
+        votes[other] += weight * chance
+    if without_triton:
+        votes.pop("TRITON", None)
     if not votes:
         return None, 0.0
     backend = max(votes, key=lambda name: (votes[name], name))
@@ -115,6 +128,13 @@ def nearest(
         if row.is_complete and row.backend == backend and is_within(row.config, limits)
     )
     return next(complete, None), votes[backend] / sum(votes.values())
+
+
+def _chance_of_another(row: KnownResult) -> float:
+    """The probability that another tuning chooses the other backend."""
+    if row.margin is None:
+        return _ASSUMED_CHANCE
+    return 1 / (1 + exp(row.margin / _NEAR_TIE))
 
 
 def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
