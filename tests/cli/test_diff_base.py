@@ -245,6 +245,17 @@ def test_each_trap_has_a_message(repository: Path, tmp_path: Path) -> None:
             base_checkout("main").__enter__()
 
 
+def test_what_the_environment_imports_from_the_tree_comes_from_the_base(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (repository / "src", repository / ".venv/lib/site-packages", tmp_path / "other"):
+        folder.mkdir(parents=True)
+        (folder / "module.py").touch()
+        monkeypatch.syspath_prepend(folder)
+    with base_checkout(committed(repository, "first")) as base:
+        assert base.import_paths == (base.root / "src",)
+
+
 def test_submodules_are_those_of_the_working_tree(repository: Path, tmp_path: Path) -> None:
     library = tmp_path / "library"
     library.mkdir()
