@@ -205,7 +205,7 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
     assert "code=1" in (tmp_path / "output").read_text().splitlines()
     assert "[Full report](https://x.org/report)" in summary
     assert git(repository, "worktree", "list").count("\n") == 0
-    assert not git(repository, "status", "--porcelain")
+    assert not git(repository, "status", "--porcelain", "--untracked-files=no")
 
 
 def test_each_trap_has_a_message(repository: Path, tmp_path: Path) -> None:
