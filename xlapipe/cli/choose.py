@@ -130,6 +130,7 @@ def shown_search() -> "Iterator[dict[str, Any]]":
     from xlapipe.cli.progress import Bar
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
+    started: list[Candidate] = []
 
     def on_done(row: "Row") -> None:
         text = "failed"
@@ -142,9 +143,9 @@ def shown_search() -> "Iterator[dict[str, Any]]":
 
     def on_progress(done: int, total: int, running: "Sequence[Candidate]") -> None:
         bar.show(done, total, running)
-        if not console.is_terminal and running:
-            text = f"compiling {'; '.join(map(str, running))}; {total - done} left"
-            console.print(Text(f"xlapipe: {text}"))
+        if not console.is_terminal and running and running[-1] not in started:
+            started.append(running[-1])
+            console.print(Text(f"xlapipe: compiling {running[-1]}; {total - done} left"))
 
     with Bar("compiling", 1, console=console, silent=False) as bar:
         yield {"on_done": on_done, "on_progress": on_progress}
