@@ -21,6 +21,7 @@ _MOST_SITES = 2
 _BLOCKS = (8, 32, 128)
 _LEAST_BYTES = 2**20
 _LEAST_ITEMS = 16
+_TILE = 128
 _LEAST_CALLS = 3
 
 
@@ -162,6 +163,10 @@ def _with(text: str, default: str, value: str) -> str:
 
 
 def _near_divisor(size: int, count: int) -> int:
-    """A divisor of a size near a count, which leaves no remainder; the count if none is near."""
+    """A divisor of a size near a count, which leaves no remainder.
+
+    Without one, a count whose remainder is a block too: the next multiple of what tiles divide.
+    """
     near = [n for n in range(-(-3 * count // 4), 4 * count // 3 + 1) if size % n == 0]
-    return min(near, key=lambda n: abs(n - count), default=count)
+    unit = _TILE if count > _TILE else 1
+    return min(near, key=lambda n: abs(n - count), default=-(-count // unit) * unit)
