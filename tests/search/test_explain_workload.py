@@ -221,6 +221,5 @@ def test_remedies_save_what_their_compile_says(
     saved = {remedy["change"].partition(" (")[0]: remedy["bytes"] for remedy in printed["remedies"]}
     assert next(iter(saved)) == "half batch"
     assert saved["half batch"] > saved["shard batch over 2 devices"] > saved["donate params"]
-    assert (
-        saved["donate params"] == 3 * 64 * 64 * 4
-    )  # XLA reuses memory of the fourth weight anyway
+    # XLA reuses the memory of one or two of the four weights anyway, by its version.
+    assert saved["donate params"] in (2 * 64 * 64 * 4, 3 * 64 * 64 * 4)
