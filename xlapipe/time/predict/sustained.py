@@ -1,8 +1,9 @@
 """Products that last: a GPU at its limit of power lowers its clock, which short probes do not see.
 
 On an H200, products of random bfloat16 matrices ran at 721 to 759 TFLOP/s for some 20 ms and at
-633 to 660 after 60 ms, at 700 W and 1,470 MHz of 1,980; the calibration has 807. Products of zeros
-took 441 W, and ran at 799. A training step of four layers took 693 W at 1,493 MHz.
+633 to 660 after 60 ms, at 700 W and 1,400 to 1,470 MHz of 1,980; short probes gave 804, 813 and,
+for the largest, 736. Products of zeros took 441 W, and ran at 799. A training step of four layers
+took 693 W at 1,493 MHz.
 """
 
 from dataclasses import replace
