@@ -61,7 +61,6 @@ STEPS = {
     ),
     "llama2-70b-v6e-256": replace(
         LLAMA70, batch=3, devices=256, length=4096, vocabulary=32000, offloaded=QKV, block=1024,
-        transposed=True,
     ),
     "gpt3-175b-v6e-256": replace(
         LLAMA8, layers=96, width=12288, heads=96, kv_heads=96, inner=49152, vocabulary=50304,

@@ -37,7 +37,6 @@ class Model:
         computed again.
       chunks: of positions, in which logits are computed.
       context: devices among which the positions of a row are divided.
-      transposed: shards along the other features of each weight (`ici_fsdp_transpose_parallelism`).
       data: devices that have the same shards.
       float8: products of float8, with scales that are constant.
     """
@@ -64,7 +63,6 @@ class Model:
     chunks: int = 1
     context: int = 1
     data: int = 1
-    transposed: bool = False
     block: int = 2048
     float8: bool = False
     options: tuple[tuple[str, str], ...] = ()
@@ -75,8 +73,6 @@ def parameter_shapes(model: Model) -> Tree:
     n, d, f, e = model.layers, model.width, model.inner, model.experts
     q, kv = model.heads * model.head, model.kv_heads * model.head
     into, out = P(None, "fsdp"), P(None, None, "fsdp")
-    if model.transposed:
-        into, out = out, into
     layer = {
         "norm1": ((n, d), P()),
         "norm2": ((n, d), P()),
