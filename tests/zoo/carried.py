@@ -45,13 +45,11 @@ class Case:
     """A step that says something.
 
     Attributes:
-      said: what it says, for the table.
       context: what is in force around it.
       alone: what is in force for jax alone, if the Workload says it with a field.
     """
 
     name: str
-    said: str
     step: Callable[[Devices], Step]
     context: Callable[[Devices], AbstractContextManager[Any]] = lambda devices: nullcontext()
     alone: Callable[[Devices], AbstractContextManager[Any]] = lambda devices: nullcontext()
@@ -360,74 +358,39 @@ _NO_TRITON = {"xla_gpu_enable_triton_gemm": False}
 _SPLIT: Any = functools.partial(mesh_of, names=("a", "b"))
 
 CARRIED: tuple[Case, ...] = (
-    Case("donate_argnums", "`jax.jit(donate_argnums=)`", _jit((X, X), donate_argnums=0)),
-    Case("donate_argnames", "`jax.jit(donate_argnames=)`", _jit((X, X), donate_argnames="x")),
+    Case("donate_argnums", _jit((X, X), donate_argnums=0)),
+    Case("donate_argnames", _jit((X, X), donate_argnames="x")),
     Case(
         "static_argnums",
-        "`jax.jit(static_argnums=)`, a numpy type among them",
         _jit((X, np.float16), lambda x, kind: x.astype(kind) @ x.astype(kind), static_argnums=1),
     ),
     Case(
         "static_argnames",
-        "`jax.jit(static_argnames=)`",
         _jit(
             (X, 3), lambda x, times: x[:, : N // times] @ x[: N // times], static_argnames="times"
         ),
     ),
-    Case(
-        "keep_unused",
-        "`jax.jit(keep_unused=True)`",
-        _jit((X, X), lambda x, y: x @ x, keep_unused=True),
-    ),
-    Case("inline", "`jax.jit(inline=True)`", _jit((X, X), inline=True)),
-    Case(
-        "compiler_options",
-        "`jax.jit(compiler_options=)`",
-        _jit((HALF, HALF), compiler_options=_NO_TRITON),
-    ),
-    Case(
-        "build_option",
-        "`jax.jit(compiler_options=)`: an option of the build, not of XLA's flags",
-        _jit((X, X), compiler_options={"optimization_level": "O1"}),
-    ),
-    Case(
-        "in_shardings_explicit",
-        "`jax.jit(in_shardings=)` over `jax.make_mesh`, axes Explicit",
-        _in_shardings(AxisType.Explicit),
-        device_count=4,
-    ),
-    Case(
-        "in_shardings_auto",
-        "`jax.jit(in_shardings=)` over a mesh, axes Auto",
-        _in_shardings(AxisType.Auto),
-        device_count=4,
-    ),
-    Case("out_shardings", "`jax.jit(out_shardings=)` over a mesh", _out_shardings, device_count=4),
-    Case(
-        "out_shardings_one_device",
-        "`jax.jit(out_shardings=SingleDeviceSharding(…))`",
-        _one_device_output,
-    ),
-    Case("layout_of_argument", "`Format` in `in_shardings`", _layout("in_shardings")),
-    Case("layout_of_output", "`Format` in `out_shardings`", _layout("out_shardings")),
-    Case(
-        "sharded_arguments",
-        "`NamedSharding` of the arguments",
-        _sharded_arguments,
-        device_count=4,
-    ),
-    Case("abstract_mesh", "`AbstractMesh` of the arguments", _abstract_mesh, device_count=4),
-    Case("workload_mesh", "`mesh=`, `in_specs=`, `out_specs=`", _workload_mesh, device_count=4),
+    Case("keep_unused", _jit((X, X), lambda x, y: x @ x, keep_unused=True)),
+    Case("inline", _jit((X, X), inline=True)),
+    Case("compiler_options", _jit((HALF, HALF), compiler_options=_NO_TRITON)),
+    Case("build_option", _jit((X, X), compiler_options={"optimization_level": "O1"})),
+    Case("in_shardings_explicit", _in_shardings(AxisType.Explicit), device_count=4),
+    Case("in_shardings_auto", _in_shardings(AxisType.Auto), device_count=4),
+    Case("out_shardings", _out_shardings, device_count=4),
+    Case("out_shardings_one_device", _one_device_output),
+    Case("layout_of_argument", _layout("in_shardings")),
+    Case("layout_of_output", _layout("out_shardings")),
+    Case("sharded_arguments", _sharded_arguments, device_count=4),
+    Case("abstract_mesh", _abstract_mesh, device_count=4),
+    Case("workload_mesh", _workload_mesh, device_count=4),
     Case(
         "set_mesh",
-        "`jax.set_mesh`, with PartitionSpecs in `in_shardings`",
         lambda devices: Step(jax.jit(mlp, in_shardings=(P(None, "d"), P("d"))), (X, X)),
         lambda devices: jax.set_mesh(mesh_of(devices, AxisType.Explicit)),
         device_count=4,
     ),
     Case(
         "set_mesh_constraint",
-        "`jax.set_mesh`, with PartitionSpecs inside the step",
         lambda devices: Step(
             jax.jit(lambda x, y: jax.lax.with_sharding_constraint(x @ y, P("a", "b")) @ y),
             tuple(f32(N, N, sharding=NamedSharding(_SPLIT(devices), P("a"))) for _ in range(2)),
@@ -435,56 +398,28 @@ CARRIED: tuple[Case, ...] = (
         lambda devices: jax.set_mesh(_SPLIT(devices)),
         device_count=4,
     ),
-    Case(
-        "constraint",
-        "`with_sharding_constraint` over the module's own mesh",
-        _constrained,
-        device_count=4,
-    ),
-    Case(
-        "shard_map",
-        "`jax.shard_map(mesh=)` over the module's own mesh",
-        _shard_map_own_mesh,
-        device_count=4,
-    ),
-    Case(
-        "constraint_inside",
-        "`with_sharding_constraint` over a mesh that only the step names",
-        _constrained_inside,
-        device_count=4,
-    ),
-    Case("legacy_mesh", "`with mesh:` inside the step", _legacy_mesh, device_count=4),
-    Case(
-        "shard_map_inside",
-        "`jax.shard_map(mesh=)` over a mesh that only the step names",
-        _shard_map_inside,
-        device_count=4,
-    ),
+    Case("constraint", _constrained, device_count=4),
+    Case("shard_map", _shard_map_own_mesh, device_count=4),
+    Case("constraint_inside", _constrained_inside, device_count=4),
+    Case("legacy_mesh", _legacy_mesh, device_count=4),
+    Case("shard_map_inside", _shard_map_inside, device_count=4),
     Case(
         "make_mesh_inside",
-        "`jax.make_mesh` inside the step",
         _make_mesh_inside,
         alone=lambda devices: jax.set_mesh(mesh_of(devices, AxisType.Auto)),
         device_count=4,
     ),
-    Case("reference", "`jax.new_ref` as an argument", _reference),
-    Case("closed_over_reference", "`jax.new_ref`, closed over", _closed_over_reference),
-    Case("abstract_reference", "`jax.ShapeDtypeStruct(is_ref=True)`", _abstract_reference),
-    Case("jitted_call", "an object whose class has a jitted `__call__`", _jitted_call),
-    Case(
-        "weak_type",
-        "weak types: a Python scalar as an argument",
-        _jit((HALF, 0.5), lambda x, rate: (x * rate) @ x),
-    ),
-    Case("nnx_jit", "`nnx.jit`", _nnx(nnx.jit)),
-    Case("nnx_update", "`nnx.jit(donate_argnames=)`, updates in place", _nnx_update),
-    Case(
-        "nnx_tied", "`nnx.jit` of tied weights, and of layers that share an `nnx.Rngs`", _nnx_tied
-    ),
-    Case("nnx_cached_partial", "`nnx.cached_partial`", _cached_partial),
+    Case("reference", _reference),
+    Case("closed_over_reference", _closed_over_reference),
+    Case("abstract_reference", _abstract_reference),
+    Case("jitted_call", _jitted_call),
+    Case("weak_type", _jit((HALF, 0.5), lambda x, rate: x * rate @ x)),
+    Case("nnx_jit", _nnx(nnx.jit)),
+    Case("nnx_update", _nnx_update),
+    Case("nnx_tied", _nnx_tied),
+    Case("nnx_cached_partial", _cached_partial),
     Case(
         "workload_options",
-        "`options=` of the workload, as `compile(compiler_options=)`",
         lambda devices: Step(
             jax.jit(product),
             (HALF, HALF),
@@ -494,141 +429,57 @@ CARRIED: tuple[Case, ...] = (
     ),
     Case(
         "matmul_precision",
-        "`jax.default_matmul_precision`",
         **_under(lambda: jax.default_matmul_precision("BF16_BF16_F32_X6"), product, X, X),
     ),
-    Case(
-        "dtype_promotion",
-        "`jax.numpy_dtype_promotion`",
-        **_under(lambda: jax.numpy_dtype_promotion("strict"), product, X, X),
-    ),
-    Case(
-        "rank_promotion",
-        "`jax.numpy_rank_promotion`",
-        **_under(lambda: jax.numpy_rank_promotion("raise"), product, X, X),
-    ),
-    Case("enable_x64", "`jax.enable_x64`", **_under(lambda: jax.enable_x64(True), _wide, X)),
-    Case(
-        "config_x64",
-        '`jax.config.update("jax_enable_x64", True)`',
-        **_under(lambda: setting("jax_enable_x64", True), _mixed, X),
-    ),
+    Case("dtype_promotion", **_under(lambda: jax.numpy_dtype_promotion("strict"), product, X, X)),
+    Case("rank_promotion", **_under(lambda: jax.numpy_rank_promotion("raise"), product, X, X)),
+    Case("enable_x64", **_under(lambda: jax.enable_x64(True), _wide, X)),
+    Case("config_x64", **_under(lambda: setting("jax_enable_x64", True), _mixed, X)),
     Case(
         "debug_nans",
-        "`jax.debug_nans`",
         step=_jit((X, X), donate_argnums=0),
         context=lambda devices: jax.debug_nans(True),
     ),
     Case(
         "debug_infs",
-        "`jax.debug_infs`",
         step=_jit((X, X), donate_argnums=0),
         context=lambda devices: jax.debug_infs(True),
     ),
-    Case(
-        "transfer_guard",
-        "`jax.transfer_guard`",
-        **_under(lambda: jax.transfer_guard("disallow"), product, X, X),
-    ),
-    Case(
-        "prng_impl",
-        "`jax.default_prng_impl`",
-        **_under(lambda: jax.default_prng_impl("rbg"), _random, X),
-    ),
-    Case(
-        "threefry",
-        "`jax.threefry_partitionable`",
-        **_under(lambda: jax.threefry_partitionable(False), _random, X),
-    ),
-    Case(
-        "seed_offset",
-        "`jax_random_seed_offset`",
-        **_under(lambda: setting("jax_random_seed_offset", 7), _random, X),
-    ),
-    Case(
-        "checking_leaks",
-        "`jax.checking_leaks`",
-        **_under(jax.checking_leaks, product, X, X),
-    ),
-    Case("xla_metadata", "`set_xla_metadata`", **_under(nullcontext, _with_metadata, X)),
-    Case(
-        "named_scope",
-        "`jax.named_scope`",
-        **_under(lambda: jax.named_scope("outer"), product, X, X),
-    ),
+    Case("transfer_guard", **_under(lambda: jax.transfer_guard("disallow"), product, X, X)),
+    Case("prng_impl", **_under(lambda: jax.default_prng_impl("rbg"), _random, X)),
+    Case("threefry", **_under(lambda: jax.threefry_partitionable(False), _random, X)),
+    Case("seed_offset", **_under(lambda: setting("jax_random_seed_offset", 7), _random, X)),
+    Case("checking_leaks", **_under(jax.checking_leaks, product, X, X)),
+    Case("xla_metadata", **_under(nullcontext, _with_metadata, X)),
+    Case("named_scope", **_under(lambda: jax.named_scope("outer"), product, X, X)),
     Case(
         "optimization_level",
-        "`jax_optimization_level`",
         **_under(lambda: setting("jax_optimization_level", "O1"), product, HALF, HALF),
     ),
+    Case("memory_fitting", **_under(lambda: setting("jax_memory_fitting_level", "O3"), _scan, X)),
     Case(
-        "memory_fitting",
-        "`jax_memory_fitting_level`",
-        **_under(lambda: setting("jax_memory_fitting_level", "O3"), _scan, X),
-    ),
-    Case(
-        "remat_pass",
-        "`jax_compiler_enable_remat_pass`",
-        **_under(lambda: setting("jax_compiler_enable_remat_pass", False), _scan, X),
+        "remat_pass", **_under(lambda: setting("jax_compiler_enable_remat_pass", False), _scan, X)
     ),
     Case(
         "few_optimizations",
-        "`jax_disable_most_optimizations`",
         **_under(lambda: setting("jax_disable_most_optimizations", True), product, X, X),
     ),
     Case(
         "shardy",
-        "`jax_use_shardy_partitioner`",
         _sharded_arguments,
         lambda devices: setting("jax_use_shardy_partitioner", False),
         device_count=4,
     ),
     Case(
         "hoisted_constants",
-        "`jax_use_simplified_jaxpr_constants`: constants become arguments",
         _constant,
         lambda devices: setting("jax_use_simplified_jaxpr_constants", True),
     ),
     Case(
         "default_device",
-        "`jax.default_device` of this machine: the target's device is used",
         **_under(lambda: jax.default_device(jax.local_devices(backend="cpu")[0]), product, X, X),
     ),
 )
-
-# What jax alone cannot compile without the device, with the programs of the zoo that an H200 ran.
-ON_A_DEVICE: Mapping[str, tuple[str, ...]] = {
-    "`memory_kind=` of arguments and outputs": ("argument_on_the_host", "output_on_the_host"),
-}
-
-# What is refused with a fix, which a test of the same name in `test_refusals.py` follows.
-REFUSED: Mapping[str, str] = {
-    "`jax.jit(device=)` and `jax.jit(backend=)`": "jitted_for_a_backend",
-    "`jax.disable_jit`": "without_jit",
-    "`jax.pmap`": "pmapped",
-    "`mesh=` of the workload beside `in_shardings` over a mesh": "jitted_shardings_and_mesh",
-    "`mesh=` of the workload beside another of `jax.set_mesh`": "set_mesh_and_mesh",
-    "`mesh=` of the workload beside an argument over another": "sharded_otherwise_and_mesh",
-    "`mesh=` of the workload beside `out_shardings` over another": (
-        "outputs_sharded_otherwise_and_mesh"
-    ),
-    "meshes of devices in another order": "reordered_devices",
-    "shardings over different meshes": "two_meshes",
-    "donation of a jitted function that the step calls": "lost_donation",
-    "donation by it of another argument than the step donates": "donation_of_another_argument",
-    "donation by it inside of `jax.checkpoint` or `custom_vjp`": "donation_in_a_checkpoint",
-    "layouts of a jitted function that the step calls": "layout_of_inner_jit",
-    "`keep_unused=` of a jitted function that the step calls": "unused_of_inner_jit",
-    "`device=` and `backend=` of a jitted function that the step calls": "device_of_inner_jit",
-    "`compiler_options=` of a jitted function that the step calls": "options_of_inner_jit",
-    "a `jax.stages.Compiled` as the step": "compiled_step",
-    "`JAX_*` variables that the module sets in `os.environ`": "variable_of_the_module",
-    "`XLA_FLAGS`, `LIBTPU_INIT_ARGS` that the module sets in `os.environ`": "flags_of_the_module",
-    "updates in place of modules by a plain function": "updates_in_place",
-    "a step without inputs and outputs": "empty_program",
-    "abstract arrays of another library": "metadata_of_a_checkpoint",
-    "a leaf that is not an array": "static_string",
-}
 
 
 @contextmanager

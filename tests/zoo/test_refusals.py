@@ -85,9 +85,10 @@ def _dump(arguments: list[str], out: Path) -> tuple[int, Mapping[str, list[objec
 @pytest.mark.parametrize("row", REFUSALS)
 def test_refusal_states_place_cause_and_fix(row: str, errors: Mapping[str, str]) -> None:
     refusal, error = REFUSALS[row], errors[row]
-    assert any(refusal.where in text for text in (error, *_named_lines(error))), error
-    assert refusal.cause in error, error
-    assert refusal.fix in error.partition("; fix: ")[2], error
+    where, cause, fix = refusal.message.split(" … ")
+    assert any(where in text for text in (error, *_named_lines(error))), error
+    assert cause in error, error
+    assert fix in error.partition("; fix: ")[2], error
     assert "Traceback" not in error
 
 
