@@ -31,6 +31,7 @@ from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same
 from xlapipe.dump.tuning_times import TUNING_TIMES
 from xlapipe.expect import check_all
+from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_lines
 
@@ -46,7 +47,7 @@ CASES = [
     and (policy != "triton" or reference.name not in RESNETS)
 ]
 # What `tests.slim_goldens` removes from large dumps.
-REMOVED = ("after_optimizations.txt", TUNING_TIMES)
+REMOVED = ("after_optimizations.txt", TUNING_TIMES, COMPILE_TIMES)
 H100 = "NVIDIA H100 80GB HBM3"
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 
@@ -186,8 +187,9 @@ def test_locks_are_those_of_the_gpu_that_is_named(goldens: Path, jaxlib_version:
         jobs = locked_jobs(["qwen3-decode", "fsdp-mlp"], goldens, CompileSettings(target=target))
         return {job.lock.device for job in jobs if job.lock is not None}
 
-    assert devices("h200") == set()
-    assert devices("h100_sxm") == devices(None) == {H100}
+    assert devices("h200") == {"NVIDIA H200"}
+    assert devices("h100_sxm") == {H100}
+    assert devices(None) == {H100, "NVIDIA H200"}
 
 
 @pytest.mark.parametrize("workload", sorted(QUICK_UNTUNED))
@@ -206,8 +208,8 @@ def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> N
     assert names == {*TUNED, "qwen3-train"}
     for path in records:
         record = json.loads(path.read_text())
-        assert path.parent.name.startswith("h100_sxm-")
-        assert record["device"] == H100
+        target, _, _ = path.parent.name.partition("-")
+        assert record["device"] == {"h100_sxm": H100, "h200": "NVIDIA H200"}[target]
         assert record["versions"]["jaxlib"] == GOLDEN_JAXLIB
         for name, digest in record["sha256"].items():
             if name == MANIFEST and read_manifest(path.parent).kernel_codes:

@@ -1,6 +1,7 @@
 """Small changes with large effects: outputs that nothing computes, constants, policies by name."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from tests.folders import STEPS
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, PolicySite
+from xlapipe.errors import WorkloadError
 from xlapipe.registry import WorkloadReference
 from xlapipe.search.candidate import Recomputed
 from xlapipe.search.choosing.compiles import target_device
@@ -67,3 +69,16 @@ def test_outputs_that_nothing_computes_are_not_returned() -> None:
     shapes = [jax.tree.leaves(jax.eval_shape(w.fn, *w.args)) for w in (original, less)]
     assert shapes[1] == shapes[0][1:5]
     assert shapes[0][0].dtype == jnp.float32
+
+
+@pytest.mark.jax
+def test_outputs_of_a_jitted_step_stay(tmp_path: Path) -> None:
+    (tmp_path / "jitted_step.py").write_text(
+        "import jax, xlapipe\n"
+        "x = jax.ShapeDtypeStruct((8,), 'float32')\n"
+        "workload = xlapipe.Workload(name='jitted', fn=jax.jit(lambda x: (x, x)), args=(x,))\n",
+        encoding="utf-8",
+    )
+    reference = WorkloadReference("p", "jitted_step:workload", folder=tmp_path)
+    with pytest.raises(WorkloadError, match="fix: return less in the step"):
+        changed_workload(reference=reference.to_json(), unreturned=(0,))

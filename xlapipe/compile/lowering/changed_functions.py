@@ -296,7 +296,10 @@ class AppliedPolicy:
         with self._without_record():
             proof = proof_of(function, args, kwargs, given, parts)
         if proof.refused:
-            raise ParameterError(f"{self._kind} in {parts} parts is not proved: {proof.refused}")
+            raise ParameterError(
+                f"{self._kind} in {parts} parts is not proved: {proof.refused}; fix: leave out "
+                "this form"
+            )
         return proof.batch
 
     def _keep_keys(self, function: Callable[..., Any], arguments: Any, has_aux: bool) -> None:
@@ -376,7 +379,9 @@ class AppliedPolicy:
                     return form(body, carry, own)
                 except (TypeError, ValueError) as error:
                     reason = str(error).partition("\n")[0]
-                    raise ParameterError(f"the items of the loop are not equal: {reason}") from None
+                    raise ParameterError(
+                        f"the items of the loop are not equal: {reason}; fix: leave out this form"
+                    ) from None
             for item in own:
                 carry = body(carry, item)
             return carry
