@@ -15,6 +15,7 @@ from xlapipe.time.predict.interval import (
     traits,
 )
 from xlapipe.time.predict.kernel_time import ASSUMED, CALIBRATED, TIMED
+from xlapipe.time.predicted_locks.basis import Basis, is_guessed
 
 FIRST_SIGHT = Path(__file__).parents[1] / "gpu/time_zoo/records/first_sight.json"
 PRODUCT: Share = ("cublas bf16", CALIBRATED, 1e-3, 0.05)
@@ -47,6 +48,15 @@ def test_an_untuned_step_may_be_shorter_than_predicted() -> None:
     (low, high), (shorter, longer) = (errors.factors(known, untuned=x) for x in (False, True))
     assert shorter < 0.8 < low
     assert high < longer < 1.1 * high
+
+
+def test_the_tuner_may_choose_otherwise_than_guessed() -> None:
+    errors, known = shipped_errors(), traits([PRODUCT], 1e-3)
+    (low, high), (shorter, longer) = (errors.factors(known, guessed=x) for x in (False, True))
+    untuned, _ = errors.factors(known, untuned=True, guessed=True)
+    assert untuned < shorter < 0.88 < low
+    assert high < longer
+    assert [is_guessed({basis: 1}) for basis in Basis] == [False, True, True, True, False]
 
 
 def test_the_shipped_intervals_hold_nine_of_ten_programs_at_first_sight() -> None:

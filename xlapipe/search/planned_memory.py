@@ -165,6 +165,7 @@ def planned_memory(
         device_of_config(compiled.config_text),
         PredictionSettings(network=job.network),
         lowered=lambda: compiled.lowered,
+        predicted_lock=facts.predicted_lock,
     )
     cost, prediction = study.cost, study.prediction_with_mfu
     tuned = job.lock is not None or job.target is None

@@ -1,6 +1,6 @@
 """Cost and predicted time of a plan on a GPU or TPU, computed once for all callers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ class Study:
     Attributes:
       device: None if unknown, which leaves out floors and the prediction.
       lowered: reads the module before optimisation, for the MFU; None without one.
+      predicted_lock: as in `xlapipe.plans.program.CompileFacts`; for the interval of the time.
     """
 
     __repr__ = short_repr
@@ -34,6 +35,7 @@ class Study:
     device: Device | None
     settings: PredictionSettings = DEFAULT_SETTINGS
     lowered: Callable[[], HloModule | None] | None = None
+    predicted_lock: Mapping[str, int] | None = None
 
     @cached_property
     def cost(self) -> "StepCost | None":
@@ -57,11 +59,13 @@ class Study:
             return estimate(self.plan, self.cost, self.device, self.settings.unknown_trips)
         from xlapipe.time.predict.predict import predict
         from xlapipe.time.predict.scaled_calibration import calibration_for
+        from xlapipe.time.predicted_locks.basis import is_guessed
 
         calibration = calibration_for(self.device, self.settings.calibration)
         if calibration is None:
             return None
-        return predict(self.plan, self.cost, calibration, self.settings)
+        guessed = is_guessed(self.predicted_lock)
+        return predict(self.plan, self.cost, calibration, self.settings, guessed=guessed)
 
     @cached_property
     def prediction_with_mfu(self) -> "Prediction | None":
@@ -99,7 +103,7 @@ def study_of(
         from xlapipe.devices.targets.network import network_stated
 
         settings = replace(settings, network=network_stated(Path.cwd()))
-    return Study(program.plan, device, settings, lowered)
+    return Study(program.plan, device, settings, lowered, program.facts.predicted_lock)
 
 
 def device_of(target: str | None, config_text: str | None, asked: str | None) -> Device | None:

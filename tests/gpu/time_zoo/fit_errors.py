@@ -18,6 +18,7 @@ from first_sight import RECORDS
 from scipy.optimize import linprog
 
 from xlapipe.time.predict.interval import Errors, is_learning, shipped_errors, traits
+from xlapipe.time.predicted_locks.basis import is_guessed
 
 ERRORS = Path(__file__).parents[3] / "xlapipe/time/predict/calibrations/errors.json"
 QUANTILE = 0.95
@@ -74,19 +75,26 @@ def fitted(items: Sequence[Program], pairs: Errors) -> Errors:
     rows = [item.traits for item in items]
     above = _quantile(rows, [item.error for item in items])
     below = _quantile(rows, [-item.error for item in items])
-    return replace(pairs, above=above, below=below, scaled=_SCALED, **untuned())
+    return replace(pairs, above=above, below=below, scaled=_SCALED, **tuners())
 
 
-def untuned() -> dict[str, float]:
-    """Quantiles of how far predictions of untuned plans are from those of the device's plans."""
+def tuners() -> dict[str, float]:
+    """Quantiles of how far predictions of plans without a lock are from those of the device's."""
     record = json.loads((RECORDS.parents[1] / "predicted_locks.json").read_text(encoding="utf-8"))
-    off = [
-        math.log(row["device"]["predicted_seconds"] / row["untuned"]["predicted_seconds"])
-        for row in record.values()
-        if row["device"].get("predicted_seconds") and row["untuned"].get("predicted_seconds")
-    ]
-    above, below = np.quantile(off, [QUANTILE, 1 - QUANTILE])
-    return {"untuned_above": round(above, 3), "untuned_below": round(-below, 3)}
+    guessed = [row for row in record.values() if is_guessed(row["predicted"].get("basis"))]
+    errors = {}
+    for name, kind, rows in (
+        ("untuned", "untuned", list(record.values())),
+        ("guessed", "predicted", guessed),
+    ):
+        off = [
+            math.log(row["device"]["predicted_seconds"] / row[kind]["predicted_seconds"])
+            for row in rows
+            if row["device"].get("predicted_seconds") and row[kind].get("predicted_seconds")
+        ]
+        above, below = np.quantile(off, [QUANTILE, 1 - QUANTILE])
+        errors |= {f"{name}_above": round(above, 3), f"{name}_below": round(-below, 3)}
+    return errors
 
 
 def coverage(items: Sequence[Program], pairs: Errors) -> Iterator[str]:

@@ -37,6 +37,8 @@ class Errors:
       scaled: additional error on both sides for a GPU that was not measured.
       untuned_above, untuned_below: of a step without autotune results, how far the prediction for
         the plan that a device tunes is from it; combined as squares, as independent.
+      guessed_above, guessed_below: the same of a step with predicted autotune results, some of
+        which are of another instruction or another jaxlib.
       pair_constant, pair_kinds: scale of the logistic distribution of the error of the ratio of two
         variants of a step, and how it grows with what they do not have in common.
     """
@@ -46,17 +48,28 @@ class Errors:
     scaled: float
     untuned_above: float
     untuned_below: float
+    guessed_above: float
+    guessed_below: float
     pair_constant: float
     pair_kinds: float
 
     def factors(
-        self, traits: Mapping[str, float], *, more: float = 0.0, untuned: bool = False
+        self,
+        traits: Mapping[str, float],
+        *,
+        more: float = 0.0,
+        untuned: bool = False,
+        guessed: bool = False,
     ) -> tuple[float, float]:
         """Low and high end of the interval of nine of ten programs, as multiples of the time."""
+        tuner = (0.0, 0.0)
+        if untuned:
+            tuner = self.untuned_below, self.untuned_above
+        elif guessed:
+            tuner = self.guessed_below, self.guessed_above
         below, above = (
-            math.hypot(sum(parts[name] * value for name, value in traits.items()), tuner * untuned)
-            + more
-            for parts, tuner in ((self.below, self.untuned_below), (self.above, self.untuned_above))
+            math.hypot(sum(parts[name] * value for name, value in traits.items()), tuned) + more
+            for parts, tuned in zip((self.below, self.above), tuner, strict=True)
         )
         return math.exp(-below), math.exp(above)
 

@@ -192,11 +192,17 @@ def predict(
     cost: StepCost,
     calibration: Calibration,
     settings: PredictionSettings = DEFAULT_SETTINGS,
+    *,
+    guessed: bool = False,
 ) -> Prediction:
-    """The predicted time of a step, by a calibration that need not be the settings'."""
+    """The predicted time of a step, by a calibration that need not be the settings'.
+
+    Args:
+      guessed: the device's tuner may choose otherwise than the plan's results.
+    """
     if settings.host != 1:
         calibration = calibration.with_host(settings.host)
-    return _Predictor(plan, cost, calibration, settings).run()
+    return _Predictor(plan, cost, calibration, settings, guessed).run()
 
 
 @dataclass
@@ -260,6 +266,7 @@ class _Predictor:
         cost: StepCost,
         calibration: Calibration,
         settings: PredictionSettings,
+        guessed: bool,
     ) -> None:
         assert plan.module is not None
         self._plan = plan
@@ -270,6 +277,7 @@ class _Predictor:
         self._timed = settings.timed or {}
         self._gpu = gpu_of(cost.device)
         self._untuned = is_untuned(plan.module, self._gpu)
+        self._guessed = guessed
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._exchanges = exchanges_of(plan, cost.device, settings.network, calibration)
         self._products = measured_products(plan, cost)
@@ -305,7 +313,10 @@ class _Predictor:
         shares = [kernel.share for kernel in kernels]
         untuned = sum(kernel.seconds for kernel in kernels if kernel.work.as_tuned)
         low, high = errors.factors(
-            traits(shares, seconds), more=more, untuned=untuned > _SHOWN_SHARE * total
+            traits(shares, seconds),
+            more=more,
+            untuned=untuned > _SHOWN_SHARE * total,
+            guessed=self._guessed,
         )
         assumed = [k for k in kernels if k.launch.basis == ASSUMED]
         calls = [k for k in assumed if k.work.is_library_call]

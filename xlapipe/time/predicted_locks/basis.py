@@ -14,6 +14,12 @@ class Basis(StrEnum):
     DEFAULT = "default"  # XLA's own choice without autotune results
 
 
+def is_guessed(predicted_lock: Mapping[str, int] | None) -> bool:
+    """Whether the device's tuner may choose otherwise than the predicted results."""
+    guesses = (Basis.OTHER_JAXLIB, Basis.NEAREST, Basis.UNSURE)
+    return any((predicted_lock or {}).get(basis) for basis in guesses)
+
+
 def shares_text(basis: Mapping[str, int]) -> str:
     """Number of tuned instructions by the basis of their results, in words."""
     return ", ".join(f"{basis[name]} {name}" for name in Basis if basis.get(name))

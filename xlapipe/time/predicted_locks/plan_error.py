@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from xlapipe.plans import Plan
 from xlapipe.plans.gemms import GemmBackend
-from xlapipe.time.predicted_locks.basis import Basis
+from xlapipe.time.predicted_locks.basis import is_guessed
 
 WORKSPACE_BYTES = 33_554_432
 """Workspace that cuBLASLt's products share on a GPU of compute capability 9.0."""
@@ -42,7 +42,4 @@ def stated_error_bytes(temp_bytes: int, predicted_lock: Mapping[str, int] | None
     """The error of a plan with products, by its temporary memory and the bases of its results."""
     if predicted_lock is None:
         return WORKSPACE_BYTES + int(SHARE_UNTUNED * temp_bytes)
-    guessed = any(
-        predicted_lock.get(basis) for basis in (Basis.OTHER_JAXLIB, Basis.NEAREST, Basis.UNSURE)
-    )
-    return WORKSPACE_BYTES * guessed + int(SHARE_PREDICTED * temp_bytes)
+    return WORKSPACE_BYTES * is_guessed(predicted_lock) + int(SHARE_PREDICTED * temp_bytes)
