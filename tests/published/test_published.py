@@ -35,6 +35,7 @@ def test_the_page_has_the_table_as_printed() -> None:
 
 
 @pytest.mark.jax
+@pytest.mark.exhaustive
 def test_a_recorded_prediction_is_made_again() -> None:
     (item,) = (item for item in compared() if item.run.name.startswith("CartPole"))
     again = compile_and_predict(item.run)
