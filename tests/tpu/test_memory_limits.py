@@ -11,7 +11,9 @@ from xlapipe.compile.pipeline import compile_dump
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import CompileError
-from xlapipe.search.planned_memory import PlannedMemory
+from xlapipe.plans.program import Program
+from xlapipe.search.memory_budget import MemoryBudget
+from xlapipe.search.planned_memory import PlannedMemory, planned_memory
 from xlapipe.search.rows import SearchSettings, compile_rows
 from xlapipe.search.sweep import Axis, combinations
 
@@ -85,3 +87,10 @@ def test_a_refused_program_has_no_plan_for_a_test() -> None:
     """The pytest fixture reads what `compile_dump` returns."""
     with pytest.raises(CompileError, match="does not fit Google TPU v5e"):
         compile_dump(job_of(f"{own('products')}(batch=400000)", "v5e"), None)
+
+
+def test_the_row_that_the_whole_plan_is_read_for_has_an_estimated_time() -> None:
+    """The dump of a TPU has no configuration of the device, whose name states it."""
+    seen: list[Program] = []
+    memory, _ = planned_memory(job_of(own("donated")), MemoryBudget(), on_program=seen.append)
+    assert seen and memory.predicted is not None and memory.predicted.step_seconds

@@ -14,7 +14,6 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
-from xlapipe.devices.targets.device import device_of_config
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.dump import check_memory_analysis
 from xlapipe.dump.readers import read_path
@@ -34,7 +33,7 @@ from xlapipe.time.predicted_locks.basis import shares_text
 from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
-from xlapipe.time.study import Study
+from xlapipe.time.study import Study, device_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +161,7 @@ def planned_memory(
     usable = usable_memory(target, compiled.plan, libtpu=libtpu, memory_fraction=budget.share)
     study = Study(
         compiled.plan,
-        device_of_config(compiled.config_text),
+        device_of(facts.target, compiled.config_text, None),
         PredictionSettings(network=job.network),
         lowered=lambda: compiled.lowered,
         predicted_lock=facts.predicted_lock,
