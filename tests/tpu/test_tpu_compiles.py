@@ -8,7 +8,8 @@ import pytest
 
 from models.tpu_tiles import tpu_bytes
 from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
-from xlapipe.compile.pipeline import WrittenDump, build, make_dump, make_dumps
+from xlapipe.compile.pipeline import WrittenDump, build, compile_dump, make_dump, make_dumps
+from xlapipe.compile.reused_compiles import COMPILED_AT, take_note
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.readers import read_path
 from xlapipe.errors import WorkloadError, XlapipeError
@@ -36,6 +37,18 @@ def test_text_and_protobuf_give_the_same_plan(tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     shutil.copytree(dump.path, texts, ignore=shutil.ignore_patterns("*.pb*"))
     assert read_path(texts) == dump.plan
+
+
+def test_an_unchanged_program_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLAPIPE_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    take_note()
+    first, again = (compile_dump(job_of(own("donated")), None) for _ in range(2))
+    assert [when is None for when in COMPILED_AT] == [True, False]
+    assert again.files == first.files
+    take_note()
 
 
 def test_two_processes_in_two_folders_write_the_same_files(tmp_path: Path) -> None:

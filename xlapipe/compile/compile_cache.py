@@ -77,7 +77,9 @@ class CompileCache:
 
     def keep(self, key: str, request: CompileRequest, record: CompileRecord) -> None:
         """Keeps the result of a compile; does nothing where it cannot be written."""
-        paths = [*request.dump_folder.iterdir(), *[request.executable_path] * request.serialize]
+        # libtpu also makes folders, which nothing reads.
+        paths = [path for path in request.dump_folder.iterdir() if path.is_file()]
+        paths += [request.executable_path] * request.serialize
         with suppress(XlapipeError, OSError):
             if sum(path.stat().st_size for path in paths) > _LARGEST_RESULT_BYTES:
                 return
