@@ -39,6 +39,7 @@ from xlapipe.time.predict.calibration import (
 from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
 from xlapipe.time.predict.kinds import features_of
+from xlapipe.time.predict.sustained import sustained_factor
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.prediction_settings import PredictionSettings
 
@@ -501,3 +502,12 @@ def test_kernels_of_a_step_have_the_features_of_their_kind() -> None:
                 names = features_of(kernel.work.kind)
                 assert names is not None, kernel.work.kind
                 assert len(kernel.work.point) == len(names), kernel.work.kind
+
+
+def test_products_are_slower_where_they_keep_the_power_at_its_limit() -> None:
+    h200, a100 = device_of_target("h200"), device_of_target("a100_sxm_80")
+    cases = {(19e-3, 19e-3): False, (25e-3, 28e-3): True, (30e-3, 78e-3): False}
+    cases |= {(70e-3, 150e-3): True, (70e-3, 300e-3): False}
+    for (products, total), slower in cases.items():
+        assert (sustained_factor(h200, products, total) > 1) is slower, (products, total)
+        assert sustained_factor(a100, products, total) == 1
