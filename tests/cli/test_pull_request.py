@@ -7,14 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.sample_records import predicted
 from xlapipe.cli import main
-from xlapipe.report.changed_dumps import _HEADINGS, MOST_CHARACTERS, changed_markdown
+from xlapipe.report.changed_dumps import (
+    _HEADINGS,
+    MOST_CHARACTERS,
+    _within_error,
+    changed_markdown,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = f"step/h200-cublas-jax{GOLDEN_JAXLIB}"
@@ -76,6 +83,14 @@ def test_equal_plans_of_other_hlo_are_a_change(
     (dump,) = json.loads(capsys.readouterr().out)
     assert dump["before"]["total_bytes"] == dump["after"]["total_bytes"]
     assert dump["after"]["step_seconds"] > 0
+
+
+def test_an_estimate_is_slower_only_outside_its_range() -> None:
+    """As if certain, since spreads of kernels, of which the error is made, are not known."""
+    old = replace(predicted(10e-6, 8e-6, 13e-6), is_estimate=True)
+    new = replace(old, step_seconds=12e-6)
+    assert _within_error(old, new) and not _within_error(old, replace(new, step_seconds=14e-6))
+    assert not _within_error(*(replace(it, is_estimate=False) for it in (old, new)))
 
 
 def test_text_of_dumps_is_not_live_and_the_rest_is_cut() -> None:

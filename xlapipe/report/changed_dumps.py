@@ -111,6 +111,8 @@ def _within_error(old: Prediction | None, new: Prediction | None) -> bool | None
     """Whether it is uncertain which of two steps is slower; None if a time is unknown."""
     if not (old and new and old.step_seconds and new.step_seconds):
         return None
+    if (old.is_estimate or new.is_estimate) and old.low_seconds and old.high_seconds:
+        return old.low_seconds <= new.step_seconds <= old.high_seconds  # no error was measured
     probability = probability_faster(
         (new.step_seconds, new.spreads), (old.step_seconds, old.spreads), shipped_errors()
     )

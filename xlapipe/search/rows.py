@@ -50,7 +50,7 @@ class Row:
       price: of one device for an hour; None if unknown.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
       probability_faster: than the chosen row; None of that row, of another step, and if a time is
-        unknown.
+        unknown or an estimate.
       saved_bytes: less than the step as written with the same values; None without its row.
       effect: that the change has none, or a bad one, against that row; empty for others.
     """

@@ -104,12 +104,12 @@ def _probability(row: Row, best: Row | None) -> float | None:
     seconds, others = row.seconds_per_item, best.seconds_per_item
     if not seconds or not others:
         return None
-    assert row.memory.predicted is not None
-    assert best.memory.predicted is not None
+    times = row.memory.predicted, best.memory.predicted
+    assert times[0] is not None and times[1] is not None
+    if times[0].is_estimate or times[1].is_estimate:
+        return None  # no error of an estimate was measured
     return probability_faster(
-        (seconds, row.memory.predicted.spreads),
-        (others, best.memory.predicted.spreads),
-        shipped_errors(),
+        (seconds, times[0].spreads), (others, times[1].spreads), shipped_errors()
     )
 
 
