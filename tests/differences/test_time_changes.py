@@ -11,7 +11,7 @@ from xlapipe.report.units import change_class
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.cost.step_cost import Range
 from xlapipe.time.predict.kernel_time import KernelTime
-from xlapipe.time.predict.predict import PredictedKernel
+from xlapipe.time.predict.prediction import PredictedKernel
 from xlapipe.time.predict.work import KernelWork
 
 NORM = KernelCost(

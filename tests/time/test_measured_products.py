@@ -8,7 +8,7 @@ import pytest
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.errors import TargetError
-from xlapipe.time.predict.predict import Prediction, basis_of
+from xlapipe.time.predict.prediction import Prediction, basis_of
 from xlapipe.time.products.efficiency import (
     Product,
     efficiencies,

@@ -13,7 +13,7 @@ from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import Tpu, device_of_target
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost import step_cost
-from xlapipe.time.predict.predict import Prediction
+from xlapipe.time.predict.prediction import Prediction
 from xlapipe.time.predict.scheduled import estimate
 
 TILES = "T(8,128)(2,1)"

@@ -21,7 +21,8 @@ from xlapipe.search.choosing.rows import lower_bound_notes, row_figures, with_ch
 from xlapipe.search.rows import Row
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
-from xlapipe.time.predict.predict import Prediction, predict
+from xlapipe.time.predict.predict import predict
+from xlapipe.time.predict.prediction import Prediction
 from xlapipe.time.prediction_settings import PredictionSettings
 
 LOOP = """HloModule small, is_scheduled=true

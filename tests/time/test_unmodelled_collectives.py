@@ -13,7 +13,7 @@ from xlapipe.devices.targets.catalogue import CatalogueRow, catalogue
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.plans.plan import Plan
 from xlapipe.time.predict.calibration import shipped_calibration
-from xlapipe.time.predict.predict import Prediction, basis_of
+from xlapipe.time.predict.prediction import Prediction, basis_of
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.products.efficiency import Product, efficiencies, product_seconds
 from xlapipe.time.study import Study

@@ -10,7 +10,7 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.dump.readers import read_path
 from xlapipe.plans.plan import Plan
-from xlapipe.time.predict.predict import Prediction
+from xlapipe.time.predict.prediction import Prediction
 from xlapipe.time.study import Study
 
 pytestmark = pytest.mark.jax

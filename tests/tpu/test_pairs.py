@@ -8,7 +8,7 @@ import pytest
 from tests.tpu.live import job_of, needs_libtpu
 from tests.tpu.pairs import PAIRS
 from xlapipe.compile.pipeline import make_dump
-from xlapipe.time.predict.predict import Prediction
+from xlapipe.time.predict.prediction import Prediction
 from xlapipe.time.study import study_of
 
 pytestmark = needs_libtpu

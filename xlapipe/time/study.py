@@ -15,7 +15,7 @@ from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSetting
 
 if TYPE_CHECKING:
     from xlapipe.time.cost.step_cost import StepCost
-    from xlapipe.time.predict.predict import Prediction
+    from xlapipe.time.predict.prediction import Prediction
     from xlapipe.time.recomputed import Recomputation
 
 

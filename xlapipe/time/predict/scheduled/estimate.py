@@ -18,7 +18,7 @@ from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of, sites_of
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.kernel_time import ASSUMED, KernelTime, TimePart
-from xlapipe.time.predict.predict import PredictedKernel, Prediction
+from xlapipe.time.predict.prediction import PredictedKernel, Prediction
 from xlapipe.time.predict.scheduled import rates
 from xlapipe.time.predict.scheduled.losses import SerialLoop, losses
 from xlapipe.time.predict.scheduled.operation import OperationTimes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.time.cost.kernel import Kernel
-from xlapipe.time.predict.predict import PredictedKernel
+from xlapipe.time.predict.prediction import PredictedKernel
 from xlapipe.time.predict.scheduled.operation import Operations
 
 # Share of the step's time from which a loss is listed, and how many are.
