@@ -34,7 +34,6 @@ ALLOWED = {
         "compile/unassembled_kernels.py",
         "compile/xla_log.py",
         "differences/comparing/jax_environments.py",
-        "differences/comparing/two_commits.py",
         "run/calibration/record.py",
         "run/calibration/time_programs.py",
         "run/run.py",

@@ -43,7 +43,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Of one step."""
+        """Published seconds of one step."""
         return self.figure * self.work if self.unit in ("s", "ms") else self.work / self.figure
 
 

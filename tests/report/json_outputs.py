@@ -138,7 +138,7 @@ _WARNING = (
 
 
 def _changed_workloads(folder: Path) -> Any:
-    """Of two commits: a workload that changed, and one that does not compile."""
+    """Two commits: a workload that changed, and one that does not compile."""
     before, after = (folder / side for side in ("before", "after"))
     shutil.copytree(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}", before / "step")
     shutil.copytree(DUMPS[1], after / "step")

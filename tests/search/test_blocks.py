@@ -68,7 +68,6 @@ def undo() -> Iterator[None]:
 
 def source_of(name: str) -> str:
     if name.startswith("equinox"):
-        pytest.importorskip("equinox", reason="equinox is not installed")
         return (STEPS / "equinox_block_steps.py").read_text(encoding="utf-8")
     return (STEPS / "block_steps.py").read_text(encoding="utf-8")
 

@@ -207,7 +207,10 @@ def test_sharding_and_policies_save_what_their_compile_says(
 
 @pytest.mark.exhaustive
 def test_remedies_save_what_their_compile_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    jaxlib_version: str,
 ) -> None:
     log = tmp_path / "run.log"
     log.write_text(
@@ -221,5 +224,6 @@ def test_remedies_save_what_their_compile_says(
     saved = {remedy["change"].partition(" (")[0]: remedy["bytes"] for remedy in printed["remedies"]}
     assert next(iter(saved)) == "half batch"
     assert saved["half batch"] > saved["shard batch over 2 devices"] > saved["donate params"]
-    # XLA reuses the memory of one or two of the four weights anyway, by its version.
-    assert saved["donate params"] in (2 * 64 * 64 * 4, 3 * 64 * 64 * 4)
+    # XLA reuses the memory of two of the four weights anyway, and before 0.12 of one.
+    is_old = jaxlib_version.startswith(("0.10.", "0.11."))
+    assert saved["donate params"] == (3 if is_old else 2) * 64 * 64 * 4

@@ -277,7 +277,8 @@ def nnx_step() -> tuple[Callable[..., Any], Any]:
 
 
 def equinox_step() -> tuple[Callable[..., Any], Any]:
-    eqx = pytest.importorskip("equinox")
+    import equinox as eqx
+
     model = eqx.nn.MLP(16, 16, 32, 1, key=KEY)
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -366,3 +367,7 @@ def test_a_loop_over_equal_blocks_is_a_scan(equal: bool, tmp_path: Path) -> None
     pairs = (jax.tree.leaves(form.compile()(*args)) for form in (written, changed))
     for a, b in zip(*pairs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE * np.max(np.abs(a)))
+
+
+def test_a_loop_without_a_source_file_has_no_scan() -> None:
+    assert forms._scan_of("<ipython-input-1>:3") is None

@@ -105,7 +105,7 @@ def _updates(
     order: str = "1,0",
     ids: str = f"s32[{_ROWS},1]{{1,0}}",
 ) -> Updates:
-    """Of a fusion that scatters rows at indices, of which some may be of a constant."""
+    """Updates of a fusion that scatters rows at indices, of which some may be of a constant."""
     whole, rows = f"{element}[1000,64]{{{order}}}", f"{element}[{_ROWS},1,64]{{2,1,0}}"
     given = f"s32[{_ROWS}]{{0}}"
     updates = work_of_text(f"""HloModule small, is_scheduled=true

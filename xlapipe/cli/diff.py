@@ -135,8 +135,8 @@ def run(options: argparse.Namespace) -> int:
         return _compare_commits(options)
     if options.base_python is not None or (options.fail_on and not options.markdown):
         raise XlapipeError(
-            "diff: --base-python and --fail-on are for --base; fix: add --base REF, or leave them "
-            "out"
+            "diff: --base-python is for --base, and --fail-on for --base or --markdown; fix: add "
+            "--base REF, or leave them out"
         )
     if options.markdown:
         return _print_markdown(options)

@@ -42,7 +42,7 @@ _ALIKE = {Kind.ZERO, Kind.SAME}
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call"}
 _CALLS |= {"custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin"}
-# Of each element alone: proportional to it, and any function of it.
+# Elementwise: linear, and any function.
 _LINEAR = {"convert_element_type", "neg", "copy", "copy_p", "real", "imag", "name", "mul", "div"}
 _LINEAR |= {"device_put", "reduce_precision", "optimization_barrier", "add", "add_any", "sub"}
 _LINEAR |= {"sharding_constraint", "pvary", "stop_gradient"}
@@ -58,7 +58,7 @@ _REDUCED = {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and
 _REDUCED |= {"argmax", "argmin", "reduce_xor"}
 _ALONG = {"cumsum", "cummax", "cummin", "cumprod", "cumlogsumexp", "sort", "split", "top_k"}
 _PROPORTIONAL = {"reduce_sum", "cumsum", "split"}
-# Of zeros they may make others.
+# Their results of zeros need not be zeros.
 _NOT_ZERO = {"sort", "top_k", "argmax", "argmin", "iota"}
 
 
@@ -76,7 +76,7 @@ class BatchAxis:
         self.mixed_by = ""
 
     def outputs(self, whole: Any, part: Any, inputs: Sequence[BatchPart]) -> list[BatchPart]:
-        """Of closed jaxprs."""
+        """The results of a closed jaxpr and of its part."""
         consts = [self._constant(a, b) for a, b in zip(whole.consts, part.consts, strict=True)]
         return self._jaxpr(whole.jaxpr, part.jaxpr, [*consts, *inputs])
 

@@ -97,7 +97,7 @@ class FollowedProgram:
         texts: dict[int, str] | None = None,
     ) -> None:
         self._ids, self._grid, self._threads, self._count = ids, grid, threads, count
-        # Of the parameters of equations, by identity: most of the time of following a program.
+        # Text of parameters, by identity: making it is most of the time of following a program.
         self._texts: dict[int, str] = {} if texts is None else texts
 
     def run(self, jaxpr: Any, arguments: Sequence[Any], consts: Sequence[Any] = ()) -> list[Any]:

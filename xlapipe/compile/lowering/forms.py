@@ -21,7 +21,7 @@ _VMAP = inspect.signature(jax.vmap)
 _TAKEN = ("fun", "in_axes", "out_axes")
 # Bits of these generators depend on how many keys are mapped.
 _RBG = "rbg"
-# Of a batch, for the first proof.
+# The first proof compares the batch with one of so many parts.
 _PARTS = 2
 Place = tuple[str, int]
 

@@ -11,7 +11,7 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import CompiledDump, WrittenDump, compile_dump, run_jobs, write_new
 from xlapipe.compile.tuning import Tuned
 from xlapipe.differences.comparing.base_checkout import BaseCheckout
-from xlapipe.dump.dump import PLAN, is_dump
+from xlapipe.dump.dump import PLAN, is_dump, read_file
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import find_workload, registered_workloads
 
@@ -157,7 +157,5 @@ def _same_definition(old: Job, new: Job, *_: Path) -> bool:
 
 def _same_plan(old: Job, new: Job, *folders: Path) -> bool:
     """Whether the plans are the same but for the name of the workload."""
-    return (
-        len({(path / PLAN).read_text(encoding="utf-8").partition("\n[")[2] for path in folders})
-        == 1
-    )
+    old_plan, new_plan = (read_file(folder, PLAN).partition(b"\n[")[2] for folder in folders)
+    return old_plan == new_plan

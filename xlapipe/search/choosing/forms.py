@@ -9,6 +9,8 @@ from typing import NamedTuple
 from xlapipe.compile import lowering
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
 from xlapipe.compile.lowering.policy_change import LOOP, LOSS, MICROBATCHES, VMAP, PolicyChange
+from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import read_plain
 from xlapipe.plans.program import Program
 from xlapipe.search.candidate import StepChange
 from xlapipe.time.recomputed import relative
@@ -97,9 +99,11 @@ def _loop_changes(graph: ForwardGraph) -> Iterator[StepChange]:
 def _scan_of(header: str) -> str | None:
     """What is written for a loop of one assignment, which makes a value of itself and the item."""
     path, _, line = header.rpartition(":")
-    loops = (
-        node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.For)
-    )
+    try:
+        module = ast.parse(read_plain(Path(path)))
+    except (XlapipeError, SyntaxError):
+        return None  # e.g. a cell of a notebook
+    loops = (node for node in ast.walk(module) if isinstance(node, ast.For))
     loop = next((node for node in loops if node.lineno == int(line)), None)
     if loop is None or loop.orelse or len(loop.body) != 1:
         return None

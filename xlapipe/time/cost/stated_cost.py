@@ -5,7 +5,7 @@ import re
 from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.kernel_code import StatedCost
 
-# What jax hands to Mosaic on TPUs with a kernel; there is more behind it.
+# A field of the call's backend config, which jax writes for Mosaic.
 _STATED = re.compile(r'"cost_estimate":\{"bytes_accessed":"?(\d+)"?,"flops":"?(\d+)"?[,}]')
 _MOST = 1 << 62  # what is not below it, such as 2^63 - 1, says that nothing is known
 

@@ -21,9 +21,10 @@ from xlapipe.time.predict.work import KernelWork
 # other GPUs are of products that were repeated.
 _FACTORS = {"h100_sxm": 1.25, "h200": 1.25}
 _LEAST_SECONDS, _LEAST_SHARE = 20e-3, 0.5
-# Of a smaller share of a step, only products that have power for longer than it is averaged over.
+# Where products are a smaller share of a step, only those that last longer than power is averaged
+# over.
 _LONG_SECONDS, _LONG_SHARE = 60e-3, 0.3
-# Of the peak: slower products wait for memory, which keeps its clock.
+# Share of the peak: slower products wait for memory, which keeps its clock.
 _BY_MATRIX_UNITS = 0.4
 
 

@@ -18,7 +18,7 @@ def vmap_in_blocks(function, in_axes=0, out_axes=0, *, batch_size=1024):
             args, kwargs = jax.tree.unflatten(tree, [item.get(n, v) for n, v in enumerate(leaves)])
             return function(*args, **kwargs)
 
-        # Of a gradient, only the items are kept.
+        # A backward pass keeps only the items.
         one = jax.checkpoint(one, prevent_cse=False)
         outputs = jax.lax.map(one, items, batch_size=batch_size)
         places = jax.tree.broadcast(out_axes, outputs)
