@@ -54,11 +54,6 @@ def work_of(
     return work
 
 
-def forget() -> None:
-    """Forget kernels that this process has seen, after constants of features have changed."""
-    _KNOWN.clear()
-
-
 def _work_of(kernel: Kernel, module: HloModule, untuned: bool, gpu: Gpu) -> KernelWork:
     work = _by_kind(kernel, module, untuned, gpu)
     return work if work.gpu == gpu else replace(work, gpu=gpu)
