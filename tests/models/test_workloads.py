@@ -47,6 +47,8 @@ CASES = [
     and (policy != "triton" or reference.name not in RESNETS)
 ]
 # What `tests.slim_goldens` removes from large dumps.
+# Facts of the call that manifests had when the H200 was recorded.
+REMOVED_FACTS = {"calls": 1, "programs": []}
 REMOVED = ("after_optimizations.txt", TUNING_TIMES, COMPILE_TIMES)
 H100 = "NVIDIA H100 80GB HBM3"
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
@@ -223,4 +225,8 @@ def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> N
                 content = read_checked_file(path.parent, manifest, name)
             else:
                 content = read_file(path.parent, name)
+            if name == MANIFEST and target == "h200":
+                facts = json.loads(content)
+                facts["call"] |= REMOVED_FACTS
+                content = f"{json.dumps(facts, indent=1, sort_keys=True)}\n".encode()
             assert hashlib.sha256(content).hexdigest() == digest, name
