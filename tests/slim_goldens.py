@@ -11,13 +11,10 @@ from pathlib import Path
 from tests.conftest import RESNETS, ROOT
 from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.dump.dump import PLAN, SHARED_CONFIGS, TARGET_CONFIG
-from xlapipe.dump.tuning_times import TUNING_TIMES
 
 # Above these sizes, files of XLA and plans are packed.
 PACK_ABOVE = {file.name: 16 << 10 for it in PLATFORMS for file in it.dump_files if file.name}
 PACK_ABOVE[PLAN] = 256 << 10
-# Larger records of what a tuner measured are not kept.
-MOST_TIMES = 100 << 10
 # Not kept if it is larger packed: the optimised module's proto and its normal form are there.
 TEXT, MOST_TEXT = "after_optimizations.txt", 24 << 10
 
@@ -34,9 +31,6 @@ def slim(folder: Path) -> None:
         shared.mkdir(parents=True, exist_ok=True)
         (shared / TARGET_CONFIG).write_bytes(content)
         config.unlink()
-    times = folder / TUNING_TIMES
-    if times.exists() and times.stat().st_size > MOST_TIMES:
-        times.unlink()
     for name, limit_bytes in PACK_ABOVE.items():
         file = folder / name
         if file.exists() and file.stat().st_size > limit_bytes:

@@ -257,15 +257,6 @@ READERS = (
         },
     ),
     Reader(
-        "timed folder",
-        lambda: SPECTRAL,
-        {
-            "show": command("show", "SOUND", "--time", "--timed", "DIR"),
-            "show --json": command("show", "SOUND", "--time", "--json", "--timed", "DIR"),
-        },
-        damaged="*.json",
-    ),
-    Reader(
         "autotune lock",
         lambda: copy_of((SPECTRAL / "autotune_lock.json").read_bytes(), "lock.json"),
         {

@@ -25,11 +25,11 @@ os.environ["XLA_FLAGS"] = f"--xla_gpu_dump_autotune_results_to={OUT / 'results.p
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+from tuner_logs import read_logs  # noqa: E402
 from tuner_programs import programs  # noqa: E402
 
 from xlapipe.compile.compile_program import fingerprint_text  # noqa: E402
 from xlapipe.devices.environment.scratch import scratch_folder  # noqa: E402
-from xlapipe.dump.tuning_times import tuning_times  # noqa: E402
 from xlapipe.run.calibration.timed_program import TimedProgram  # noqa: E402
 from xlapipe.time.predicted_locks.fingerprint import fingerprint  # noqa: E402
 from xlapipe.time.predicted_locks.form import form_of  # noqa: E402
@@ -54,8 +54,7 @@ def tuned(name: str, program: TimedProgram) -> list[dict[str, Any]]:
         jax.jit(program.fn).lower(*program.structs()).compile(compiler_options=options)
         files = sorted(scratch.glob("*.before_config_assignment.hlo.pb"))
         texts = [fingerprint_text(path.read_bytes()) for path in files]
-        times = tuning_times(logs.read_text(encoding="utf-8"), "")
-    candidates = {it.hlo_fingerprint: it.candidates for it in times}
+        candidates = read_logs(logs.read_text(encoding="utf-8"))
     rows = []
     for text in tuned_instructions("\n".join(texts)):
         form, key = form_of(text), fingerprint(text)
@@ -64,8 +63,7 @@ def tuned(name: str, program: TimedProgram) -> list[dict[str, Any]]:
         best: dict[str, tuple[float, int]] = {}
         for it in candidates.get(key, ()):
             own = it.seconds, it.scratch_bytes
-            backend = str(it.config["backend"])
-            best[backend] = min(own, best.get(backend, own))
+            best[it.backend] = min(own, best.get(it.backend, own))
         rows.append({"program": name, "fingerprint": key, "form": vars(form), "best": best})
     return rows
 

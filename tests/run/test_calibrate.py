@@ -38,8 +38,8 @@ from xlapipe.run.calibration.record import (
 )
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.time.cost import step_cost
-from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.schedule import schedule_of, sites_of
+from xlapipe.time.cost.signature import signature
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import (
     Calibration,
@@ -280,8 +280,8 @@ def test_a_record_has_each_equal_kernel_once(tmp_path: Path) -> None:
     for item in profiles:
         before, after = (schedule_of(plan.module) for plan in (plans[item.name], item.plan))
         assert item.times == times[item.name]
-        assert [fingerprint(site, item.plan.module) for site in sites_of(after)] == [
-            fingerprint(site, plans[item.name].module) for site in sites_of(before)
+        assert [signature(site, item.plan.module) for site in sites_of(after)] == [
+            signature(site, plans[item.name].module) for site in sites_of(before)
         ]
         assert item.plan.allocations == plans[item.name].allocations
 

@@ -14,7 +14,7 @@ from xlapipe.time.predict.interval import (
     spreads_of,
     traits,
 )
-from xlapipe.time.predict.kernel_time import ASSUMED, CALIBRATED, TIMED
+from xlapipe.time.predict.kernel_time import ASSUMED, CALIBRATED
 from xlapipe.time.predicted_locks.basis import Basis, is_guessed
 
 FIRST_SIGHT = Path(__file__).parents[1] / "gpu/time_zoo/records/first_sight.json"
@@ -31,7 +31,7 @@ def width(*shares: Share, more: float = 0.0) -> float:
 def test_intervals_are_wider_for_kernels_that_are_known_less() -> None:
     known = width(PRODUCT)
     assert (
-        width(("cublas bf16", TIMED, 1e-3, 0.03))
+        width(("cublas bf16", CALIBRATED, 1e-3, 0.03))
         < known
         < width(PRODUCT, more=shipped_errors().scaled)
     )
@@ -82,7 +82,7 @@ def test_kernels_that_both_variants_have_leave_no_doubt() -> None:
 
 
 def test_spreads_of_a_kind_add_up() -> None:
-    shares = [("loop", CALIBRATED, 1e-3, 0.1), ("loop", TIMED, 2e-3, 0.2), PRODUCT]
+    shares = [("loop", CALIBRATED, 1e-3, 0.1), ("loop", CALIBRATED, 2e-3, 0.2), PRODUCT]
     spreads = spreads_of(shares)
     assert spreads["loop"] == pytest.approx(0.5 / 4)
     assert spreads["cublas bf16"] == pytest.approx(0.05 / 4)

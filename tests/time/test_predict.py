@@ -19,10 +19,8 @@ from xlapipe.cli import main
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.differences.compare import compare_opened
 from xlapipe.dump.readers import read_path
-from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.report.subjects import TimeOptions, open_subject
-from xlapipe.report.timed_kernels import timed_kernels
 from xlapipe.report.why_lines import why_lines
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import kernel_work, predict
@@ -367,28 +365,6 @@ def test_a_kernel_of_another_gpu_is_refused_in_a_file() -> None:
     lines[2] = lines[2][:-1] + ', "device": "NVIDIA H100 80GB HBM3"}'
     with pytest.raises(CalibrationError, match=r"line 3: device: expected"):
         parse_calibration("\n".join(lines), where="some.jsonl")
-
-
-def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
-    """qwen3-step's record has most kernels of the donated step, which is not read itself."""
-    name = f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
-    shutil.copytree(DUMPS / "qwen3-step" / name, tmp_path / name)
-    times = timed_kernels(tmp_path, "NVIDIA H100 80GB HBM3")
-    opened = replace(
-        open_subject(DUMPS / "qwen3-step-donated" / name), settings=PredictionSettings(timed=times)
-    )
-    assert opened.prediction is not None
-    assert opened.time_record is not None
-    measured = opened.time_record.seconds_of
-    known = [item for item in opened.prediction.kernels if item.launch.basis == "timed"]
-    assert len(known) >= len(opened.prediction.kernels) / 2
-    predicted = sum(item.seconds for item in known)
-    assert abs(predicted / sum(measured[item.name] for item in known) - 1) < 0.1
-
-
-def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match=r"tuning_times.json of NVIDIA H200, found none; fix: "):
-        timed_kernels(tmp_path, "NVIDIA H200")
 
 
 def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() -> None:

@@ -81,9 +81,7 @@ class Batch:
         record = typed(CompileRecord, result)
         files = self.folder / name / "dump"
         source = self.jobs[name].reference.folder or PROGRAMS
-        compiled = Compiled(
-            files, record, source, autotune_results=None, tuning_logs=None, executable=None
-        )
+        compiled = Compiled(files, record, source, autotune_results=None, executable=None)
         dump, _ = capture(self.jobs[name], compiled, where=name)
         return dump
 

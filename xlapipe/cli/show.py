@@ -34,7 +34,6 @@ OPTIONS: Options = {
     "of the GPU in xlapipe",
     **hidden(
         {
-            "--timed FOLDER": "",
             "--trips N": "",
             "--host FACTOR": {"default": 1.0},
         }

@@ -28,7 +28,7 @@ from xlapipe.devices.targets.catalogue import name_of_target
 from xlapipe.devices.targets.target_config import target_attached
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock
 from xlapipe.dump.dump import EXECUTABLE, TARGET_CONFIG, Dump, check_memory_analysis
-from xlapipe.dump.manifest import TUNING_TIMES, Manifest, with_requested_lines
+from xlapipe.dump.manifest import Manifest, with_requested_lines
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import (
     HloComputationProto,
@@ -41,7 +41,6 @@ from xlapipe.dump.readers.hlo_proto import (
 )
 from xlapipe.dump.readers.proto_reader import read_module
 from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
-from xlapipe.dump.tuning_times import tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
 from xlapipe.plans.compile_times import CompileTimes
@@ -112,9 +111,6 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     lock = _lock(job, compiled, plan)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
-    if compiled.tuning_logs is not None and compiled.autotune_results is not None:
-        times = tuning_times(compiled.tuning_logs, compiled.autotune_results)
-        files[TUNING_TIMES] = tuning_times_to_bytes(times)
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, record, lock, dots, plan, relative)

@@ -50,7 +50,6 @@ from xlapipe.files.writing import remove_left
 
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
-_TUNING_LOGS = "autotune_logs.textproto"
 _TEMPORARY = "tmp"
 _LOOK_SECONDS, _KILL_SECONDS = 0.5, 10.0
 _START_CHILD = Path(__file__).with_name("_start_child.py")
@@ -65,7 +64,6 @@ class Compiled:
     Attributes:
       dump_folder: XLA's own dump files.
       autotune_results: results of tuning on the attached GPU, as text; None without `tune`.
-      tuning_logs: what the tuner measured, as text; None without `tune`.
       executable: in PJRT's serialised form; None without `serialize`.
       record: leaves, expectations, versions and XLA's own totals.
       folder: the folder that source paths are made relative to.
@@ -75,7 +73,6 @@ class Compiled:
     record: CompileRecord
     folder: Path
     autotune_results: str | None
-    tuning_logs: str | None
     executable: bytes | None
 
 
@@ -111,14 +108,12 @@ def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
     (scratch / _TEMPORARY).mkdir()
     sources = folder or job.reference.folder or Path.cwd()
     record = _record(job, folder or Path.cwd(), scratch, sources)
-    tuned, logs = (
-        file.read_text(encoding="utf-8") if file.exists() else None
-        for file in (scratch / _TUNED, scratch / _TUNING_LOGS)
-    )
+    results = scratch / _TUNED
+    tuned = results.read_text(encoding="utf-8") if results.exists() else None
     request = _request(job, scratch)
     executable = request.executable_path
     content = executable.read_bytes() if executable.exists() else None
-    return Compiled(request.dump_folder, record, sources, tuned, logs, content)
+    return Compiled(request.dump_folder, record, sources, tuned, content)
 
 
 def _record(job: Job, folder: Path, scratch: Path, sources: Path) -> CompileRecord:
@@ -349,10 +344,7 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         (scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
         kept["XLA_FLAGS"] = f"--{platform.load_autotune_flag}={scratch / _LOADED}"
     elif job.tune:
-        kept["XLA_FLAGS"] = (
-            f"--{platform.dump_autotune_flag}={scratch / _TUNED} "
-            f"--{platform.tuning_logs_flag}={scratch / _TUNING_LOGS}"
-        )
+        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={scratch / _TUNED}"
     return kept
 
 

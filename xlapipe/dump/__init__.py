@@ -2,6 +2,6 @@
 
 `dump` writes and opens a Dump, whose `manifest` states what was compiled and the digest of each
 file; `opened` reads a path into a plan. `readers` parse XLA's protos and texts into a Plan, and
-`normal_form` writes the forms that goldens compare. `autotune_lock`, `tuning_times`, `time_record`
-and `run_record` are the files with measurements of a device.
+`normal_form` writes the forms that goldens compare. `autotune_lock`, `time_record` and
+`run_record` are the files with measurements of a device.
 """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from xlapipe.devices import targets
 from xlapipe.devices.platforms import PLATFORMS, platform_named
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
-from xlapipe.dump.manifest import MANIFEST, TUNING_TIMES, Manifest, with_digests, with_lines
+from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
@@ -292,7 +292,7 @@ def refuse_other_files(path: Path) -> None:
         raise XlapipeError(f"{path}: expected the folder of a dump, found {kind}; {fix}")
     known = {file.name for platform in PLATFORMS for file in platform.dump_files}
     known |= {MANIFEST, PLAN, HLO, EXECUTABLE, TARGET_CONFIG, SOURCE_LINES, COMPILE_TIMES}
-    known |= {LOCK, RUN_RECORD, TIME_RECORD, TUNING_TIMES}
+    known |= {LOCK, RUN_RECORD, TIME_RECORD}
     with suppress(DumpError):  # a damaged one is replaced
         known |= read_manifest(path, check_files=False).files.keys() if is_dump(path) else set()
     for item in sorted(path.iterdir()):

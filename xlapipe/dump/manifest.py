@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-TUNING_TIMES = "tuning_times.json"
-# Files with measurements, which differ from one compile of a plan to the next.
-NOT_COMPARED = frozenset({TUNING_TIMES, COMPILE_TIMES})
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
     {"asked_early", "call", "dropped_updates", "extra_options", "kernel_codes", "left_out"}
@@ -236,12 +233,12 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
     """The manifest with the names of `files` and their SHA-256 digests.
 
-    What the tuner and the compile measured is not part of the plan.
+    What the compile took differs from one to the next, and is not part of the plan.
     """
     digests = {
         name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
         for name in sorted(files)
-        if name not in NOT_COMPARED
+        if name != COMPILE_TIMES
     }
     return replace(manifest, files=digests)
 

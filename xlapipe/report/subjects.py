@@ -69,7 +69,6 @@ class TimeOptions:
 
     Attributes:
       target: a GPU of the catalogue; None for the dump's.
-      timed: a folder of dumps with time records, whose kernels are known; None for none.
       calibration: a file of `xlapipe device calibrate`; None for that of the GPU in xlapipe.
       trips: trips of each loop whose number of trips is unknown; None for 1.
       host: host time as a multiple of that of the host that the calibration was timed on.
@@ -78,7 +77,6 @@ class TimeOptions:
     target: str | None = None
     calibration: Path | None = None
     trips: int | None = None
-    timed: Path | None = None
     host: float = 1.0
 
 

@@ -6,7 +6,6 @@ from xlapipe.errors import XlapipeError
 from xlapipe.report.units import microseconds
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.predict import Prediction
-from xlapipe.time.predict.kernel_time import TIMED
 
 
 def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
@@ -41,7 +40,7 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
             yield f"  × {launch.in_a_step:.2f}  as kernels that XLA emits take longer in a step"
         if launch.sustained != 1:
             yield f"  × {launch.sustained:.2f}  at the clock that the GPU's limit of power leaves"
-    elif launch.basis not in (TIMED, TABLE, DATASHEET):
+    elif launch.basis not in (TABLE, DATASHEET):
         yield f"  × {launch.ratio:.2f}  assumed: the calibration has no kernel of this kind"
     if kernel.at_floor:
         yield "  raised to the floor"

@@ -258,12 +258,6 @@ def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
         from xlapipe.time.predict.calibration import read_calibration
 
         settings = replace(settings, calibration=read_calibration(times.calibration))
-    if times.timed is not None:
-        from xlapipe.report.timed_kernels import timed_kernels
-
-        device = study_of(subject.program, settings).device
-        timed = timed_kernels(times.timed, device.name if device is not None else "")
-        settings = replace(settings, timed=timed)
     return replace(subject, settings=settings)
 
 

@@ -1,6 +1,5 @@
 """What a user states about the times to predict."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ class PredictionSettings:
       target: a GPU of the catalogue; None for the one that the plan was compiled for.
       calibration: of the user; None for that of the GPU in `xlapipe.time.predict`.
       unknown_trips: trips of each loop whose number the plan does not state; None for 1.
-      timed: seconds of a launch of kernels that ran before, by fingerprint; see
-        `xlapipe.report.timed_kernels`.
       network: between the devices; None for the usual one of the GPU.
       host: host time as a multiple of that of the host that the calibration was timed on.
     """
@@ -26,7 +23,6 @@ class PredictionSettings:
     target: str | None = None
     calibration: "Calibration | None" = None
     unknown_trips: int | None = None
-    timed: Mapping[str, float] | None = None
     network: "Network | None" = None
     host: float = 1.0
 

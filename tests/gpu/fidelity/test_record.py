@@ -118,7 +118,6 @@ def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcom
         typed(CompileRecord, result),
         zoo.PROGRAMS,
         autotune_results=None,
-        tuning_logs=None,
         executable=None,
     )
     dump, files = capture(batch.jobs[name], compiled, where=name)

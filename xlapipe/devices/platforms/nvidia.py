@@ -134,7 +134,6 @@ NVIDIA = Platform(
     may_sort_by_library=True,
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
-    tuning_logs_flag="xla_gpu_dump_autotune_logs_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",
     # Optimising generated code comes after buffer assignment.
     memory_slop_option="xla_gpu_memory_limit_slop_factor",

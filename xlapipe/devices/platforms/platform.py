@@ -70,8 +70,8 @@ class Platform:
       convolution_options: XLA options without which a convolution has no default where autotune
         results are missing: XLA computes it by its own kernel, not by the device's library.
       may_sort_by_library: whether XLA may give large sorts to a library, where it has the device.
-      load_autotune_flag, dump_autotune_flag, tuning_logs_flag: XLA flags that read and write
-        autotune results, and write what the tuner measured; None without autotuning.
+      load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results; None
+        without autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
       topology_arguments: the arguments of `jax.experimental.topologies.get_topology_desc`, from
         the target's config text and a topology in the platform's own form; None for one device.
@@ -137,7 +137,6 @@ class Platform:
     may_sort_by_library: bool = False
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
-    tuning_logs_flag: str | None = None
     complete_autotune_option: str | None = None
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
     child_environment: Mapping[str, str] = field(default_factory=dict)

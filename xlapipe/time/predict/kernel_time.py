@@ -15,7 +15,7 @@ from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.triton_tiles import ProductTile
 from xlapipe.time.predict.work import KernelWork
 
-CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
+CALIBRATED, SCALED, ASSUMED = "calibrated", "scaled", "assumed"
 PUBLISHED = "published"
 LAUNCH = "launch"
 # float16 has the peak of bfloat16, and so on, as in `Device.peak_of`.
@@ -47,7 +47,7 @@ class KernelTime:
       parts: launch, first elements or tiles, first read from memory, the longest of bytes,
         operations and threads, and what blocks and L1 cache lines add to it.
       ratio: time of similar timed kernels as a multiple of the sum of the parts.
-      basis: `timed`, `calibrated`, `table`, `scaled`, `datasheet` or `assumed`.
+      basis: `calibrated`, `table`, `scaled`, `datasheet` or `assumed`.
       spread: standard deviation of the logarithm of the ratio.
       launches: number of kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
@@ -283,12 +283,6 @@ def _peak(element_type: str, constants: Constants) -> float:
 def formula_seconds(work: KernelWork, cached_bytes: float, constants: Constants) -> float:
     """Sum of the parts."""
     return sum(part.seconds for part in parts_of(work, cached_bytes, constants))
-
-
-def measured_time(seconds: float) -> KernelTime:
-    """The time of a kernel that was timed before."""
-    # The median difference of equal kernels of two sessions is 1 %, and some differ by more.
-    return KernelTime(seconds, (TimePart(seconds, "timed before"),), 1.0, TIMED, 0.03)
 
 
 def exchange_time(exchange: Exchange) -> KernelTime:

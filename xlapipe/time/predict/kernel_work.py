@@ -12,10 +12,10 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.thunks import Thunk
-from xlapipe.time.cost.fingerprint import signature
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
+from xlapipe.time.cost.signature import signature
 from xlapipe.time.predict.arrays import log, operand_shapes
 from xlapipe.time.predict.fusion import Fusion, LaunchedKernel
 from xlapipe.time.predict.fusion_work import fusion_work

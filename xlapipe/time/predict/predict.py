@@ -8,7 +8,6 @@ from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
-from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.schedule import most_launches, schedule_of
 from xlapipe.time.cost.step_cost import StepCost
@@ -17,11 +16,9 @@ from xlapipe.time.predict.gpu import gpu_of
 from xlapipe.time.predict.interval import shipped_errors, spreads_of, traits
 from xlapipe.time.predict.kernel_time import (
     ASSUMED,
-    TIMED,
     KernelTime,
     exchange_time,
     least_time,
-    measured_time,
     time_of,
 )
 from xlapipe.time.predict.kernel_work import touches_host, work_of
@@ -149,7 +146,6 @@ class _Predictor:
         self._cost = cost
         self._calibration = calibration
         self._unknown_trips = settings.unknown_trips or plan.stated_trips
-        self._timed = settings.timed or {}
         self._gpu = gpu_of(cost.device)
         self._untuned = is_untuned(plan.module, self._gpu)
         self._guessed = guessed
@@ -302,7 +298,7 @@ class _Predictor:
             more = sum(k.seconds * _beyond(k.launch.spread) for k in by_datasheet) / total
         if self._calibration.scaled_from is None:
             return more
-        measured = sum(k.seconds for k in kernels if k.launch.basis in (TABLE, TIMED))
+        measured = sum(k.seconds for k in kernels if k.launch.basis == TABLE)
         share = max(_LEAST_SCALED_SHARE, 1 - measured / total) if total else 1.0
         scaled = share * shipped_errors().scaled
         text = "nothing was measured on this GPU"
@@ -513,8 +509,6 @@ class _Predictor:
             self._work[name] = work_of(kernel, self._module, untuned=self._untuned, gpu=self._gpu)
         work = self._work[name]
         key = (id(work), launch.cached_bytes, kernel.graph is not None)
-        if self._timed and (seconds := self._timed.get(fingerprint(kernel.site, self._module))):
-            return measured_time(seconds)
         # Collectives of equal work may have other groups.
         if name in self._exchanges.unknown:
             return least_time(self._floors[name], self._calibration.constants)

@@ -12,13 +12,12 @@ from xlapipe.time.predict.kernel_time import (
     LAUNCH,
     PUBLISHED,
     SCALED,
-    TIMED,
     KernelTime,
 )
 from xlapipe.time.predict.timeline import TimelineEvent
 from xlapipe.time.predict.work import KernelWork
 
-BASES = (TIMED, CALIBRATED, TABLE, PUBLISHED, SCALED, DATASHEET, ASSUMED)
+BASES = (CALIBRATED, TABLE, PUBLISHED, SCALED, DATASHEET, ASSUMED)
 """What times rest on, the best first."""
 
 

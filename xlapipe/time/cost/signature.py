@@ -1,22 +1,16 @@
 """What one kernel computes, and how, without its names: equal for equal kernels anywhere."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.time.cost.schedule import Site
 
 
-def fingerprint(site: Site, module: HloModule) -> str:
-    """A digest of `signature`.
+def signature(site: Site, module: HloModule) -> tuple[object, ...]:
+    """Opcodes, shapes with layouts and XLA's own decisions of a kernel and what it calls.
 
     Tiles and algorithms are in the backend config, so a kernel that was tuned otherwise differs.
     """
-    return hashlib.sha256(repr(signature(site, module)).encode()).hexdigest()
-
-
-def signature(site: Site, module: HloModule) -> tuple[object, ...]:
-    """Opcodes, shapes with layouts and XLA's own decisions of a kernel and what it calls."""
     by_name = site.scope.by_name
     shapes = [by_name[name].shape.text for name in site.inner.operands if name in by_name]
     return (*shapes, *_parts([site.inner], site.inner.name, module))

@@ -1,4 +1,4 @@
-"""Kernels that are the same whatever their names have one fingerprint."""
+"""Kernels that are the same whatever their names have one signature."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests.shared.small_hlo import plan_of_text
 
 # One byte takes a microsecond, and so does one operation.
 from tests.time.cost_of_text import module
-from xlapipe.time.cost.fingerprint import fingerprint
 from xlapipe.time.cost.schedule import Site, schedule_of
+from xlapipe.time.cost.signature import signature
 
 KERNEL_BODY = """%body (x: f32[8], y: f32[8]) -> pred[8] {
   %x = f32[8]{0} parameter(0)
@@ -23,18 +23,18 @@ KERNEL_ENTRY = """
 """
 
 
-def fingerprint_of(entry: str, *computations: str) -> str:
+def signature_of(entry: str, *computations: str) -> object:
     plan = plan_of_text(module(entry, *computations))
     assert plan.module is not None
     (site,) = schedule_of(plan.module)
     assert isinstance(site, Site)
-    return fingerprint(site, plan.module)
+    return signature(site, plan.module)
 
 
-def test_a_kernel_has_one_fingerprint_whatever_its_names() -> None:
+def test_a_kernel_has_one_signature_whatever_its_names() -> None:
     renamed = KERNEL_ENTRY.replace("%body", "%other").replace("%f", "%g").replace("%a", "%k")
     body = KERNEL_BODY.replace("%body", "%other").replace("%x", "%v")
-    assert fingerprint_of(renamed, body) == fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)
+    assert signature_of(renamed, body) == signature_of(KERNEL_ENTRY, KERNEL_BODY)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_a_kernel_has_one_fingerprint_whatever_its_names() -> None:
         ("f32[8]{0} parameter(0)", "bf16[8]{0} parameter(0)"),
     ],
 )
-def test_a_kernel_that_computes_something_else_has_another_fingerprint(old: str, new: str) -> None:
+def test_a_kernel_that_computes_something_else_has_another_signature(old: str, new: str) -> None:
     entry, body = (text.replace(old, new) for text in (KERNEL_ENTRY, KERNEL_BODY))
-    assert fingerprint_of(entry, body) != fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)
+    assert signature_of(entry, body) != signature_of(KERNEL_ENTRY, KERNEL_BODY)
 
 
-def test_a_kernel_whose_body_is_missing_has_a_fingerprint() -> None:
-    assert fingerprint_of(KERNEL_ENTRY) != fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)
+def test_a_kernel_whose_body_is_missing_has_a_signature() -> None:
+    assert signature_of(KERNEL_ENTRY) != signature_of(KERNEL_ENTRY, KERNEL_BODY)
