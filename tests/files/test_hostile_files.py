@@ -24,8 +24,6 @@ from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.files.contents import parse_json, read_head, read_json, read_packed, read_plain
 from xlapipe.files.writing import replace_folder, write_files, write_folder
-from xlapipe.inductor.graph_files import MEASURED
-from xlapipe.inductor.measured import measured_for
 from xlapipe.time.predict.calibration import CalibrationError, read_calibration
 
 DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
@@ -421,10 +419,3 @@ def test_a_calibration_with_an_integer_that_has_no_float(tmp_path: Path, place: 
     path.write_text("\n".join(lines))
     with pytest.raises(CalibrationError, match=f"line {place + 1}"):
         read_calibration(path)
-
-
-def test_measured_memory_nested_too_deeply(tmp_path: Path) -> None:
-    path = tmp_path / MEASURED
-    path.write_text("[" * 100_000)
-    with pytest.raises(DumpError, match="nested too deeply"):
-        list(measured_for(tmp_path, []))

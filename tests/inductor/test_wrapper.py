@@ -1,7 +1,6 @@
 """Wrapper code: allocations, `del` and reuse in order; nothing of it runs."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,13 @@ def plan_of(tmp_path: Path, text: str) -> InductorPlan:
     return plan
 
 
-def folder_of(tmp_path: Path, **measured: dict[str, int]) -> Path:
+def folder_of(tmp_path: Path) -> Path:
     """A trace folder with a forward and a backward graph."""
     for name, code in (("forward0", written.FORWARD), ("backward0", written.BACKWARD)):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "output_code.py.gz").write_bytes(gzip.compress(code.encode()))
     (tmp_path / "forward0" / "fx_graph_readable.py").write_text(written.FX_FORWARD)
-    if measured:
-        (tmp_path / "measured.json").write_text(json.dumps(measured))
     return tmp_path
 
 
@@ -94,27 +91,6 @@ def test_a_lone_file_finds_the_forward_graph_beside_it(tmp_path: Path) -> None:
     (folder / "forward0" / "output_code.py.gz").write_bytes(b"not gzip, not Python (")
     (plan,) = read_inductor(folder / "backward0" / "output_code.py.gz").plans
     assert len(plan.notes) == 1
-
-
-def test_the_measured_peak(tmp_path: Path) -> None:
-    folder = folder_of(
-        tmp_path,
-        forward={"requested_before": 1000, "requested_peak": 1512, "requested_after": 1512},
-        backward={"requested_before": 2000, "requested_peak": 2600, "requested_after": 2256},
-    )
-    forward, backward = read_inductor(folder).plans
-    assert forward.remainder_bytes == 0
-    assert backward.remainder_bytes == 600 - 512
-    assert backward.measured is not None
-    assert backward.measured.end_bytes == backward.totals.end_bytes
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"forward": {"requested_before": "x"}}'])
-def test_a_damaged_measurement(tmp_path: Path, text: str) -> None:
-    folder = folder_of(tmp_path)
-    (folder / "measured.json").write_text(text)
-    with pytest.raises(DumpError, match=r"measured\.json.*expected.*fix: "):
-        read_inductor(folder)
 
 
 def test_a_pool_and_a_partition(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ The steps, in order:
   `wrapper.evaluation` its expressions. `derive` makes the same events from IR by liveness and
   Inductor's rule for in-place reuse. Both drive `allocations.Replay`, which counts bytes.
 - `linking` lists which arguments of a backward graph the forward graph gave away.
-- `assemble` makes the `inductor_plan`, with `gemms_and_collectives` and `findings`; `measured` adds
-  what was measured; `verify` checks it.
+- `assemble` makes the `inductor_plan`, with `gemms_and_collectives` and `findings`; `verify` checks
+  it.
 
 `open_path` opens dumps of XLA, and refuses those of torch Inductor.
 

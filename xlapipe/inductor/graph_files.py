@@ -23,7 +23,6 @@ WRAPPER = "output_code.py"
 IR_POST = "ir_post_fusion.txt"
 IR_PRE = "ir_pre_fusion.txt"
 FX = ("fx_graph_readable.py", "fx_graph_transformed.py")
-MEASURED = "measured.json"
 _GRAPH_FILES = frozenset({WRAPPER, IR_POST, IR_PRE})
 _MOST_FOLDERS = 10_000
 _MOST_DEPTH = 8

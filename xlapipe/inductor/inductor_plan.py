@@ -276,21 +276,6 @@ class InductorTotals:
     constant_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What one call asked torch's allocator for, from `measured.json`.
-
-    Attributes:
-      own_peak_bytes: `requested_peak - requested_before`.
-      end_bytes: `requested_after - requested_before`; None if not measured.
-      where: the file.
-    """
-
-    own_peak_bytes: int
-    end_bytes: int | None
-    where: str
-
-
 @dataclass(frozen=True)
 class InductorPlan:
     """What a reader found in the dump of one graph. A part that the dump lacks is None.
@@ -332,14 +317,6 @@ class InductorPlan:
     peak_position: int | None = None
     peak_line: int | None = None
     notes: tuple[str, ...] = ()
-    measured: Measured | None = None
-
-    @property
-    def remainder_bytes(self) -> int | None:
-        """Measured peak less the plan's; None without a measurement."""
-        if self.measured is None:
-            return None
-        return self.measured.own_peak_bytes - self.totals.own_peak_bytes
 
     @cached_property
     def held_at_peak(self) -> tuple[BufferAllocation, ...]:

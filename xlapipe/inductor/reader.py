@@ -16,7 +16,6 @@ from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.text import read_ir
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.linking import link
-from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
 from xlapipe.inductor.wrapper.evaluation import GivenArgument, Known
 from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
@@ -56,10 +55,9 @@ def read_inductor(path: Path) -> InductorDump:
             f"{path}: expected expressions of a moderate depth, found deeper ones; fix: the file "
             "is damaged, dump it again"
         ) from None
-    plans = tuple(measured_for(path, sorted(plans, key=_is_backward)))
     for plan in plans:
         verify(plan)
-    return InductorDump(path, plans)
+    return InductorDump(path, tuple(sorted(plans, key=_is_backward)))
 
 
 def _is_backward(plan: InductorPlan) -> bool:

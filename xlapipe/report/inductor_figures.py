@@ -64,7 +64,6 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             "freed_argument_bytes": plan.freed_at_peak_bytes,
             "held": [allocation.index for allocation in plan.held_at_peak],
         },
-        "measured": _measured(plan),
         "arguments": [_with_layout(argument) for argument in plan.arguments],
         "outputs": [_with_layout(output) for output in plan.outputs],
         "allocations": _allocations(plan),
@@ -98,19 +97,6 @@ def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
         }
         for allocation, life in zip(plan.allocations, plan.lifetimes, strict=True)
     ]
-
-
-def _measured(plan: InductorPlan) -> dict[str, Any] | None:
-    if plan.measured is None:
-        return None
-    end = plan.measured.end_bytes
-    return {
-        "own_peak_bytes": plan.measured.own_peak_bytes,
-        "end_bytes": end,
-        "unexplained_peak_bytes": plan.remainder_bytes,
-        "unexplained_end_bytes": None if end is None else end - plan.totals.end_bytes,
-        "file": plan.measured.where,
-    }
 
 
 def _kernel_at(plan: InductorPlan, position: int | None) -> str | None:

@@ -1,10 +1,9 @@
-"""Inductor's plans as a page, which a terminal, Markdown and HTML show, and as findings."""
+"""Inductor's plans as a page, which a terminal, Markdown and HTML show."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from xlapipe.expect import Finding, Violation
 from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
@@ -14,7 +13,7 @@ from xlapipe.report.cells import Cell, known
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.text_table import MOST_ROWS, Table, grouped, shapes_of_product
-from xlapipe.report.units import exact, signed
+from xlapipe.report.units import exact
 
 _TITLES = {
     FindingKind.DUPLICATE_STORE: "duplicate stores",
@@ -65,17 +64,6 @@ def sequence_line(dump: InductorDump) -> str | None:
         return None
     totals = sequence_totals(dump.plans)
     return f"all graphs, one after the other: own peak {exact(totals['own_peak_bytes'])}"
-
-
-def measured_line(plan: InductorPlan) -> str | None:
-    """The measured peak beside the plan's; None without a measurement."""
-    if plan.measured is None or plan.remainder_bytes is None:
-        return None
-    line = f"measured peak {exact(plan.measured.own_peak_bytes)}"
-    if not plan.remainder_bytes:
-        return f"{line}: equal to the byte"
-    why = "in calls that hide bytes" if plan.totals.unknown_allocations else "not explained"
-    return f"{line}: {signed(plan.remainder_bytes)} beyond the plan, {why}"
 
 
 def _peak_table(plan: InductorPlan) -> Table:
@@ -265,10 +253,8 @@ def _first_screen(plan: InductorPlan) -> Section:
 
 
 def _section(plan: InductorPlan) -> Section:
-    measured = measured_line(plan)
     lines = (
         *(f"note: {note}" for note in plan.notes),
-        *([measured] if measured is not None else []),
         kernel_line(plan),
         *alias_lines(plan),
         *only_lines(plan),
@@ -284,24 +270,11 @@ def _section(plan: InductorPlan) -> Section:
     return Section(heading(plan), lines, tables)
 
 
-def measured_findings(dump: InductorDump) -> tuple[Finding, ...]:
-    """For each graph that was measured: its peak, and what it leaves, equal the plan to the byte.
-
-    A peak that is larger holds too if calls of the graph hide bytes.
-    """
-    return tuple(
-        finding for plan in dump.plans if plan.measured is not None for finding in _of(plan)
-    )
-
-
 def check_notes(dump: InductorDump) -> list[str]:
     """What the findings do not cover."""
     notes = ["the plan's invariants hold"]
     for plan in dump.plans:
-        if plan.measured is None:
-            notes.append(f"{heading(plan)}; not measured")
-        elif plan.remainder_bytes:
-            notes.append(f"{plan.graph}: {measured_line(plan)}")
+        notes.append(heading(plan))
         if plan.findings:
             wasted = sum(finding.size_bytes or 0 for finding in plan.findings)
             notes.append(
@@ -309,36 +282,3 @@ def check_notes(dump: InductorDump) -> list[str]:
                 "`xlapipe show` lists them"
             )
     return notes
-
-
-def _of(plan: InductorPlan) -> Iterator[Finding]:
-    assert plan.measured is not None
-    hides = plan.totals.unknown_allocations
-    yield _compared(
-        plan, "own peak", plan.measured.own_peak_bytes, plan.totals.own_peak_bytes, bool(hides)
-    )
-    if plan.measured.end_bytes is not None:
-        yield _compared(plan, "bytes left", plan.measured.end_bytes, plan.totals.end_bytes, False)
-
-
-def _compared(plan: InductorPlan, what: str, measured: int, planned: int, hides: bool) -> Finding:
-    difference = measured - planned
-    text = f"{exact(measured)} measured, {exact(planned)} planned"
-    violations: tuple[Violation, ...] = ()
-    if difference and not (hides and difference > 0):
-        violations = (
-            Violation(
-                expected=f"{what} of {exact(measured)}, as measured",
-                found=f"{exact(planned)}, {signed(-difference)}",
-                where=plan.graph,
-                advice="Measure the same program and sizes that the dump was made with.",
-            ),
-        )
-    if difference and not violations:
-        text += f"; {signed(difference)} unexplained, in {plan.totals.unknown_allocations} calls"
-    return Finding(
-        f"{plan.graph}: {what} as measured",
-        "the wrapper's allocations and frees in order, beyond what was held before",
-        text,
-        violations,
-    )

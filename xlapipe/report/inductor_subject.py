@@ -33,6 +33,7 @@ class InductorSubject:
     dump: InductorDump
     autotuning: ClassVar[str | None] = None
     closing_lines: ClassVar[Sequence[str]] = ()
+    findings: "ClassVar[Sequence[Finding]]" = ()
 
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
@@ -72,13 +73,6 @@ class InductorSubject:
             f"{self.name}: expected a dump of XLA for --trace, found one of torch Inductor, of "
             "which no time is predicted; fix: leave out --trace"
         )
-
-    @property
-    def findings(self) -> "Sequence[Finding]":
-        """One per figure of a graph that was measured."""
-        from xlapipe.report.inductor_page import measured_findings
-
-        return measured_findings(self.dump)
 
     @property
     def check_notes(self) -> Sequence[str]:
