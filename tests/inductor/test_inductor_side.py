@@ -14,27 +14,21 @@ from xlapipe.differences.compilers.comparison import CompilerComparison, _compar
 from xlapipe.differences.compilers.compiler_side import (
     CollectiveTotals,
     CompilerSide,
-    HeldBytes,
     ProductKind,
-    Waste,
 )
 from xlapipe.differences.compilers.inductor_side import inductor_sides
 from xlapipe.differences.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.inductor.inductor_plan import (
-    FindingKind,
     GraphKind,
     InductorArgument,
     InductorCollective,
-    InductorFinding,
     InductorOutput,
     InductorPlan,
     InductorTotals,
-    Lifetime,
 )
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.plans.buffers import BufferAllocation, InputOutputAlias, LogicalBuffer
-from xlapipe.plans.shapes import shape_of
+from xlapipe.plans.buffers import InputOutputAlias
 
 TOTALS = InductorTotals(
     own_peak_bytes=100,
@@ -56,10 +50,6 @@ def argument(number: int, name: str, given_away: bool = False) -> InductorArgume
     return InductorArgument(number, name, ROW, 32, given_away, False, None)
 
 
-def finding(size_bytes: int | None) -> InductorFinding:
-    return InductorFinding(FindingKind.NEVER_READ, "op0", size_bytes, "", 1)
-
-
 def collective(output_bytes: int | None) -> InductorCollective:
     return InductorCollective(
         "op1", "all-reduce", (), (), 32, output_bytes, 2, 0, None, (), True, None
@@ -78,7 +68,6 @@ FORWARD = InductorPlan(
         InductorOutput(1, "buf0", ROW, 32, None, saved=True),
         InductorOutput(2, "primals_1", ROW, 32, None, argument=0),
     ),
-    findings=(finding(8),),
     collectives=(collective(32),),
 )
 BACKWARD = InductorPlan(
@@ -89,23 +78,12 @@ BACKWARD = InductorPlan(
     totals=replace(TOTALS, own_peak_bytes=50, end_bytes=-20),
     arguments=(argument(0, "primals_2"), argument(1, "buf0"), argument(2, "tangents_1")),
     outputs=(InductorOutput(0, "buf7", ROW, 64, None),),
-    findings=(finding(4),),
     collectives=(collective(64),),
 )
 
 
 def sides(*plans: InductorPlan) -> Sequence[CompilerSide]:
     return inductor_sides(cast(InductorDump, SimpleNamespace(path=Path("dump"), plans=plans)))
-
-
-def holding(plan: InductorPlan, *names: str) -> InductorPlan:
-    """The plan with one allocation of 100 bytes at its peak, of these values."""
-    values = tuple(LogicalBuffer(name, 0, 100, shape_of("f32[25]")) for name in names)
-    return replace(
-        plan,
-        allocations=(BufferAllocation(0, 100, (), values=values),),
-        lifetimes=(Lifetime(0, 1, held_at_peak=True, held_at_end=False, line=1, freed_line=2),),
-    )
 
 
 def test_one_graph_has_the_name_of_the_dump() -> None:
@@ -127,33 +105,16 @@ def test_the_graphs_of_a_step_add_up() -> None:
     assert both.output_bytes == 32 + 64
     # The forward graph leaves 60 bytes, on which the backward graph holds 50.
     assert both.own_peak_bytes == both.in_use_bytes == 110
-    assert both.held[0] == HeldBytes("left by the graphs before", 60)
     assert (forward.kept_bytes, both.kept_bytes, backward.kept_bytes) == (44, 44, None)
     assert (forward.with_backward, both.with_backward) == (False, True)
     assert both.reused_bytes == 32
-    assert both.waste == (Waste("never read", 2, 12),)
     assert both.exchanges == (CollectiveTotals("all-reduce", 2, 96),)
     assert forward.exchanges == (CollectiveTotals("all-reduce", 1, 32),)
 
 
-def test_the_peak_of_equal_graphs_is_the_first() -> None:
-    """The forward graph leaves 60 bytes, so that 40 more are as much as its own 100."""
-    equal = replace(BACKWARD, totals=replace(BACKWARD.totals, own_peak_bytes=40))
-    _, _, both = sides(holding(FORWARD, "buf0"), equal)
-    assert both.own_peak_bytes == 100
-    assert both.held == (HeldBytes("buf0 f32[25]", 100),)
-
-
 def test_one_unknown_size_makes_a_sum_unknown() -> None:
-    unknown = replace(FORWARD, findings=(finding(8), finding(None)))
-    assert sides(unknown)[0].waste == (Waste("never read", 2, None),)
     unknown = replace(FORWARD, collectives=(collective(32), collective(None)))
     assert sides(unknown)[0].exchanges == (CollectiveTotals("all-reduce", 2, None),)
-
-
-def test_memory_at_the_peak_is_named_by_three_values() -> None:
-    (three,) = sides(holding(FORWARD, "a", "b", "c", "d"))
-    assert three.held == (HeldBytes("a, b, c f32[25]", 100),)
 
 
 def test_an_argument_is_reused_if_it_is_given_away_or_changed_in_place() -> None:

@@ -32,7 +32,7 @@ def test_mlp(compare: Compare) -> None:
     assert inductor.own_peak_bytes == 7_340_032
     # Three weight gradients and y, workspace and activations.
     assert xla.own_peak_bytes == 13_109_280
-    assert inductor.kernels == {"extern": 8, "triton": 6}
+    assert (inductor.launches, xla.launches) == (14, 14)
     (row,) = comparison.products
     assert (row.inductor, row.xla) == ((("cublas", 8),), (("cublaslt", 8),))
     # The backward pass is part of the side, so that nothing is kept beyond it.
@@ -48,9 +48,6 @@ def test_block(compare: Compare) -> None:
     assert comparison.arguments.matched == comparison.outputs.matched == 24
     assert comparison.inductor.own_peak_bytes == 39_936_032
     assert comparison.inductor.unknown_calls == 4  # attention, forward and backward
-    # XLA computes attention with matrix products, whose scores are in memory.
-    scores = [held for held in comparison.xla.held if "[32,256,256]" in held.label]
-    assert sum(held.size_bytes for held in scores) >= 2 * 4 * 8 * 256 * 256 * 4
 
 
 def test_resnet(compare: Compare) -> None:

@@ -8,7 +8,6 @@ from xlapipe.differences.compilers.comparison import CompilerComparison, Product
 from xlapipe.differences.compilers.compiler_side import CompilerSide
 from xlapipe.differences.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
 from xlapipe.report import cells
-from xlapipe.report.cells import cell_text
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.records import named
 from xlapipe.report.text_table import Table
@@ -27,8 +26,8 @@ def comparison_figures(comparison: CompilerComparison) -> dict[str, Any]:
     """The JSON of `xlapipe diff`; bytes are ints, what a dump does not hold is None."""
     return {
         "same_interface": comparison.same_interface,
-        "inductor": {**asdict(comparison.inductor), "launches": comparison.inductor.launches},
-        "xla": {**asdict(comparison.xla), "launches": comparison.xla.launches},
+        "inductor": asdict(comparison.inductor),
+        "xla": asdict(comparison.xla),
         "arguments": _matched(comparison.arguments),
         "outputs": _matched(comparison.outputs),
         "kept_by_xla_bytes": comparison.kept_by_xla,
@@ -68,16 +67,11 @@ def _sentences(comparison: CompilerComparison) -> Iterator[str]:
 
 def _tables(comparison: CompilerComparison) -> Iterator[Table]:
     """The tables, in the order of the page."""
-    inductor, xla = comparison.inductor, comparison.xla
     yield _figures(comparison)
     yield _leaves("arguments", comparison.arguments)
     yield _leaves("outputs", comparison.outputs)
-    yield _held("held at Inductor's peak", inductor)
-    yield _held("held at XLA's peak", xla)
-    yield _kernels(inductor, xla)
     yield _products(comparison.products)
-    yield _waste(inductor, xla)
-    yield _exchanges(inductor, xla)
+    yield _exchanges(comparison.inductor, comparison.xla)
 
 
 def _interface_line(comparison: CompilerComparison) -> str:
@@ -149,25 +143,6 @@ def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
     return leaf.name + (" (reused)" if leaf.reused else ""), leaf.type_text + size
 
 
-def _held(title: str, side: CompilerSide) -> Table:
-    total = sum(item.size_bytes for item in side.held)
-    return Table.of(
-        f"{title}: {exact(total)}",
-        sorted(side.held, key=lambda item: -item.size_bytes),
-        {"bytes": lambda item: item.size_bytes, "what": lambda item: item.label},
-    ).first()
-
-
-def _kernels(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = tuple(
-        (name, kind, count)
-        for name, side in (("Inductor", inductor), ("XLA", xla))
-        for kind, count in (side.kernels or {}).items()
-    )
-    launches = f"{_count(inductor.launches)} by Inductor, {_count(xla.launches)} by XLA"
-    return Table(f"launches: {launches}", ("compiler", "kind", "launches"), rows)
-
-
 def _products(products: Sequence[ProductRow]) -> Table:
     return Table.of(
         "matrix products and convolutions",
@@ -185,16 +160,6 @@ def _backends(counts: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{count} {backend}" for backend, count in counts) or "none"
 
 
-def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = tuple(
-        (name, waste.what, waste.count, cells.size(waste.size_bytes))
-        for name, side in (("Inductor", inductor), ("XLA", xla))
-        for waste in side.waste
-    )
-    headings = ("compiler", "what", "count", "bytes")
-    return Table("waste" + ("" if rows else ": none found"), headings, rows)
-
-
 def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
     rows = tuple(
         (name, exchange.kind, exchange.count, cells.size(exchange.output_bytes))
@@ -203,7 +168,3 @@ def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
     )
     headings = ("compiler", "kind", "count", "bytes of results")
     return Table("collectives" + ("" if rows else ": none"), headings, rows)
-
-
-def _count(number: int | None) -> str:
-    return cell_text(cells.known(number))

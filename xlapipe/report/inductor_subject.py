@@ -1,24 +1,20 @@
-"""Dumps of torch Inductor as commands show them, and one beside a dump of XLA."""
+"""Dumps of torch Inductor as commands show them."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 
-from xlapipe.differences.compilers import compare_compilers
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.wording import counted
 from xlapipe.report.inductor_figures import inductor_figures
 from xlapipe.report.subjects import ShowOptions
-from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
     from xlapipe.expect import Finding
-    from xlapipe.report.pages import Page
 
 
 @dataclass(frozen=True)
@@ -90,42 +86,25 @@ class InductorSubject:
 
 @dataclass(frozen=True)
 class InductorReport:
-    """A report that has a dump of torch Inductor.
+    """A report on dumps of torch Inductor, a page for each."""
 
-    Attributes:
-      path: of the first dump of torch Inductor.
-      data: the JSON of `xlapipe report`.
-    """
+    dumps: tuple[InductorDump, ...]
 
-    path: Path
-    data: Mapping[str, Any]
-    pages: "tuple[Page, ...]"
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The JSON of `xlapipe report`."""
+        return {"subjects": list(map(inductor_figures, self.dumps))}
 
     def markdown(self) -> str:
         """The report as Markdown."""
+        from xlapipe.report.inductor_page import inductor_page
         from xlapipe.report.pages import pages_markdown
 
-        return pages_markdown(self.pages)
+        return pages_markdown(list(map(inductor_page, self.dumps)))
 
     def page(self) -> str:
         """The report as one HTML document."""
         from xlapipe.report.html_page import render_tables_page
+        from xlapipe.report.inductor_page import inductor_page
 
-        return render_tables_page(self.pages)
-
-
-def report_of_dumps(dumps: tuple[InductorDump, ...]) -> InductorReport:
-    """A page for each dump."""
-    from xlapipe.report.inductor_page import inductor_page
-
-    data = {"subjects": [inductor_figures(dump) for dump in dumps]}
-    return InductorReport(dumps[0].path, data, tuple(map(inductor_page, dumps)))
-
-
-def report_of_two(inductor: InductorDump, xla: XlaSubject) -> InductorReport:
-    """A dump of torch Inductor beside one of XLA."""
-    from xlapipe.report.compilers_tables import comparison_figures, comparison_page
-
-    comparison = compare_compilers(inductor, xla.program)
-    data = {"comparison": comparison_figures(comparison)}
-    return InductorReport(inductor.path, data, (comparison_page(comparison),))
+        return render_tables_page(list(map(inductor_page, self.dumps)))

@@ -97,24 +97,19 @@ def open_subject(
 
 
 def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
-    """The dumps at `paths`: of one compiler, or one of each."""
+    """The dumps at `paths`, which are of one compiler."""
     of_inductor = [path for path in paths if is_inductor_dump(path)]
-    of_xla = [path for path in paths if path not in of_inductor]
     if not of_inductor:
         from xlapipe.report.xla_subject import XlaReport, XlaSubject
 
-        return XlaReport(tuple(XlaSubject(open_path(path)) for path in of_xla))
-    from xlapipe.inductor.reader import read_inductor
-    from xlapipe.report.inductor_subject import report_of_dumps, report_of_two
-
-    if not of_xla:
-        return report_of_dumps(tuple(map(read_inductor, of_inductor)))
-    if len(paths) != 2:
+        return XlaReport(tuple(XlaSubject(open_path(path)) for path in paths))
+    if len(of_inductor) < len(paths):
         raise DumpError(
-            f"{of_inductor[0]}: expected dumps of one compiler, or one of torch Inductor "
-            f"and one of XLA, found {len(of_inductor)} and {len(of_xla)}; fix: give one of each"
+            f"{of_inductor[0]}: expected dumps of one compiler, found {len(of_inductor)} of torch "
+            f"Inductor and {len(paths) - len(of_inductor)} of XLA; fix: `xlapipe diff` takes one "
+            "of each"
         )
-    from xlapipe.report.xla_subject import XlaSubject
+    from xlapipe.inductor.reader import read_inductor
+    from xlapipe.report.inductor_subject import InductorReport
 
-    xla = XlaSubject(open_path(of_xla[0]))
-    return report_of_two(read_inductor(of_inductor[0]), xla)
+    return InductorReport(tuple(map(read_inductor, paths)))

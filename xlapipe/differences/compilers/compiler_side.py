@@ -1,7 +1,7 @@
 """What one compiler decided about a program, in the terms that both compilers have."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isqrt, prod
 
@@ -12,14 +12,6 @@ from xlapipe.plans.gemms import Gemm
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]")
 # HLO's names where they are not those of FX graphs.
 _HLO_NAMES = {"pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64"}
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBytes:
-    """Something that is in memory at a peak."""
-
-    label: str
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +27,6 @@ class ProductKind:
     multiplications: int | None
     result: str
     backend: str
-
-
-@dataclass(frozen=True, slots=True)
-class Waste:
-    """Work or memory that the program does not need.
-
-    Attributes:
-      size_bytes: None if not known.
-    """
-
-    what: str
-    count: int
-    size_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +63,7 @@ class CompilerSide:
       kept_bytes: outputs for the backward pass only; None if unknown.
       reused_bytes: arguments whose memory outputs take, or that the call frees.
       unknown_calls: calls that allocate an unknown number of bytes.
-      kernels: what is launched, by kind; None if unknown.
+      launches: number of kernels; None if unknown.
       with_backward: whether the backward pass, which reads what is kept, is part of the side.
     """
 
@@ -99,18 +78,11 @@ class CompilerSide:
     kept_bytes: int | None
     reused_bytes: int
     unknown_calls: int
-    kernels: Mapping[str, int] | None
-    held: tuple[HeldBytes, ...] = ()
+    launches: int | None
     products: tuple[ProductKind, ...] = ()
-    waste: tuple[Waste, ...] = ()
     exchanges: tuple[CollectiveTotals, ...] = ()
     notes: tuple[str, ...] = ()
     with_backward: bool = False
-
-    @property
-    def launches(self) -> int | None:
-        """Number of kernels; None if unknown."""
-        return sum(self.kernels.values()) if self.kernels is not None else None
 
 
 def read_array(text: str) -> tuple[str, Shape] | None:

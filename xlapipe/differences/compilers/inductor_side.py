@@ -1,13 +1,10 @@
 """Inductor's graphs as sides of a comparison: each alone, and all one after the other."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from xlapipe.differences.compilers.compiler_side import (
     CompilerSide,
-    HeldBytes,
-    Waste,
     exchanges_of,
     read_product,
 )
@@ -42,10 +39,8 @@ def _graph_side(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
         kept_bytes=totals.saved_bytes,
         reused_bytes=totals.given_argument_bytes + totals.aliased_bytes,
         unknown_calls=totals.unknown_allocations,
-        kernels=plan.kernel_counts,
-        held=tuple(_held(plan)),
+        launches=len(plan.kernels),
         products=tuple(read_product(gemm) for gemm in plan.gemms),
-        waste=tuple(_waste([plan])),
         exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives),
         notes=plan.notes,
     )
@@ -58,9 +53,6 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         before + plan.totals.own_peak_bytes for before, plan in zip(left, dump.plans, strict=False)
     ]
     peak = max(held)
-    worst = held.index(peak)
-    before = left[worst]
-    carried = [HeldBytes("left by the graphs before", before)] if before else []
     is_backward = list(map(_is_backward, dump.plans))
     firsts = [side for side, backward in zip(alone, is_backward, strict=True) if not backward]
     # A backward graph takes what the forward graph kept, and the tangents.
@@ -71,7 +63,6 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         if not backward or leaf.name.startswith("tangents_")
     )
     outputs = tuple(leaf for side in alone for leaf in side.outputs)
-    kernels = sum((Counter(side.kernels) for side in alone), Counter[str]())
     return CompilerSide(
         name=f"{dump.path}: {len(alone)} graphs, one after the other",
         basis=alone[0].basis,
@@ -85,10 +76,8 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         with_backward=any(is_backward),
         reused_bytes=sum(leaf.size_bytes or 0 for leaf in arguments if leaf.reused),
         unknown_calls=sum(side.unknown_calls for side in alone),
-        kernels=dict(sorted(kernels.items())),
-        held=(*carried, *alone[worst].held),
+        launches=sum(len(plan.kernels) for plan in dump.plans),
         products=tuple(product for side in alone for product in side.products),
-        waste=tuple(_waste(dump.plans)),
         exchanges=exchanges_of(
             (item.kind, item.output_bytes) for plan in dump.plans for item in plan.collectives
         ),
@@ -120,21 +109,3 @@ def _leaf(name: str, layout: Layout | None, size: int | None, reused: bool) -> T
     if layout is None:
         return TensorLeaf(name, None, None, size, reused)
     return TensorLeaf(name, layout.dtype, layout.shape, size, reused)
-
-
-def _held(plan: InductorPlan) -> Iterator[HeldBytes]:
-    for allocation in plan.held_at_peak:
-        names = ", ".join(value.name for value in allocation.values[:3])
-        shape = allocation.values[0].shape if allocation.values else ""
-        yield HeldBytes(f"{names} {shape}".strip(), allocation.size_bytes)
-    if plan.freed_at_peak_bytes:
-        yield HeldBytes("arguments that are freed by then", -plan.freed_at_peak_bytes)
-
-
-def _waste(plans: Iterable[InductorPlan]) -> Iterator[Waste]:
-    sizes: dict[str, list[int | None]] = {}
-    for plan in plans:
-        for finding in plan.findings:
-            sizes.setdefault(finding.kind.replace("_", " "), []).append(finding.size_bytes)
-    for what, of_kind in sizes.items():
-        yield Waste(what, len(of_kind), sum_if_known(of_kind))

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 from xlapipe.differences.compilers.compiler_side import (
     CompilerSide,
-    HeldBytes,
-    Waste,
     exchanges_of,
     read_array,
     read_product,
@@ -15,8 +13,6 @@ from xlapipe.differences.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
-from xlapipe.plans.copies import find_copies, undefined_copies
-from xlapipe.plans.donation import donations
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.plan import Plan
 
@@ -34,7 +30,6 @@ def xla_side(opened: XlaFiles) -> CompilerSide:
             if not allocation.is_a(AllocationKind.PARAMETER)
         ),
     )
-    occupancy = Occupancy(without_parameters)
     reserved = totals.total_allocation_bytes - totals.parameter_bytes - totals.thread_local_bytes
     arguments, outputs = tuple(_arguments(opened)), tuple(_outputs(opened))
     return CompilerSide(
@@ -43,25 +38,24 @@ def xla_side(opened: XlaFiles) -> CompilerSide:
         arguments=arguments,
         outputs=outputs,
         own_peak_bytes=reserved,
-        in_use_bytes=occupancy.peak_bytes,
+        in_use_bytes=Occupancy(without_parameters).peak_bytes,
         argument_bytes=totals.parameter_bytes,
         output_bytes=totals.live_out_bytes - totals.aliased_bytes,
         kept_bytes=None,
         reused_bytes=totals.aliased_bytes,
         unknown_calls=0,
-        kernels=_launched(plan),
-        held=tuple(_held(occupancy)),
+        launches=_launches(plan),
         products=tuple(read_product(gemm) for gemm in plan.gemms),
-        waste=tuple(_waste(opened)),
         exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives or ()),
     )
 
 
-def _launched(plan: Plan) -> dict[str, int] | None:
-    """Thunks that launch something; those that only hold others are left out."""
-    if plan.thunk_counts is None:
+def _launches(plan: Plan) -> int | None:
+    """The number of thunks that launch something; those that only hold others are left out."""
+    counts = plan.thunk_counts
+    if counts is None:
         return None
-    return {kind: count for kind, count in plan.thunk_counts.items() if kind not in _CONTAINERS}
+    return sum(count for kind, count in counts.items() if kind not in _CONTAINERS)
 
 
 def _arguments(opened: XlaFiles) -> Iterator[TensorLeaf]:
@@ -108,26 +102,3 @@ def _outputs(opened: XlaFiles) -> Iterator[TensorLeaf]:
             reused = ((index,) if len(arrays) > 1 else ()) in aliased
             name = names.get(index, f"output {index}")
             yield TensorLeaf(name, *dtype_and_shape, array.size_bytes, reused)
-
-
-def _held(occupancy: Occupancy) -> Iterator[HeldBytes]:
-    for value in occupancy.contents(occupancy.peak_position):
-        if value.counted_bytes:
-            label = f"{value.value.name} {value.value.shape} ({value.role})"
-            yield HeldBytes(label, value.counted_bytes)
-
-
-def _waste(opened: XlaFiles) -> Iterator[Waste]:
-    copies = find_copies(opened.plan)
-    if copies:
-        yield Waste("copies", len(copies), sum(copy.copied_bytes for copy in copies))
-    undefined = undefined_copies(opened.plan) or ()
-    if undefined:
-        yield Waste("copies of undefined data", len(undefined), None)
-    rows = donations(opened)
-    failed = [row for row in rows if not row.holds]
-    if failed:
-        yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))
-    rewritten = [row for row in rows if row.is_rewritten]
-    if rewritten:
-        yield Waste("donated and rewritten", len(rewritten), sum(r.size_bytes for r in rewritten))
