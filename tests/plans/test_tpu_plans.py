@@ -245,8 +245,8 @@ def test_an_expectation_for_one_platform(program: Program) -> None:
 def test_show_lists_memories_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(folder), "--all"]) == 0
     out = capsys.readouterr().out
-    assert "VMEM: 409,600 B, at most 409,600 B in use at once; on the chip" in out
-    assert "  HBM to VMEM: 2 moves, 409,600 B, largest 278,528 B" in out
+    assert re.search(r"VMEM +409,600 B +409,600 B", out)
+    assert re.search(r"HBM +VMEM +278,528 B", out)
     assert "VMEM: preallocated-temp" in out
     assert main(["show", str(folder), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -10,18 +10,13 @@ from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import Plan
-from xlapipe.plans.copies import Move, find_moves
+from xlapipe.plans.copies import Move
 from xlapipe.plans.host_transfers import find_host_transfers
-from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.occupancy import Occupancy
-from xlapipe.plans.padding import find_padding
-from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 from xlapipe.report.records import named
-from xlapipe.report.units import share
-
-_MAX_ROWS = 8
 
 
 def space_rows(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -40,48 +35,6 @@ def move_figures(move: Move) -> dict[str, Any]:
         "from": move.source_space,
         "to": move.target_space,
     }
-
-
-def space_lines(program: Program) -> Iterator[str]:
-    """Lines for people; none for a plan that uses HBM and host memory only."""
-    plan = program.plan
-    for space, totals in plan.spaces.items():
-        if is_on_chip(space) and space is not MemorySpace.OTHER and totals.total_bytes:
-            peak = Occupancy(plan, space).peak_bytes
-            in_use = f", at most {peak:,} B in use at once" if peak is not None else ""
-            yield (
-                f"{str(space).upper()}: {totals.total_bytes:,} B{in_use}; on the chip, not in the "
-                "totals of the device"
-            )
-    yield from _move_lines(find_moves(plan))
-    yield from _padding_lines(program)
-
-
-def _move_lines(moves: tuple[Move, ...]) -> Iterator[str]:
-    by_direction: dict[str, list[int]] = {}
-    for move in moves:
-        direction = f"{str(move.source_space).upper()} to {str(move.target_space).upper()}"
-        by_direction.setdefault(direction, []).append(move.copy.copied_bytes)
-    for direction, sizes in sorted(by_direction.items()):
-        count = counted(len(sizes), "move")
-        yield f"  {direction}: {count}, {sum(sizes):,} B, largest {max(sizes):,} B"
-
-
-def _padding_lines(program: Program) -> Iterator[str]:
-    rows = find_padding(program)
-    if not rows:
-        return
-    padding = sum(row.padding_bytes for row in rows)
-    leaves = counted(len(rows), "leaf", "leaves")
-    yield f"padding: {padding:,} B in {leaves}, because arrays are stored in whole tiles"
-    for row in rows[:_MAX_ROWS]:
-        dims, stored = (" × ".join(map(str, dims)) for dims in (row.dims, row.stored_dims))
-        yield (
-            f"  {row.path}: {row.padding_bytes:,} B, {share(row.padding_bytes, row.size_bytes)} of "
-            f"{row.size_bytes:,} B: {dims or 'a scalar'} is stored as {stored or 'a tile'}"
-        )
-    if len(rows) > _MAX_ROWS:
-        yield f"  … and {len(rows) - _MAX_ROWS} more (--json has all)"
 
 
 _MAX_TRANSFERS = 20

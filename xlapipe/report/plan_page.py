@@ -19,7 +19,7 @@ from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outp
 from xlapipe.report.cells import Gaps, Held, Name, Outcome
 from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.donation_lines import donation_lines
-from xlapipe.report.memory_spaces import host_lines, space_lines, space_rows
+from xlapipe.report.memory_spaces import host_lines, space_rows
 from xlapipe.report.pages import Page, Section, pages_markdown
 from xlapipe.report.plan_figures import fusion_rows, known_copies
 from xlapipe.report.target_text import device_text, short_label
@@ -36,7 +36,6 @@ _TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
     """The page of a dump; it depends on the plan alone."""
     plan = opened.plan
-    on_tpu = platform_named(plan.platform).has_chip_memory
     sections: Mapping[str, Callable[[], Section]] = {
         "totals": lambda: _totals(opened),
         "peak": lambda: _peak(opened),
@@ -62,8 +61,8 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
             "thunks": lambda: Section("Thunks", tuple(_thunks(plan))),
         }
     made = [make() for key, make in sections.items() if not keys or key in keys]
-    optional = {"collectives": False, "host": False, "memories": on_tpu}
-    shown = (part for part in made if part.lines or optional.get(part.key, True))
+    optional = ("collectives", "host", "memories")
+    shown = (part for part in made if part.lines or part.key not in optional)
     page = Page(opened.program.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
     return page if not keys else _on_terminal(page, opened, keys)
 
@@ -343,8 +342,9 @@ def _memories(opened: XlaSubject) -> Section:
             "stored as": lambda row: " × ".join(map(str, row.stored_dims)),
         },
     )
-    lines = tuple(map(str.strip, space_lines(opened.program)))
-    return Section("Memories", lines, (spaces, moves, padding), "memories")
+    line = "Memories other than HBM are on the chip or the host's, and not in the device's totals."
+    on_tpu = platform_named(opened.plan.platform).has_chip_memory
+    return Section("Memories", (line,) * on_tpu, (spaces, moves, padding), "memories")
 
 
 def _fusions(opened: XlaSubject) -> Section:
