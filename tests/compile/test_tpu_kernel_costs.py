@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -45,16 +46,24 @@ def test_products_of_blocks_that_a_constant_mask_leaves_are_counted() -> None:
         assert forward.functions >= BLOCK * BLOCK * ROWS * HEADS * blocks
 
 
-def test_the_statement_of_an_author_is_not_counted_again() -> None:
+@pytest.mark.parametrize(("flops", "counted"), [(7, False), (-1, True), (2**63 - 1, True)])
+def test_the_statement_of_an_author_is_not_counted_again_but_one_that_cannot_be(
+    flops: int, counted: bool
+) -> None:
     from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
 
     def kernel(x, y):  # type: ignore[no-untyped-def]
         y[...] = x[...] @ x[...]
 
     def call(x):  # type: ignore[no-untyped-def]
-        stated = pl.CostEstimate(flops=7, transcendentals=0, bytes_accessed=9)
-        return pl.pallas_call(kernel, out_shape=x, cost_estimate=stated, name="k")(x)
+        stated = pl.CostEstimate(flops=flops, transcendentals=0, bytes_accessed=9)
+        tpu = pltpu.CompilerParams()
+        return pl.pallas_call(
+            kernel, out_shape=x, cost_estimate=stated, name="k", compiler_params=tpu
+        )(x)
 
     traced = jax.jit(call).trace(jax.ShapeDtypeStruct((128, 128), jnp.float32))
     (cost,) = stated_costs(traced.jaxpr, {})
-    assert (cost.flops, cost.accessed_bytes, cost.products) == (7, 9, ())
+    expected = (2 * 128**3, 2 * 4 * 128**2, 1) if counted else (7, 9, 0)
+    assert (cost.flops, cost.accessed_bytes, len(cost.products)) == expected

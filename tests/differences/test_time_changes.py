@@ -70,6 +70,11 @@ def test_predicted_times_follow_what_changed(
     assert change.predicted_delta_seconds == (pytest.approx((b or 0) - (a or 0)) if known else None)
 
 
+def test_the_time_of_a_tpu_is_estimated() -> None:
+    change = TimeChange(None, LineCost(1e-6, 1e-5), LineCost(1e-6, 2e-5), "estimated")
+    assert change.text.endswith("; estimated 10.0 -> 20.0 µs (+100.0%)")
+
+
 def test_fewer_bytes_that_take_longer_read_as_that() -> None:
     slower = replace(NORM, read_bytes=500, memory_seconds=40e-6)
     change, _ = time_changes(step(NORM, GEMM), step(slower, GEMM))

@@ -1,7 +1,8 @@
 """The published figures, and how near estimates are to them.
 
-Source: AI-Hypercomputer/tpu-recipes@c8cfe2f6, the README of each recipe under `training/`. No
-constant of an estimate was chosen from these rows.
+Source: AI-Hypercomputer/tpu-recipes@c8cfe2f6, the README of each recipe under `training/`; of v5p,
+AI-Hypercomputer/maxtext@e591f30c, `docs/reference/models/tiering.md`, which states tokens per
+second and device, and its MFU. No constant of an estimate was chosen from these rows.
 """
 
 import json
@@ -12,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-# Operations per second of a device, as published: of a v6e, and of half a chip of tpu7x.
-_V6E, _TPU7X, _TPU7X_FLOAT8 = 918.0, 1153.5, 2307.0
+# Operations per second of a device, as published; of tpu7x, half a chip.
+_V5P, _V6E, _TPU7X, _TPU7X_FLOAT8 = 459.0, 918.0, 1153.5, 2307.0
 
 
 class Row(NamedTuple):
@@ -35,6 +36,10 @@ def _tpu7x(topology: str, seconds: float, of_a_chip: float, peak: float = _TPU7X
     return Row("tpu7x", topology, seconds, of_a_chip / 2, peak)
 
 
+def _v5p(topology: str, tokens: int, tokens_per_second: float, mfu: float) -> Row:
+    return Row("v5p", topology, tokens / tokens_per_second, mfu * _V5P, _V5P)
+
+
 ROWS = {
     "llama3.1-8b-v6e-8": Row("v6e", "2x4", 3.443, 413.433, _V6E),
     "mistral-7b-v6e-8": Row("v6e", "2x4", 6.320, 431.981, _V6E),
@@ -47,6 +52,8 @@ ROWS = {
     "llama3.1-70b-128k-tpu7x-256": _tpu7x("4x8x8", 34.02, 897.94),
     "llama3.1-405b-tpu7x-256": _tpu7x("4x8x8", 98.34, 1261.40),
     "qwen3-235b-tpu7x-256": _tpu7x("4x8x8", 30.87, 629.79),
+    "mixtral-8x7b-v5p-128": _v5p("4x4x8", 36 * 4096, 2909, 0.5256),
+    "llama2-70b-v5p-256": _v5p("4x8x8", 4 * 4096, 692, 0.654),
     "gpt-oss-120b-tpu7x-64": _tpu7x("4x4x4", 17.10, 330.25),
 }
 

@@ -1,7 +1,7 @@
 """Training steps whose time Google published, as programs of the same shapes.
 
-Source: AI-Hypercomputer/tpu-recipes@c8cfe2f6, `training/`, and the sizes of models in
-AI-Hypercomputer/maxtext, `src/maxtext/configs/models`.
+Source: AI-Hypercomputer/tpu-recipes@c8cfe2f6, `training/`; of v5p, AI-Hypercomputer/maxtext's
+`configs/tpu/v5p`; the sizes of models are in its `src/maxtext/configs/models`.
 """
 
 from dataclasses import replace
@@ -44,6 +44,16 @@ xla_tpu_scoped_vmem_limit_kib=61440
 xla_tpu_bf16_emission_mode=NATIVE_EMISSION
 xla_tpu_enable_sparse_core_collective_offload_all_reduce=true
 xla_tpu_use_single_sparse_core_for_all_gather_offload=true
+"""
+V5P = """
+xla_tpu_megacore_fusion_allow_ags=false
+xla_enable_async_collective_permute=true
+xla_tpu_enable_ag_backward_pipelining=true
+xla_tpu_enable_data_parallel_all_reduce_opt=true
+xla_tpu_data_parallel_opt_different_sized_ops=true
+xla_tpu_overlap_compute_collective_tc=true
+xla_enable_async_all_gather=true
+xla_tpu_scoped_vmem_limit_kib=81920
 """
 VMEM, VMEM7 = _options(V6E + OFFLOADS), _options(TPU7X)
 LLAMA8 = Model(
@@ -97,6 +107,14 @@ STEPS = {
     "mixtral-8x7b-v6e-256": replace(
         LLAMA8, vocabulary=32000, experts=8, chosen=2, capacity=1.25, batch=12, length=4096,
         devices=256,
+    ),
+    "mixtral-8x7b-v5p-128": replace(
+        LLAMA8, vocabulary=32000, experts=8, chosen=2, batch=36, length=4096, devices=128,
+        offloaded=(), weight=BF16, moment=BF16, block=512, options=_options(V5P),
+    ),
+    "llama2-70b-v5p-256": replace(
+        LLAMA70, vocabulary=32000, batch=4, length=4096, devices=256, offloaded=(),
+        saved=(*QKV, "out_proj", "mlpwo"), block=512, options=_options(V5P),
     ),
 }  # fmt: skip
 

@@ -258,3 +258,69 @@ def test_a_loop_counts_each_trip_and_one_of_unknown_length_gives_a_bound() -> No
     unknown = estimated(loop("get-tuple-element(%c), index=2"), "v6e")
     assert unknown.step_seconds is None and unknown.uncounted
     assert unknown.at_least_seconds == pytest.approx(one, rel=0.05)
+
+
+def kernel_call(statement: str) -> str:
+    """A Pallas kernel with a statement of its cost."""
+    shape = f"bf16[4096,4096]{{1,0:{TILES}}}"
+    return f"""HloModule m, is_scheduled=true
+
+ENTRY %main (a: bf16[4096,4096]) -> bf16[4096,4096] {{
+  %a = {shape} parameter(0)
+  ROOT %k = {shape} custom-call(%a), custom_call_target="tpu_custom_call", \
+backend_config={{"custom_call_config":{{"body":""{statement}}}}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("", None),
+        ('"flops":"9223372036854775807"', "9,223,372,036,854,775,807 operations and 67,108,864 B"),
+        ('"flops":"-1"', "-1 operations and 67,108,864 B, which cannot be: its cost_estimate is"),
+    ],
+)
+def test_a_kernel_without_a_possible_statement_gives_a_bound_and_says_how_to_get_more(
+    statement: str, said: str | None
+) -> None:
+    if statement:
+        statement = f', "cost_estimate":{{"bytes_accessed":"67108864",{statement}}}'
+    stated = estimated(kernel_call(statement), "v6e")
+    assert stated.step_seconds is None and stated.high_seconds is None
+    assert stated.at_least_seconds == pytest.approx(64e6 / 1.39e12, rel=0.2)
+    (text,) = stated.uncounted
+    assert "states no cost: only its bytes are counted; fix: cost_estimate=pl.Cost" in text
+    assert said is None or any(said in text for text in stated.assumptions)
+
+
+def test_a_possible_statement_is_used() -> None:
+    statement = ', "cost_estimate":{"bytes_accessed":"67108864","flops":"137438953472"}'
+    step_seconds = estimated(kernel_call(statement), "v6e").step_seconds
+    assert step_seconds == pytest.approx(137438953472 / (918e12 * 0.85), rel=0.05)
+
+
+AGAIN = f"""HloModule m, is_scheduled=true
+
+%body (p: bf16[8192,8192], q: bf16[8192,8192]) -> bf16[8192,8192] {{
+  %p = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
+  %q = bf16[8192,8192]{{1,0:{TILES}}} parameter(1)
+  ROOT %dot = bf16[8192,8192]{{1,0:{TILES}}} convolution(%p, %q), dim_labels=bf_io->bf, \
+metadata={{op_name="f/dot_general"}}
+}}
+
+ENTRY %main (a: bf16[8192,8192]) -> bf16[8192,8192] {{
+  %a = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
+  %f = bf16[8192,8192]{{1,0:{TILES}}} fusion(%a, %a), kind=kOutput, calls=%body, \
+metadata={{op_name="jit(f)/jvp(checkpoint)/dot_general" source_file="step.py" source_line=9}}
+  ROOT %g = bf16[8192,8192]{{1,0:{TILES}}} fusion(%f, %a), kind=kOutput, calls=%body, \
+metadata={{op_name="jit(f)/transpose/rematted_computation/dot_general" source_file="step.py" \
+source_line=9}}
+}}
+"""
+
+
+def test_what_is_computed_again_is_a_loss() -> None:
+    (loss,) = estimated(AGAIN, "v6e").losses
+    assert loss.startswith("50% of the time")
+    assert "forward pass again (jax.checkpoint), most at step.py:9; a policy that saves" in loss

@@ -119,15 +119,15 @@ class StepPlan(ShownPlan):
         """The time of a step, as `xlapipe show --time` has it: floor, predicted, measured; seconds.
 
         Raises:
-          XlapipeError: the plan has no complete HLO module, or is for a TPU.
+          XlapipeError: the plan has no complete HLO module.
         """
         from xlapipe.report.time_figures import step_time
 
         time = step_time(self.opened)
         if time is None:
             raise XlapipeError(
-                f"{self!r}: no time is computed, because the plan has no complete HLO module or is "
-                "not for a GPU; fix: read a dump that xlapipe made for a GPU"
+                f"{self!r}: no time is computed, because the plan has no complete HLO module; fix: "
+                "read a dump that xlapipe made"
             )
         return time
 

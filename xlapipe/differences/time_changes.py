@@ -52,11 +52,16 @@ class LineCost:
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """A source line, or the whole step (None), whose cost differs between A and B."""
+    """A source line, or the whole step (None), whose cost differs between A and B.
+
+    Attributes:
+      verb: what the times are: predicted, or estimated where one is of a TPU.
+    """
 
     source: str | None
     a: LineCost
     b: LineCost
+    verb: str = "predicted"
 
     @property
     def delta_seconds(self) -> float | None:
@@ -115,7 +120,7 @@ class TimeChange:
         a, b = self.a.predicted_seconds, self.b.predicted_seconds
         if self.a.at_least_seconds is not None or self.b.at_least_seconds is not None:
             return (
-                f"; predicted {self.a.predicted_text} -> {self.b.predicted_text}: not compared, "
+                f"; {self.verb} {self.a.predicted_text} -> {self.b.predicted_text}: not compared, "
                 "because a part is not counted (show --time says which)"
             )
         if a is None or b is None:
@@ -125,11 +130,11 @@ class TimeChange:
             networks = " -> ".join(dict.fromkeys(filter(None, (self.a.network, self.b.network))))
             over = f", network {networks}" if networks else ""
             if before == after:
-                return f"; predicted {after} µs for both{over}"
+                return f"; {self.verb} {after} µs for both{over}"
             share = f" ({b / a - 1:+z.1%})" if a else ""
-            return f"; predicted {before} -> {after} µs{share}{over}"
+            return f"; {self.verb} {before} -> {after} µs{share}{over}"
         delta = b - a
-        return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_MICROSECONDS else ""
+        return f"; {self.verb} {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_MICROSECONDS else ""
 
 
 def time_changes(
@@ -154,8 +159,9 @@ def time_changes(
     lines_b = _by_source([(kernel, _line(kernel)) for kernel in b.kernels], predicted_b)
     known = a.floor_seconds is not None and b.floor_seconds is not None
     predicted = all(item and item.step_seconds is not None for item in predictions)
+    verb = min((item.verb for item in predictions if item), default="predicted")
     changes = [
-        TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing))
+        TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing), verb)
         for nothing in [LineCost(0.0 if known else None, 0.0 if predicted else None)]
         for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
     ]
@@ -165,7 +171,7 @@ def time_changes(
     if not changed:
         return ()
     step = TimeChange(
-        None, _step_change(a, lines_a, predicted_a), _step_change(b, lines_b, predicted_b)
+        None, _step_change(a, lines_a, predicted_a), _step_change(b, lines_b, predicted_b), verb
     )
     return (step, *sorted(changed, key=_rank))
 

@@ -75,6 +75,9 @@ class KernelCode:
         return same and sum(self.result_bytes) == result_bytes
 
 
+_MOST = 1 << 62  # what is not below it, such as 2^63 - 1, says that nothing is known
+
+
 @dataclass(frozen=True, slots=True)
 class StatedCost:
     """What the author states of a Pallas kernel, whose code XLA does not have.
@@ -97,3 +100,9 @@ class StatedCost:
     products: tuple[tuple[str, Natural, Natural, Natural, Natural], ...] = ()
     vector_operations: Natural = 0
     functions: Natural = 0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a launch can do that much: a negative number, or 2^63 - 1, is no estimate."""
+        figures = (self.accessed_bytes, self.flops or 0)
+        return min(figures) >= 0 and 0 < max(figures) < _MOST

@@ -16,7 +16,10 @@ from xlapipe.time.predict import basis_of
 def time_section(time: StepTime | None) -> Section:
     """Totals, and tables by source line and by kernel, the longest first."""
     if time is None:
-        unknown = "unknown, because the dump has no complete HLO module"
+        unknown = (
+            "unknown, because the dump has no complete HLO module; fix: `xlapipe dump` writes one, "
+            "or XLA itself with --xla_dump_hlo_as_proto"
+        )
         return Section("Time", (unknown,), key="time")
     by_source = _table("By source line", "source line", group_by_source(time.kernels))
     kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
@@ -101,7 +104,7 @@ def _prediction(time: StepTime) -> Iterator[str]:
     """The predicted time, what it is for, and what it assumes."""
     about = time.prediction
     if about is None:
-        reason = "the dump does not name a GPU whose speeds are known"
+        reason = "the dump names no GPU or TPU whose speeds are known; fix: add --target NAME"
         if time.speeds is not None and not platform_named(time.speeds.platform).predicts_times:
             reason = f"nothing was measured on {time.speeds.name}, nor on a GPU of its vendor"
         yield f"predicted: none, because {reason}"

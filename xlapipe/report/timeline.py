@@ -117,8 +117,8 @@ def trace_of(opened: XlaSubject) -> bytes:
     """The content of a trace file: one slice per kernel, in microseconds."""
     if opened.prediction is None:
         raise XlapipeError(
-            "--trace: the dump has no predicted time, because it names no GPU whose speeds are "
-            "known, or has no complete HLO module; fix: add --target NAME"
+            "--trace: the dump has no predicted time, because it names no GPU or TPU whose speeds "
+            "are known, or has no complete HLO module; fix: add --target NAME"
         )
     rows = timeline_rows(opened)
     events = [*_names(opened), *map(_slice, [*rows, *gaps(rows), *lines_of_source(rows)])]

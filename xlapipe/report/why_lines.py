@@ -12,8 +12,8 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
     """The parts of one launch, what timed kernels changed about them, and the basis."""
     if prediction is None:
         raise XlapipeError(
-            "--why: the dump has no predicted time, because it names no GPU whose speeds are "
-            "known; fix: add --target NAME"
+            "--why: the dump has no predicted time, because it names no GPU or TPU whose speeds "
+            "are known; fix: add --target NAME"
         )
     kernel = next((item for item in prediction.kernels if item.name == name), None)
     if kernel is None:

@@ -262,20 +262,12 @@ def _of_all(costs: list[StatedCost]) -> StatedCost | None:
 
 def _estimates(closed_jaxpr: Any) -> Iterator[StatedCost]:
     for equation in pallas_calls(closed_jaxpr.jaxpr, KERNELS):
-        estimate = equation.params.get("cost_estimate")
-        if estimate is not None:
-            yield StatedCost(
-                equation.params["jaxpr"].debug_info.func_name,
-                sum(size_bytes(variable.aval) for variable in equation.outvars),
-                int(estimate.bytes_accessed),
-                int(estimate.flops),
-            )
+        if (stated := _stated(equation)) is not None:
+            yield stated
     counted: dict[tuple[Any, ...], StatedCost] = {}
     for equation, values in calls_with_constants(closed_jaxpr.jaxpr, closed_jaxpr.consts):
         compiler = equation.params["compiler_params"]
-        if equation.params.get("cost_estimate") is None and hasattr(
-            compiler, "dimension_semantics"
-        ):
+        if _stated(equation) is None and hasattr(compiler, "dimension_semantics"):
             constants = (value.tobytes() for value in values if value is not None)
             kernel, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
             key = (kernel.debug_info.func_name, str(kernel.in_avals), mapping.grid, *constants)
@@ -285,6 +277,20 @@ def _estimates(closed_jaxpr: Any) -> Iterator[StatedCost]:
             except _OF_ANOTHER_FORM:
                 continue  # its cost stays unknown, which the estimate states
             yield counted[key]
+
+
+def _stated(equation: Any) -> StatedCost | None:
+    """What the author states; None also of what cannot be."""
+    estimate = equation.params.get("cost_estimate")
+    if estimate is None:
+        return None
+    stated = StatedCost(
+        equation.params["jaxpr"].debug_info.func_name,
+        sum(size_bytes(variable.aval) for variable in equation.outvars),
+        int(estimate.bytes_accessed),
+        int(estimate.flops),
+    )
+    return stated if stated.is_possible else None
 
 
 def _counted(equation: Any, values: Sequence[Any]) -> StatedCost:

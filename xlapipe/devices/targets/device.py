@@ -79,8 +79,8 @@ class Tpu(Device):
 
     Attributes:
       matrix_flops: bfloat16 operations per second of the matrix units at the compiler's clock.
-      matrix_side, vmem_bytes, grid_dimensions, devices_per_chip, wraps_from, host_bandwidth: as of
-        `TpuRow`.
+      matrix_side, vmem_bytes, grid_dimensions, devices_per_chip, wraps_from, host_bandwidth,
+        slice_bandwidth: as of `TpuRow`.
     """
 
     matrix_flops: float
@@ -90,6 +90,7 @@ class Tpu(Device):
     devices_per_chip: int
     wraps_from: int
     host_bandwidth: int
+    slice_bandwidth: int
 
     @property
     def most_link_bandwidth(self) -> int | None:
@@ -117,6 +118,7 @@ def _tpu(row: TpuRow) -> Tpu:
         devices_per_chip=row.devices_per_chip,
         wraps_from=row.wraps_from,
         host_bandwidth=row.host_bandwidth,
+        slice_bandwidth=row.slice_bandwidth,
     )
 
 

@@ -21,6 +21,7 @@ class TpuRow:
       link_bandwidth: of one link between chips, in one direction.
       wraps_from: chips along a dimension from which on its ends are connected.
       host_bandwidth: between the chip and its host, in one direction; assumed.
+      slice_bandwidth: between slices, in one direction, as Google states it; 0 if it does not.
       reserved_bytes: HBM that libtpu's compiler reserves, by the version of libtpu.
       chip_config_name: libtpu's name of the mode in which the chip runs; None for its default.
     """
@@ -43,6 +44,7 @@ class TpuRow:
     link_bandwidth: int
     wraps_from: int
     host_bandwidth: int
+    slice_bandwidth: int
     reserved_bytes: Mapping[str, int] = field(hash=False)
     chip_config_name: str | None = None
 

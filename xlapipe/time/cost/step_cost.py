@@ -306,8 +306,8 @@ class _Walk:
         """What the author of a Pallas kernel states, of which XLA does not have the code."""
         sizes = (None, call.shape.size_bytes)
         costs = (cost for cost in self._plan.stated_costs if cost.kernel == call.kernel_name)
-        given = next((cost for cost in costs if cost.result_bytes in sizes), None)
-        return stated_in(call) if given is None else given
+        given = next((cost for cost in costs if cost.result_bytes in sizes), stated_in(call))
+        return given if given is not None and given.is_possible else None
 
     def _code_of(self, call: Instruction, scope: Computation) -> KernelCode | None:
         """The code of a Pallas kernel for Triton; None of other instructions."""

@@ -12,10 +12,13 @@ from typing import NamedTuple
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.device import Tpu
-from xlapipe.plans.hlo import Computation
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.opcodes import RENAMES
 from xlapipe.plans.plan import Plan
+from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of, sites_of
+from xlapipe.time.cost.stated_cost import stated_in
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.kernel_time import ASSUMED, KernelTime, TimePart
 from xlapipe.time.predict.prediction import PredictedKernel, Prediction
@@ -26,11 +29,12 @@ from xlapipe.time.predict.scheduled.torus import Torus
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.work import KernelWork
 
-_HBM, _LINKS, _HOST, _TO_HOST = "HBM", "links", "host", "to host"
+_HBM, _LINKS, _SLICES, _HOST, _TO_HOST = "HBM", "links", "slices", "host", "to host"
 _HOST_SPACE = 5
 _CARRIERS = {
     _HBM: "prefetches from HBM",
     _LINKS: "collectives",
+    _SLICES: "collectives between slices",
     _HOST: "transfers from the host, whose rate is assumed",
     _TO_HOST: "transfers to the host, whose rate is assumed",
 }
@@ -44,6 +48,10 @@ def estimate(
 ) -> Prediction:
     """Estimate the time of a step."""
     return _Estimator(plan, cost, device, unknown_trips).run()
+
+
+def _carrier(collective: Collective) -> str:
+    return _SLICES if collective.between_slices else _LINKS
 
 
 class _Pending(NamedTuple):
@@ -212,8 +220,8 @@ class _Estimator:
         if queue is None:
             event = TimelineEvent(name, clock.now, time.seconds, COMPUTE, times, time)
             clock.now += time.seconds
-            if name in self._collectives:
-                clock.exposed[_LINKS, name] += time.seconds
+            if (collective := self._collectives.get(name)) is not None:
+                clock.exposed[_carrier(collective), name] += time.seconds
             elif len(time.parts) > 1:
                 clock.starts += time.seconds - time.parts[0].seconds
         else:
@@ -228,7 +236,7 @@ class _Estimator:
         """What carries an asynchronous transfer; None if the cores wait for the operation."""
         collective = self._collectives.get(site.name)
         if collective is not None:
-            return _LINKS if collective.asynchronous else None
+            return _carrier(collective) if collective.asynchronous else None
         if not site.instruction.opcode.endswith("-start"):
             return None
         shape = site.instruction.shape
@@ -282,19 +290,33 @@ class _Estimator:
             time = self._torus.time_of(collective)
             if time is not None:
                 return time
-            self._uncounted[f"{collective.kind} whose bytes or groups are unknown"] = None
+            what = "bytes or groups are unknown"
+            if collective.between_slices and not self._device.slice_bandwidth:
+                what = f"rate between slices of {self._device.row} is stated nowhere"
+            self._uncounted[f"{collective.kind} whose {what}"] = None
         if self._queue(site) in (_HOST, _TO_HOST):
             moved = max(kernel.touched.read_bytes, kernel.touched.written_bytes)
             seconds = moved / self._device.host_bandwidth
             rate = f"{self._device.host_bandwidth / 1e9:.0f} GB/s"
             text = f"{moved / 1e6:,.2f} MB to or from the host at {rate}"
             return KernelTime(seconds, (TimePart(seconds, text),), 1.0, ASSUMED, 0.0)
-        if kernel.cost.flops is None and site.inner.custom_call_target == MOSAIC_TPU_CALL:
-            self._uncounted[
-                f"the Pallas kernel {site.inner.kernel_name or site.name} states no cost: only its "
-                "bytes are counted; fix: cost_estimate=pl.CostEstimate(…) in pallas_call"
-            ] = None
+        if site.inner.custom_call_target == MOSAIC_TPU_CALL:
+            self._check_statement(site.inner, kernel)
         return self._operations.of(kernel)
+
+    def _check_statement(self, call: Instruction, kernel: Kernel) -> None:
+        """Say which Pallas kernel states no cost, or one that cannot be."""
+        name, stated = call.kernel_name or call.name, stated_in(call)
+        if stated is not None and not stated.is_possible:
+            self._assumptions[
+                f"the Pallas kernel {name} states {stated.flops:,} operations and "
+                f"{stated.accessed_bytes:,} B, which cannot be: its cost_estimate is not used"
+            ] = None
+        if kernel.cost.flops is None:
+            self._uncounted[
+                f"the Pallas kernel {name} states no cost: only its bytes are counted; fix: "
+                "cost_estimate=pl.CostEstimate(…) in pallas_call"
+            ] = None
 
     def _predicted(self, name: str, launches: int, seconds: float) -> PredictedKernel:
         kernel, time = self._cost.kernel_of[name], self._times[name]

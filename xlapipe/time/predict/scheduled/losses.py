@@ -1,9 +1,10 @@
-"""What makes a step on a TPU slow, by source line: waits, padding, layout copies, serial loops."""
+"""What makes a step on a TPU slow, by source line: waits, padding, copies, loops, recomputation."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from xlapipe.plans.phases import is_recomputed
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.predict.prediction import PredictedKernel
 from xlapipe.time.predict.scheduled.operation import Operations
@@ -16,6 +17,10 @@ WAITS = {
     "links": (
         "the cores wait for a collective",
         "overlap it: more work between its start and its use, or fewer bytes by another sharding",
+    ),
+    "slices": (
+        "the cores wait for a collective between slices",
+        "overlap it: more work between its start and its use, or a sharding that sends less there",
     ),
     "host": (
         "the cores wait for a transfer from the host",
@@ -54,9 +59,12 @@ def losses(
     found: dict[tuple[str, str], float] = defaultdict(float)
     for (queue, name), lost in waits.items():
         found[" at ".join((WAITS[queue][0], _line(kernel_of[name]))), WAITS[queue][1]] += lost
+    again: dict[str, float] = defaultdict(float)
     for kernel in kernels:
         one = kernel_of[kernel.name]
         line = _line(one)
+        if is_recomputed(one.cost.op_name or "") and not (one.cost.asynchronous or one.wire_bytes):
+            again[line] += kernel.seconds
         done = operations(one)
         first = kernel.launch.parts[0].reason if kernel.launch.parts else ""
         if done.flops > 1.05 * done.unpadded_flops > 0 and "TFLOP/s" in first:
@@ -73,6 +81,10 @@ def losses(
         )
         fix = "more work a trip: larger blocks, jax.vmap, or unroll"
         found[text, fix] += loop.start_seconds
+    if again:
+        text = "the backward pass computes values of the forward pass again (jax.checkpoint), most"
+        fix = "a policy that saves what takes longest, e.g. jax.checkpoint_policies.dots_saveable"
+        found[f"{text} at {max(again, key=lambda line: again[line])}", fix] += sum(again.values())
     largest = sorted(found.items(), key=lambda item: -item[1])[:_MOST]
     for (text, fix), lost in largest:
         if lost >= _LEAST_SHARE * seconds:

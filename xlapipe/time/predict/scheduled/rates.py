@@ -21,8 +21,9 @@ EXCHANGE_SECONDS = 11e-6
 """Start of a collective: an all-gather of 1 MiB over 4 chips of tpu7x takes 21.9 µs [B]."""
 HOP_SECONDS = 1e-6
 """Seconds per hop between chips; jax-ml.github.io/scaling-book. Not compared."""
-SLICE_BANDWIDTH = 4.1e9
-"""Bytes per second and device between slices, two slices of 256 chips of v6e [B]."""
+SLICE_SHARE = 0.33
+"""Share of the rate between slices: an all-reduce over two slices of 256 chips of v6e sends 4.11 of
+12.5 GB/s a device [B]."""
 LEAST_HOST_SHARE, MOST_HOST_SHARE = 0.5, 1.5
 """Range of the rate between a chip and its host, as a share of the assumed one."""
 KERNEL_SHARE, LEAST_KERNEL_SHARE, MOST_KERNEL_SHARE = 0.85, 0.6, 0.92

@@ -32,7 +32,7 @@ class Torus:
     grid: ChipGrid
 
     def time_of(self, collective: Collective) -> KernelTime | None:
-        """The time of one execution; None if its bytes or its groups are unknown."""
+        """The time of one execution; None if its bytes, its groups or the rate are unknown."""
         sent_bytes = collective.wire_bytes
         if sent_bytes is None and not collective.replica_groups:
             count = self.grid.device_count // self.grid.slices
@@ -43,10 +43,13 @@ class Torus:
         if sent_bytes is None:
             return None
         if collective.between_slices:
-            seconds = sent_bytes / rates.SLICE_BANDWIDTH
-            rate = f"{rates.SLICE_BANDWIDTH / 1e9:.1f} GB/s"
-            part = TimePart(seconds, f"{sent_bytes / 1e6:,.2f} MB between slices at {rate}")
-            return KernelTime(seconds, (part,), 1.0, PUBLISHED, 0.0)
+            rate = rates.SLICE_SHARE * self.device.slice_bandwidth
+            if not rate:
+                return None
+            text = f"{sent_bytes / 1e6:,.2f} MB between slices at {rate / 1e9:.1f} GB/s"
+            part = TimePart(sent_bytes / rate, text)
+            basis = PUBLISHED if self.device.row == "v6e" else DATASHEET
+            return KernelTime(part.seconds, (part,), 1.0, basis, 0.0)
         chips = list(self._chips(self._group(collective)))
         places = [sorted({chip[axis] for chip in chips}) for axis in range(len(self.grid.chips))]
         used = {axis: places[axis] for axis in range(len(places)) if len(places[axis]) > 1}
