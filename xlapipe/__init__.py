@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from xlapipe.devices.targets.target import Target
     from xlapipe.dump.autotune_lock import read_lock
     from xlapipe.registry import WorkloadReference
-    from xlapipe.run.cuda_context import start_cuda_context
     from xlapipe.search.sizing.sizes import fit, largest
     from xlapipe.workload import Workload
 
@@ -48,7 +47,6 @@ __all__ = [
     "plan",
     "read",
     "read_lock",
-    "start_cuda_context",
     "target",
 ]
 
@@ -69,7 +67,6 @@ _MODULES = {
     "plan": "api.compile_step",
     "read": "api.step_plan",
     "read_lock": "dump.autotune_lock",
-    "start_cuda_context": "run.cuda_context",
     "target": "api.find_target",
 }
 

@@ -22,14 +22,14 @@ from jax._src import (
     mesh,
     sharding_impls,
     source_info_util,
+    tree_util,
     xla_bridge,
 )
 from jax._src.checkify import ErrorEffect
 from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import batching, pxla
 from jax._src.lax import linalg
-from jax._src.lib import _profiler, xla_client
-from jax._src.lib.mlir.dialects import hlo
+from jax._src.lib import xla_client
 from jax._src.state.types import ReadEffect, RefEffect
 from jax.interpreters import mlir
 
@@ -50,6 +50,9 @@ it returns none: collectives, kernels and policies lose their source lines."""
 TracedHere = source_info_util.JaxStackTraceBeforeTransformation
 """The cause of an error while an operation is lowered, with the frames that traced it. Loud if it
 is missing; silent if jax gives no such cause: the error states no line of the user's."""
+
+equality_errors = tree_util.equality_errors
+"""Where two trees differ in structure: path, both nodes in words, and why. Loud."""
 
 reference_effects = RefEffect
 """What an equation that reads or writes a reference has among its effects. Loud."""
@@ -201,38 +204,6 @@ def module_text(module: bytes) -> str:
     options.print_backend_config = True
     options.print_operand_shape = True
     return str(_hlo.HloModule.from_serialized_hlo_module_proto(module).to_string(options))
-
-
-def stablehlo_of_hlo(module: bytes) -> bytes:
-    """A serialised HloModuleProto as StableHLO in MLIR's bytecode. Loud."""
-    from jaxlib import _jax
-
-    return bytes(_jax.mlir.hlo_to_stablehlo(module))
-
-
-def hlo_module_of_text(text: str) -> bytes:
-    """The text of an HLO module as a serialised HloModuleProto. Loud."""
-    from jaxlib import _hlo  # type: ignore[attr-defined]
-
-    return bytes(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
-
-
-def host_profile() -> Any:
-    """A running profile of the host, whose `stop` gives its bytes. Loud.
-
-    Silent in a jax whose plugins do not record their work: no times of passes and kernels.
-    """
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    return _profiler.ProfilerSession(options)
-
-
-def portable_artifact(module: Any) -> bytes:
-    """A StableHLO module in the form that `jax.export` keeps. Loud."""
-    from jaxlib import _jax
-
-    version = hlo.get_current_version()
-    return bytes(_jax.mlir.serialize_portable_artifact(module, version, True))
 
 
 def register_triton_dialect(context: Any) -> None:

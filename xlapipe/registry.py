@@ -31,8 +31,6 @@ from xlapipe.project_file import TABLE, stated
 
 GROUP = "xlapipe.workloads"
 _TABLE = (*TABLE, "workloads")
-# Makes a workload of a module in a file.
-_OF_A_FILE = "xlapipe.compile.lowering.given_module:workload"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -113,7 +111,7 @@ def registered_workloads() -> tuple[WorkloadReference, ...]:
 
 
 def find_workload(name: str) -> WorkloadReference:
-    """The reference of a name: registered, `module:attribute`, or a file with a module.
+    """The reference of a name: registered, or `module:attribute`.
 
     Raises:
       WorkloadError: the name is neither, with the nearest registered names; the arguments are not
@@ -131,8 +129,6 @@ def find_workload(name: str) -> WorkloadReference:
         return WorkloadReference(name, base, arguments, Path.cwd())
     if base.endswith(".py"):
         refuse_module_file(name)
-    if os.path.isfile(name):  # a long name is none, where Path.is_file raises
-        return WorkloadReference(name, _OF_A_FILE, {"path": str(Path(name).absolute())})
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:
         return replace(registered[base], name=name, arguments=arguments)

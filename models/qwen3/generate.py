@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import xlapipe
 from models.command import run_command
 from models.qwen3.cli.timeline import Timeline
 
@@ -32,8 +31,6 @@ def _run(options: argparse.Namespace, timeline: Timeline) -> int:
         built = build_command(options)
         print(json.dumps(built) if options.json else built["text"])
         return 0
-    # Before all other imports, because it takes longer than most of them.
-    xlapipe.start_cuda_context()
     from models.qwen3.cli.run import generate_command
 
     result = generate_command(options, timeline=timeline, out=sys.stdout)

@@ -57,17 +57,6 @@ def test_what_commits_outputs_and_arguments_to_devices_is_known() -> None:
     assert jax_private.moves_to_memory(moved.jaxpr)
 
 
-def test_a_module_of_hlo_becomes_stablehlo_and_what_export_keeps() -> None:
-    text = "HloModule m\nENTRY e {\n  ROOT p = f32[8]{0} parameter(0)\n}\n"
-    module = jax_private.stablehlo_of_hlo(jax_private.hlo_module_of_text(text))
-    with mlir.make_ir_context():
-        parsed: Any = ir.Module.parse(module)
-        assert "tensor<8xf32>" in str(parsed)
-        artifact = jax_private.portable_artifact(parsed)
-    assert artifact.startswith(b"ML\xefR")
-    assert b"StableHLO_v" in artifact
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_a_replaced_attribute_exists_and_is_restored(name: str) -> None:
     place = PLACES[name]
@@ -333,11 +322,3 @@ def test_processes_of_a_group_have_a_client() -> None:
     state = jax_private.distributed_state
     assert {"client", "service", "preemption_sync_manager"} <= set(vars(state)) | set(dir(state))
     assert state.client is None
-
-
-def test_a_profile_of_the_host_has_what_is_compiled() -> None:
-    session = jax_private.host_profile()
-    jax.jit(lambda x: x + 1.0).lower(1.0).compile()
-    planes = jax.profiler.ProfileData.from_serialized_xspace(session.stop()).planes
-    names = [event.name for plane in planes for line in plane.lines for event in line.events]
-    assert any("backend_compile" in name for name in names)

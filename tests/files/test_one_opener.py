@@ -42,7 +42,6 @@ ALLOWED = {
         "compile/xla_patches/stand_ins.py",
         "devices/environment/machine.py",
         "devices/environment/process_state.py",
-        "compile/compile_timeline.py",
         "compile/xla_patches/loaded_library.py",
         "run/jax_distributed.py",
     },

@@ -16,18 +16,12 @@ from xlapipe.cli import main
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import compile_dump
-from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import WorkloadError
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.donatable import donatable
-from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
-from xlapipe.report.overview.overview import Overview
-from xlapipe.report.overview.overview_lines import overview_lines
-from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.choose import choose
 from xlapipe.search.choosing.remedies import (
@@ -137,37 +131,6 @@ def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
     assert donatable(alone) == ()
     donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert donatable(donated) == ()
-
-
-@pytest.mark.parametrize(
-    ("step", "name"),
-    [
-        pytest.param(
-            *("joined_fills", "copy_fusion"),
-            marks=pytest.mark.skipif(
-                jax.__version_info__ >= (0, 12),
-                reason="XLA makes each before its loop from 0.12 on",
-            ),
-        ),
-        ("joined_siblings", "multi_output_fusion"),
-    ],
-)
-def test_a_pass_that_makes_values_long_before_their_use_is_left_out(
-    step: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(STEPS)
-    (job,) = jobs_of([f"hungry_step:{step}"], CompileSettings(tuning=Tuned.NONE))
-    compiled = compile_dump(job, None)
-    (made,) = made_together(compiled.dump.plan)
-    assert made.values > 1 and made.joined_by == name
-    overview = Overview(XlaSubject(compiled.dump))
-    screen = "\n".join(str(line) for line in overview_lines(overview, "dump", width=500))
-    assert "Made long before use" in screen and f"xla_disable_hlo_passes={name}" in screen
-    (change,) = [c for c in changes_of(compiled.dump, job) if "hlo_passes" in c.text]
-    without = compile_dump(replace(job, options={**job.options, **change.options}), None)
-    freed_bytes = compiled.dump.plan.totals.temp_bytes - without.dump.plan.totals.temp_bytes
-    assert freed_bytes > made.size_bytes // 3
-    assert made_together(without.dump.plan) == ()
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:

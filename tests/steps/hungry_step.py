@@ -54,29 +54,3 @@ def attention(batch: int = 2, tokens: int = 512) -> Workload:
             jax.ShapeDtypeStruct((batch, tokens, WIDTH), jnp.float32),
         ),
     )
-
-
-def joined_fills(loops: int = 6) -> Workload:
-    """Loops one after another, each with a stack that XLA fills with zeros before the first."""
-
-    def step(v: jax.Array) -> jax.Array:
-        for _ in range(loops):
-            v, stacked = jax.lax.scan(lambda c, t: (c + t, c + t), v, jnp.ones(1000))
-            v = v + jnp.sum(stacked, axis=-1)
-        return v
-
-    v = jax.ShapeDtypeStruct((1000,), jnp.float32)
-    return Workload(name="fills", fn=step, args=(v,))
-
-
-def joined_siblings() -> Workload:
-    """Functions of one array, which products use one after another."""
-
-    def step(x: jax.Array, y: jax.Array) -> jax.Array:
-        result = jnp.zeros_like(x)
-        for value in (jnp.sin(x) * y, jnp.cos(x) + y, jnp.tanh(x) - y, x * y * 2):
-            result = jnp.tanh(result @ value) @ value
-        return result
-
-    x = jax.ShapeDtypeStruct((1000, 1000), jnp.float32)
-    return Workload(name="siblings", fn=step, args=(x, x))

@@ -28,7 +28,7 @@ from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.plans.second_call import second_call
 
-CALLS = 3
+CALLS = 2
 W = np.ones((8, 8), np.float32)
 
 
@@ -65,9 +65,6 @@ def on_one_device() -> dict[str, Form]:
         "weak array": Form(lambda s: s * 2, jnp.asarray(1.0)),
         "weak array becomes strong": Form(lambda s: s * np.float32(2), jnp.asarray(1.0)),
         "strong becomes weak": Form(lambda s: jnp.where(s > 0, 1.0, 2.0), jnp.float32(1)),
-        "dtypes in turn": Form(
-            lambda s: s.astype(jnp.float32 if s.dtype == jnp.bfloat16 else jnp.bfloat16), ones
-        ),
         "weak step beside arrays": Form(
             lambda s: {"w": s["w"] + 1, "n": s["n"] + 1}, {"w": W, "n": 0}
         ),
@@ -196,7 +193,7 @@ def _workload(form: Form) -> Workload:
 
 
 def predictions() -> dict[str, str]:
-    """What xlapipe predicts of each form's second and third call; empty if nothing is compiled."""
+    """What xlapipe predicts of each form's second call; empty if nothing is compiled."""
     texts = {}
     plan = xlapipe.plan(_workload(Form(lambda s: s + 1, W))).program
     for name, form in on_one_device().items():

@@ -1,4 +1,4 @@
-"""Steps whose compile takes long for one reason."""
+"""Steps with a loop that Python unrolls, and without."""
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,6 @@ def scanned(x: jax.Array, w: jax.Array) -> jax.Array:
     return jax.lax.scan(lambda x, w: (layer(x, w), None), x, w)[0]
 
 
-def one_large_kernel(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    sin = jnp.sin
-    y = sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(x * 9.0))))))))))))))))
-    return jnp.cumsum(x, axis=1), y
-
-
 def descend(weights: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return jax.tree.map(lambda w: w - 0.1 * jnp.tanh(w), weights)
 
@@ -43,4 +37,3 @@ mapped_workload = Workload(name="mapped", fn=descend, args=(EQUAL,))
 of_two_shapes_workload = Workload(name="two", fn=descend_in_a_loop, args=(OF_TWO_SHAPES,))
 unrolled_workload = Workload(name="unrolled", fn=unrolled, args=(X, W))
 scanned_workload = Workload(name="scanned", fn=scanned, args=(X, W))
-large_workload = Workload(name="one-large-kernel", fn=one_large_kernel, args=(X,))

@@ -35,9 +35,6 @@ WITHOUT_ROW = {
     "its outputs cannot be changed": "of `choose`: tests/search/test_small_remedies.py",
     "jax_remat3 is on": "of `choose`: tests/search/test_saved.py",
     "carry names": "of `carry=`: tests/compile/test_second_call.py",
-    "give XLA's *before_optimizations.txt": "of files: tests/compile/test_given_module.py",
-    "devices of its mesh are not in the module": "of files: tests/compile/test_given_module.py",
-    "jax.export.export(f, platforms=": "of files: tests/compile/test_given_module.py",
 }
 
 FIXED = [row for row, refusal in REFUSALS.items() if refusal.fixed is not None]

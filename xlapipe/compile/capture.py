@@ -122,31 +122,21 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         plan,
         facts=manifest,
         target_config=config_text,
-        compile_times=_compile_times(record, plan, relative),
+        compile_times=_compile_times(record, relative),
         path=Path(where),
     )
     return dump, files
 
 
-def _compile_times(record: CompileRecord, plan: Plan, relative: "_Relative") -> CompileTimes | None:
-    """What the compile took, with names of kernels if XLA compiled the number that the plan has.
-
-    A module of constants may follow them.
-    """
-    times = record.times
-    if times is None:
+def _compile_times(record: CompileRecord, relative: "_Relative") -> CompileTimes | None:
+    """What the compile took; None if its result is from the cache."""
+    if record.compiled_at is not None:
         return None
-    copies = times.copies
+    copies = record.copies
     if copies is not None and copies.source is not None:
         source = replace(copies.source, file=relative.path(copies.source.file))
         copies = replace(copies, source=source)
-    launched = (thunk.kernel for thunk in plan.thunks or ())
-    names = list(dict.fromkeys(name for name in launched if name))
-    kernels = times.kernels
-    if names and len(kernels) - len(names) in (0, 1):
-        pairs = zip(kernels, names, strict=False)
-        kernels = tuple(replace(kernel, kernel=name) for kernel, name in pairs)
-    return replace(times, copies=copies, kernels=kernels)
+    return CompileTimes(seconds=record.seconds, copies=copies)
 
 
 def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
@@ -196,9 +186,6 @@ def _manifest(
     policy = {name: str(value) for name, value in job.policy_options.items()}
     collectives = record.requested_collectives or ()
     facts["asked_early"] = tuple(map(relative.in_lines, record.asked_early))
-    if record.call is not None:
-        text = relative.in_lines(record.call.processes)
-        facts["call"] = replace(record.call, processes=text)
     if record.mesh is not None:
         facts["arguments"] = _arguments_on_one_device(record.arguments, plan)
         facts["outputs"] = _outputs_on_one_device(record.outputs, plan)

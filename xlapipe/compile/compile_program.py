@@ -14,7 +14,6 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir, pxla
 
 from xlapipe import jax_private
-from xlapipe.compile.compile_timeline import timed_compile
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
 from xlapipe.compile.messages import CompileRequest, LoweredProgram
@@ -29,7 +28,6 @@ from xlapipe.compile.xla_patches.client_order import (
 )
 from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.dump.readers.hlo_proto import HloProto
-from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
@@ -52,13 +50,11 @@ class CompiledProgram:
       renumbered: whether XLA got the module in the order that it has on the device.
       predicted_lock: number of tuned instructions by the basis of their result; None if no result
         was predicted.
-      times: what this call of XLA took; kernels have no names.
       refused: XLA's message if it made a plan, and then refused it because the device has too
         little memory; there is no executable then.
     """
 
     executable: Any | None
-    times: CompileTimes
     fusion_without_result: str | None = None
     renumbered: bool = False
     predicted_lock: Mapping[str, int] | None = None
@@ -156,16 +152,13 @@ class _Compile:
     def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
         """The program as XLA compiled it, or planned and then refused it."""
         refused = executable = None
-        is_profiled = self.request.target_config is not None and self.platform.runs_gpu_kernels
-        with timed_compile(profiled=is_profiled) as times:
-            try:
-                executable = self._planned(options, module)
-            except RuntimeError as error:
-                if not self._is_planned(error):
-                    raise
-                refused = str(error)
-        renumbered = module is not None
-        return CompiledProgram(executable, times[0], renumbered=renumbered, refused=refused)
+        try:
+            executable = self._planned(options, module)
+        except RuntimeError as error:
+            if not self._is_planned(error):
+                raise
+            refused = str(error)
+        return CompiledProgram(executable, renumbered=module is not None, refused=refused)
 
     def _planned(self, options: dict[str, Any], module: bytes | None) -> Any:
         """Compiles, without kernels' machine code if the plan alone is wanted."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from xlapipe.dump.dump import EXECUTABLE
-from xlapipe.plans.compile_times import CompileTimes, Copies, StageSeconds
+from xlapipe.plans.compile_times import Copies
 from xlapipe.plans.program import CompileFacts, StepFacts
 
 # What a module calls that Python code partitions, which XLA calls back in the same process.
@@ -116,7 +116,7 @@ class CompileRecord(CompileFacts):
     Attributes:
       target_config: target config of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
-      times: what the step's trace, its lowering and XLA took; kernels have no names.
+      copies: as of the LoweredProgram.
       standard_library: its folder, for relative source paths.
       compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was
         compiled now.
@@ -125,7 +125,7 @@ class CompileRecord(CompileFacts):
     target_config: str
     seconds: Mapping[str, float]
     standard_library: str
-    times: CompileTimes | None = None
+    copies: Copies | None = None
     compiled_at: str | None = None
 
 
@@ -155,7 +155,6 @@ class LoweredProgram(StepFacts):
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's own compile options, which the compile must have too.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
-      seconds: of tracing and of lowering, by `trace` and `lower`; not part of what is compiled.
       copies: operations that were traced repeatedly.
     """
 
@@ -165,13 +164,12 @@ class LoweredProgram(StepFacts):
     settings: Mapping[str, Any] = field(default_factory=dict)
     compile_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    seconds: Mapping[str, StageSeconds] = field(default_factory=dict, compare=False)
     copies: Copies | None = None
 
     @property
     def compiled(self) -> "LoweredProgram":
         """What the result of a compile depends on."""
-        return replace(self, expectations=(), seconds={})
+        return replace(self, expectations=())
 
     def to_bytes(self) -> bytes:
         """JSON, with the module as base64."""

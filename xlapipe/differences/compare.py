@@ -62,9 +62,6 @@ def _compare(
         programs=tuple(leaf_changes(matching)),
         account=account(matching, instructions),
         changes=tuple(changes),
-        compile_times=(
-            (a.compile_times, b.compile_times) if a.compile_times and b.compile_times else None
-        ),
     )
 
 

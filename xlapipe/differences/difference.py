@@ -12,7 +12,6 @@ from xlapipe.differences.sentences import (
 )
 from xlapipe.differences.time_changes import TimeChange
 from xlapipe.plans import Totals
-from xlapipe.plans.compile_times import CompileTimes
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Difference:
       first_stage: the compiler stage at which the two first differ; None if they do not, or if
         the dumps do not contain the texts to decide it.
       time: how the cost of the step differs, by source line.
-      compile_times: what the two compiles took; None if either is unknown.
     """
 
     a_name: str
@@ -41,7 +39,6 @@ class Difference:
     changes: tuple[Change, ...]
     first_stage: str | None = None
     time: tuple[TimeChange, ...] = ()
-    compile_times: tuple[CompileTimes, CompileTimes] | None = None
 
     @property
     def delta_bytes(self) -> int:
@@ -65,31 +62,6 @@ class Difference:
     def context_lines(self) -> list[str]:
         """Each setting or version that differs: `jaxlib: 0.10.2 → 0.11.2`."""
         return [f"{name}: {a} → {b}" for name, (a, b) in self.context.items()]
-
-    @property
-    def compile_time_ratio(self) -> float | None:
-        """CPU time of B's compile relative to A's; None if it is unknown or not comparable."""
-        if self.compile_times is None:
-            return None
-        a, b = self.compile_times
-        return b.ratio_to(a)
-
-    @property
-    def compile_time_text(self) -> str:
-        """What the two compiles took, by stage; empty if either is unknown."""
-        if self.compile_times is None:
-            return ""
-        a, b = self.compile_times
-        ratio = self.compile_time_ratio
-        text = f"compile time: {a.cpu_seconds:.1f} -> {b.cpu_seconds:.1f} s of CPU"
-        if ratio is None:
-            return f"{text}, not compared: on {a.machine}, and on {b.machine}"
-        stages = [
-            f"{name} {stage.cpu:.1f} -> {b.stages[name].cpu:.1f} s"
-            for name, stage in a.stages.items()
-            if name in b.stages
-        ]
-        return f"{text}, {ratio:.2f} times ({', '.join(stages)})"
 
     def sentences(self) -> Sentences:
         """The difference in words; every output lists it in the order of `Sentences`."""

@@ -121,7 +121,6 @@ class Manifest(CompileFacts):
                 "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
                 "out; others must be returned)",
             ),
-            *([self.call.processes] if self.call is not None and self.call.processes else ()),
             *_paths_note(
                 "answer",
                 self.asked_early,

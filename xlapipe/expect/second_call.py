@@ -63,5 +63,3 @@ def _violations(program: Program) -> Iterator[Violation]:
             size_bytes=row.size_bytes,
             subject=row.argument,
         )
-    if program.facts.call is not None and program.facts.call.refused:
-        yield Violation("a second call that can be traced", program.facts.call.refused)

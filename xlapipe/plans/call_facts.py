@@ -26,11 +26,6 @@ class CallFacts:
       outputs_placed: whether outputs are committed to their devices.
       layouts, output_layouts: order of dimensions in memory by path, where it is not the default.
       fixed: paths of arguments whose sharding `jax.jit` states.
-      settles: whether the outputs of the second call have the types of earlier arguments; None if
-        that is not known, or if the second call has the types of the first.
-      processes: how the programs of several processes differ, or how many were compared if not
-        all; empty if they are the same.
-      refused: the error of the second call; empty if it has none.
       gradients: paths of outputs that are gradients, and not updated arguments.
     """
 
@@ -43,7 +38,4 @@ class CallFacts:
     layouts: Mapping[str, str] = field(default_factory=dict)
     output_layouts: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()
-    processes: str = ""
-    settles: bool | None = None
-    refused: str = ""
     gradients: tuple[str, ...] = ()

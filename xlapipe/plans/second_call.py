@@ -4,7 +4,7 @@ jax keeps a compiled program under the tree, shapes, dtypes, weak types and plac
 An output that differs in one of them from the argument that it replaces compiles the step again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,9 +27,6 @@ class Why(StrEnum):
     PLACE = "place"
     MEMORY = "memory"
     LAYOUT = "layout"
-
-
-_OF_TYPES = frozenset({Why.TREE, Why.SHAPE, Why.DTYPE, Why.WEAK_TYPE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +64,21 @@ def recompiles(program: Program) -> tuple[Recompile, ...] | None:
 def second_call(program: Program) -> str:
     """What the second call does, in words; empty if it compiles nothing, or if that is unknown."""
     rows, facts = recompiles(program) or (), program.facts.call
-    if facts is None or not (rows or facts.refused):
+    if facts is None or not rows:
         return ""
-    condition = _condition(program, rows, facts)
-    if facts.refused:
-        causes = ": ".join([*map(str, rows[:1]), facts.refused])
-        return f"{condition}the second call fails: {causes}"
+    condition = _condition(program, rows[0])
     if any(row.why is Why.SHARDING and row.argument in facts.fixed for row in rows):
         cause = f"in_shardings= of jax.jit differ: {rows[0]}"
         return f"{condition}the second call fails, since {cause}"
     leaves = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    text = f"the second call compiles again: {rows[0]}{leaves}"
-    return f"{condition}{text}; {_third_call(program, rows, facts)}"
+    return f"{condition}the second call compiles again: {rows[0]}{leaves}"
 
 
-def _condition(program: Program, rows: Sequence[Recompile], facts: CallFacts) -> str:
+def _condition(program: Program, row: Recompile) -> str:
     """That an argument is passed again, where it is not donated: then only names suggest it."""
-    argument = rows[0].argument if rows else next(iter(facts.carried), "")
-    output = rows[0].output if rows else facts.carried.get(argument, "")
-    if any(leaf.donated for leaf in leaves_below(argument, program.arguments).values()):
+    if any(leaf.donated for leaf in leaves_below(row.argument, program.arguments).values()):
         return ""
-    return f"if {output} goes in again as {argument}, " if output else ""
-
-
-def _third_call(program: Program, rows: Sequence[Recompile], facts: CallFacts) -> str:
-    if any(row.why in _OF_TYPES for row in rows):
-        if facts.settles is None:
-            return "the third call is unknown"
-        if not facts.settles:
-            return "the third call compiles again, too"
-    if _over_devices(program):
-        return "the third call compiles nothing if XLA chooses the same shardings again"
-    return "the third call compiles nothing"
+    return f"if {row.output} goes in again as {row.argument}, "
 
 
 def _rows(program: Program, facts: CallFacts) -> Iterator[Recompile]:

@@ -23,8 +23,6 @@ def difference_lines(difference: Difference, *, everything: bool = False) -> Ite
     for line in difference.context_lines()[: None if everything else _MAX_CONTEXT_LINES]:
         yield Text(f"   {line}")
     yield from _change_lines(difference, everything)
-    if difference.compile_time_text:
-        yield Text(difference.compile_time_text)
 
 
 def _change_lines(difference: Difference, everything: bool) -> Iterator[Text]:
@@ -128,14 +126,6 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
             }
             for change in difference.time
         ],
-        "compile_time": {
-            "text": difference.compile_time_text,
-            "ratio": difference.compile_time_ratio,
-            "cpu_seconds": [times.cpu_seconds for times in difference.compile_times],
-            "seconds": [times.wall_seconds for times in difference.compile_times],
-        }
-        if difference.compile_times is not None
-        else None,
         "sentences": asdict(difference.sentences()),
     }
 

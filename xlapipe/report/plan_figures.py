@@ -9,7 +9,6 @@ from typing import Any
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.dump import Dump
 from xlapipe.plans import Plan
-from xlapipe.plans.compile_times import largest_cause, source_of_kernel
 from xlapipe.plans.copies import Copy, find_copies, find_moves
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
@@ -90,31 +89,9 @@ def _dump_figures(dump: Dump) -> dict[str, Any]:
         **named(manifest, *names, "gemm_policy", "versions", "options", "arguments", "outputs"),
         "tuned": manifest.tuned_or_none,
         "recompiles": recompiles(dump),
-        "compile_time": _compile_time(dump),
+        "compile_time": dump.compile_times,
         "donations": list(map(donation_figures, donations(dump))),
         "padding": find_padding(dump),
-    }
-
-
-def _compile_time(dump: Dump) -> dict[str, Any] | None:
-    """Wall and CPU time; the kernels whose machine code took longest, over all threads, first."""
-    times = dump.compile_times
-    if times is None:
-        return None
-    return {
-        **named(times, "machine", "cpu_seconds", "passes", "copies"),
-        "seconds": times.wall_seconds,
-        "stages": times.stage_seconds,
-        "kernels": [
-            {
-                "kernel": kernel.kernel or None,
-                "llvm_seconds": kernel.llvm,
-                "ptxas_seconds": kernel.ptxas,
-                "source": source_of_kernel(dump.plan, kernel.kernel) if kernel.kernel else None,
-            }
-            for kernel in sorted(times.kernels, key=lambda kernel: -kernel.seconds)
-        ],
-        "largest_cause": largest_cause(times, dump.plan) or None,
     }
 
 

@@ -4,28 +4,27 @@ Also which of several calls jax compiles a program for: those whose arguments di
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 import jax
-from jax.api_util import shaped_abstractify
-from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
+from jax.tree_util import keystr, tree_flatten_with_path
 
-from xlapipe.compile.lowering.arguments import CallArguments
 from xlapipe.compile.lowering.jaxprs import depends_only_on, gradient_outputs
 from xlapipe.compile.lowering.jit_parameters import jit_device
 from xlapipe.compile.lowering.names import fn_text, named_leaves, positional_names
 from xlapipe.compile.lowering.wrapped_steps import TracedStep, WrappedStep, follow
 from xlapipe.errors import WorkloadError
-from xlapipe.jax_private import moves_to_memory, stated_in_shardings
+from xlapipe.jax_private import equality_errors, moves_to_memory, stated_in_shardings
 from xlapipe.plans.call_facts import CallFacts, TreeChange
 from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.workload import Workload
 
-ANOTHER_OBJECT, ABSENT = "another object", "absent"
+ANOTHER_OBJECT = "another object"
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 # Letters of a value in a message.
 _MOST_LETTERS = 80
 
@@ -52,22 +51,17 @@ class TracedCall:
     step: TracedStep
     several: bool
 
-    def facts(self, trace: Callable[[CallArguments], TracedStep]) -> CallFacts:
-        """The facts of the call.
-
-        Args:
-          trace: traces the step with the arguments of the second call.
-        """
+    def facts(self) -> CallFacts:
+        """The facts of the call."""
         carry = self._carried()
         details = self.step.lowering.compile_args
         fixed = stated_in_shardings(self.step.traced)
         unplaced = self._unplaced()
-        trees = tuple(self._tree_changes(carry)) if self._has_users_trees else ()
-        changes = self._has_users_trees and (trees or self._types_change(carry))
-        settles, refused = self._next_call(carry, trace) if changes else (None, "")
+        # Other wrappers pass other trees to jax than the user's.
+        has_users_trees = type(self.step.step) is WrappedStep
         return CallFacts(
             carried=carry,
-            trees=trees,
+            trees=tuple(self._tree_changes(carry)) if has_users_trees else (),
             weak_arguments=tuple(leaf.path for leaf in self._inputs if leaf.weak),
             weak_outputs=tuple(leaf.path for leaf in self._outputs if leaf.weak),
             unplaced=unplaced,
@@ -81,15 +75,8 @@ class TracedCall:
             fixed=tuple(
                 leaf.path for leaf, is_fixed in zip(self._inputs, fixed, strict=False) if is_fixed
             ),
-            settles=settles,
-            refused=refused,
             gradients=tuple(sorted(self._gradients)),
         )
-
-    @property
-    def _has_users_trees(self) -> bool:
-        """Whether jax is passed the user's own trees."""
-        return type(self.step.step) is WrappedStep
 
     @cached_property
     def _inputs(self) -> list[_Typed]:
@@ -178,65 +165,10 @@ class TracedCall:
         for argument, output in carry.items():
             names = (name for name in self._given if argument.startswith(name))
             name = max(names, key=len, default="")
-            with suppress(AttributeError, LookupError, TypeError):
+            with suppress(Exception):  # `==` of the user's static fields may raise anything
                 one = _node_at(self._given[name], name, argument)
                 two = _node_at(returned, "out", output)
                 yield from _changes(argument, one, output, two)
-
-    def _types_change(self, carry: Mapping[str, str]) -> bool:
-        """Whether a leaf that comes back has another type."""
-        for argument, output in carry.items():
-            outputs = leaves_below(output, self._outputs)
-            for rest, leaf in leaves_below(argument, self._inputs).items():
-                other = outputs.get(rest)
-                if other is not None and replace(other, path=leaf.path) != leaf:
-                    return True
-        return False
-
-    def _next_call(
-        self, carry: Mapping[str, str], trace: Callable[[CallArguments], TracedStep]
-    ) -> tuple[bool | None, str]:
-        """As `settles` and `refused` of the facts."""
-        passed = self._passed(carry, self.step)
-        first, second = types_of(self.step.arguments), types_of(passed)
-        if first == second:
-            return None, ""
-        try:
-            second_trace = trace(passed)
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
-        try:
-            third = types_of(self._passed(carry, second_trace))
-        except LookupError:
-            return None, ""
-        return third in (first, second), ""
-
-    def _passed(self, carry: Mapping[str, str], step: TracedStep) -> CallArguments:
-        """The arguments of the next call: what comes back in its place, the others as they are."""
-        returned = _with_types(step)
-        arguments, bound = self.step.arguments, len(self.step.step.args)
-        names = positional_names(self.step.step.fn, len(self.step.args))[bound:]
-
-        def passed(name: str, tree: Any) -> Any:
-            def is_replaced(path: tuple[Any, ...], _: Any) -> bool:
-                return f"{name}{keystr(path)}" in carry
-
-            def replaced(path: tuple[Any, ...], node: Any) -> Any:
-                output = carry.get(f"{name}{keystr(path)}")
-                return node if output is None else _node_at(returned, "out", output)
-
-            return tree_map_with_path(replaced, tree, is_leaf=is_replaced, is_leaf_takes_path=True)
-
-        static = arguments.static
-        args = tuple(
-            arg if number in static else passed(name, arg)
-            for number, (name, arg) in enumerate(zip(names, arguments.args, strict=True))
-        )
-        kwargs = {
-            name: value if name in static else passed(name, value)
-            for name, value in arguments.kwargs.items()
-        }
-        return replace(arguments, args=args, kwargs=kwargs)
 
 
 def _typed(names: Sequence[str], avals: Sequence[Any]) -> list[_Typed]:
@@ -286,52 +218,16 @@ def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeCha
         texts = (leaves.get(rest, "nothing") for leaves in (was, becomes))
         yield TreeChange(f"{argument}{rest}", f"{output}{rest}", *texts)
     if not differing:
-        path, was_text, becomes_text = _first_difference("", one, two)
-        yield TreeChange(f"{argument}{path}", f"{output}{path}", was_text, becomes_text)
+        path, *nodes, _ = next(iter(equality_errors(one, two)), ((), "a tree", "a tree", ""))
+        was_text, becomes_text = (_ADDRESS.sub("", node)[:_MOST_LETTERS] for node in nodes)
+        becomes_text = ANOTHER_OBJECT if was_text == becomes_text else becomes_text
+        name = keystr(path)
+        yield TreeChange(f"{argument}{name}", f"{output}{name}", was_text, becomes_text)
 
 
 def _leaves(tree: Any) -> dict[str, str]:
     leaves, _ = tree_flatten_with_path(tree, is_leaf=lambda node: node is None)
     return {keystr(path): "None" if leaf is None else "an array" for path, leaf in leaves}
-
-
-def _first_difference(path: str, one: Any, two: Any) -> tuple[str, str, str]:
-    """The first node or static field in which two trees differ: its path, and both in words."""
-    children, others = _children(one), _children(two)
-    for key, child in children.items():
-        other = others.get(key)
-        if key in others and _structure(child) != _structure(other):
-            return _first_difference(f"{path}{key}", child, other)
-    if type(one) is not type(two):
-        return path, type(one).__name__, type(two).__name__
-    for name, value in getattr(one, "__dict__", {}).items():
-        other = getattr(two, name, None)
-        if f".{name}" not in children and not _is_equal(value, other):
-            was, becomes = _value_text(value), _value_text(other)
-            return f"{path}.{name}", was, becomes if becomes != was else ANOTHER_OBJECT
-    was, becomes = (_value_text(_structure(tree).node_data()) for tree in (one, two))
-    return path, was, becomes if becomes != was else ANOTHER_OBJECT
-
-
-def _structure(tree: Any) -> Any:
-    return jax.tree.structure(tree)
-
-
-def _children(node: Any) -> dict[str, Any]:
-    """The nodes one level below, by their key."""
-    below, _ = tree_flatten_with_path(node, is_leaf=lambda inner: inner is not node)
-    return {keystr(path): child for path, child in below if path}
-
-
-def _is_equal(one: Any, two: Any) -> bool:
-    try:
-        return one is two or bool(one == two)
-    except Exception:  # noqa: BLE001 - the user's `==` may raise anything
-        return False
-
-
-def _value_text(value: Any) -> str:
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))[:_MOST_LETTERS]
 
 
 def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_Typed]) -> None:
@@ -341,18 +237,6 @@ def _refuse_unknown(workload: Workload, what: str, path: str, leaves: Sequence[_
             f"{fn_text(workload)}: carry names {path!r}, expected {what}, or a part of one, with "
             f"an array; found {named}{' …' if len(leaves) > 8 else ''}; fix: name one of these"
         )
-
-
-def types_of(arguments: CallArguments) -> tuple[Any, tuple[str, ...]]:
-    """The tree of the arguments that are not static, and the type of each leaf."""
-    leaves, tree = jax.tree.flatten(arguments.dynamic)
-    return tree, tuple(map(_type_text, leaves))
-
-
-def _type_text(leaf: Any) -> str:
-    aval = shaped_abstractify(leaf)
-    weak = "weak " if aval.weak_type else ""
-    return f"{weak}{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
 def is_placed(leaf: Any) -> bool:

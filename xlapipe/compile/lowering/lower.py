@@ -10,7 +10,6 @@ the compiling child, or, for functions that only a test knows, in the test's own
 
 import os
 import re
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.compile.lowering.arguments import (
     AbstractArray,
-    CallArguments,
     call_arguments,
     holds_static_leaves,
     refuse_changed_leaves,
@@ -53,7 +51,6 @@ from xlapipe.compile.lowering.lost_updates import (
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.module_kernels import stripped_bytecode
 from xlapipe.compile.lowering.names import fn_text, refuse_other_signature
-from xlapipe.compile.lowering.processes import TracedProcess, compared_processes
 from xlapipe.compile.lowering.target_devices import (
     TargetClient,
     target_in_place_of_cpu,
@@ -102,19 +99,8 @@ def lower(
     topology: DeviceTopology | None = None,
 ) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes."""
-    start = time.perf_counter()
     try:
-        program = _lower(workload, config_text, platform, topology)
-        hosts = topology.hosts if topology is not None and program.device_count > 1 else 1
-        if hosts == 1 or program.call is None:
-            return program
-
-        def trace(process: TracedProcess) -> bytes:
-            return _lower(workload, config_text, platform, topology, process=process).stablehlo
-
-        seconds = time.perf_counter() - start
-        processes = compared_processes(hosts, program.stablehlo, seconds, trace)
-        return replace(program, call=replace(program.call, processes=processes))
+        return _lower(workload, config_text, platform, topology)
     except ValueError as error:
         if _OTHER_DEVICES not in str(error):
             raise
@@ -131,7 +117,6 @@ def _lower(
     *,
     committed: bool = True,
     axes_inside: Mapping[str, int] | None = None,
-    process: TracedProcess | None = None,
 ) -> LoweredProgram:
     """As `lower`.
 
@@ -146,7 +131,7 @@ def _lower(
     device_count = prod((axes or {}).values())
     fits = topology is not None and topology.device_count == device_count
     hosts, per_host = (topology.hosts, topology.gpus) if topology and fits else (1, device_count)
-    client = TargetClient(figures, hosts, per_host, process)
+    client = TargetClient(figures, hosts, per_host)
     mesh = context_mesh(workload, figures)
     step = _step(workload, mesh)
     is_jitted = wrapped_step(workload) is not None
@@ -163,37 +148,32 @@ def _lower(
     refuse_changed_leaves(workload, arguments)
     refuse_other_signature(workload)
 
-    def trace(arguments: CallArguments) -> TracedStep:
-        with (
-            target_in_place_of_cpu(client),
-            jax.sharding.use_abstract_mesh(mesh),
-            with_devices(client.devices(), mesh),
-            _without_donation_warnings(),
-            _clear_errors(workload, _OTHER_SIZE),
-            refusing_options_of_inner_jits(workload),
-            record_lowering(step, arguments, platform.name) as recorded,
-            listing_lost_updates(step.fn, (workload.args, workload.kwargs)) as lost,
-        ):
-            refuse_changed_settings(workload.name, settings)
-            step.lower(arguments)
-        if lost and not is_jitted:
-            raise lost_updates_error(workload, lost)
-        dropped = (*lost, *stored_values(step.fn))
-        return replace(_only(workload, recorded), dropped_updates=dropped)
-
-    traced = trace(arguments)
+    with (
+        target_in_place_of_cpu(client),
+        jax.sharding.use_abstract_mesh(mesh),
+        with_devices(client.devices(), mesh),
+        _without_donation_warnings(),
+        _clear_errors(workload, _OTHER_SIZE),
+        refusing_options_of_inner_jits(workload),
+        record_lowering(step, arguments, platform.name) as recorded,
+        listing_lost_updates(step.fn, (workload.args, workload.kwargs)) as lost,
+    ):
+        refuse_changed_settings(workload.name, settings)
+        step.lower(arguments)
+    if lost and not is_jitted:
+        raise lost_updates_error(workload, lost)
+    dropped = (*lost, *stored_values(step.fn))
+    traced = replace(_only(workload, recorded), dropped_updates=dropped)
     named_inside = mesh_inside(workload, traced.lowering, device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.
-        return _lower(
-            workload, config_text, platform, topology, axes_inside=named_inside, process=process
-        )
+        return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
     _refuse_leaked_tracers(workload, traced.traced)
     refuse_lost_in_inner_jits(workload, traced.traced, is_jitted=is_jitted)
     refuse_empty_program(workload, traced.traced, traced.lowering)
     program = _lowered_program(workload, traced, axes, tuple(client.devices()), platform)
     several = len(client.devices()) > 1
-    return replace(program, call=TracedCall(workload, traced, several).facts(trace))
+    return replace(program, call=TracedCall(workload, traced, several).facts())
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
@@ -279,7 +259,6 @@ def _lowered_program(
         named_values=named_values(jaxpr),
         stated_costs=stated_costs(jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
-        seconds=step.seconds,
         copies=traced_copies(jaxpr),
         # Only times need them.
         kernel_codes=kernel_codes(jaxpr) if platform.runs_gpu_kernels else (),

@@ -4,7 +4,6 @@ jax accepts devices that are Python objects with the right attributes, as its ow
 Nothing can be computed or stored on them.
 """
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,10 +18,8 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from xlapipe import jax_private
-from xlapipe.compile.lowering.processes import TracedProcess
 from xlapipe.devices.platforms.platform import DeviceFigures
 from xlapipe.errors import WorkloadError
-from xlapipe.plans.call_chains import is_own_code
 
 # By key, as in jax, which lets them go with the executable.
 _CALLBACKS: dict[bytes, Any] = {}
@@ -49,12 +46,10 @@ class TracedFor:
 
     Attributes:
       hosts: number of devices of each host.
-      process: number of the host where the step is traced.
     """
 
     figures: DeviceFigures
     hosts: tuple[int, ...]
-    process: int
 
 
 # jax 0.10 has no such contexts, and traces under `jax.set_mesh` are used again for other targets.
@@ -62,18 +57,11 @@ _TRACED_FOR: Any = getattr(jax, "make_user_context", lambda _: lambda _: nullcon
 
 
 class TargetClient:
-    """Placeholder for the client of the target's platform, in one process per host."""
+    """Placeholder for the client of the target's platform in the first of one process per host."""
 
     runtime_type = "xlapipe: a device that is not attached"
 
-    def __init__(
-        self,
-        figures: DeviceFigures,
-        host_count: int,
-        devices_per_host: int,
-        process: TracedProcess | None = None,
-    ) -> None:
-        self.process = process or TracedProcess()
+    def __init__(self, figures: DeviceFigures, host_count: int, devices_per_host: int) -> None:
         self.figures = figures
         self.platform = figures.platform
         self.platform_version = figures.platform_version
@@ -86,35 +74,17 @@ class TargetClient:
         return list(self._devices)
 
     def local_devices(self) -> "list[TargetDevice]":
-        """Those of the host where the step is traced."""
-        self._note_question()
-        return self._host_devices()
-
-    def _host_devices(self) -> "list[TargetDevice]":
-        return [device for device in self._devices if device.process_index == self.process.number]
+        """Those of the first host."""
+        return [device for device in self._devices if device.process_index == 0]
 
     def device_count(self) -> int:
         return len(self._devices)
 
     def local_device_count(self) -> int:
-        self._note_question()
-        return len(self._host_devices())
+        return len(self.local_devices())
 
     def process_index(self) -> int:
-        self._note_question()
-        return self.process.number
-
-    def _note_question(self) -> None:
-        """Notes the line of the user that asks, unless jax asks for itself."""
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_code.co_filename == __file__:
-            frame = frame.f_back
-        question = "process"
-        while frame.f_back is not None and frame.f_code.co_filename.endswith("xla_bridge.py"):
-            question = f"jax.{frame.f_code.co_name}()"
-            frame = frame.f_back
-        if is_own_code(frame.f_code.co_filename):
-            self.process.asked[f"{question} at {frame.f_code.co_filename}:{frame.f_lineno}"] = None
+        return 0
 
     def get_default_layout(self, dtype: Any, shape: Sequence[int], device: Any) -> Any:
         """Row-major, as on every platform that jax has a default layout for."""
@@ -142,7 +112,7 @@ class TargetDevice:
     @property
     def local_hardware_id(self) -> int:
         """Its position among the devices of its host."""
-        return self.id % len(self.client._host_devices())
+        return self.id % self.client.local_device_count()
 
     def addressable_memories(self) -> list[_Memory]:
         return [_Memory(kind) for kind in _MEMORY_KINDS]
@@ -207,7 +177,7 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
         # computed here.
         host_cpu = jax.local_devices(backend="cpu")[0]
         hosts = Counter(device.process_index for device in client.devices())
-        traced_for = TracedFor(client.figures, tuple(hosts.values()), client.process.number)
+        traced_for = TracedFor(client.figures, tuple(hosts.values()))
         with jax.default_device(host_cpu), _TRACED_FOR(traced_for), _replacements(client):
             yield
 

@@ -11,7 +11,6 @@ in `_WRAPPERS`.
 import functools
 import inspect
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from xlapipe.compile.lowering.names import fn_text, positional_names, unbound
 from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import lower_traced, lowering_of, replaced
-from xlapipe.plans.compile_times import StageSeconds
 from xlapipe.workload import Workload
 
 
@@ -37,7 +35,6 @@ class TracedStep:
     """A step that jax traced and lowered with abstract arguments.
 
     Attributes:
-      seconds: of tracing and of lowering, by `trace` and `lower`.
       dropped_updates: paths of values that it stored in Python objects, which jax drops.
     """
 
@@ -45,7 +42,6 @@ class TracedStep:
     arguments: CallArguments
     traced: Any
     lowered: Any
-    seconds: Mapping[str, StageSeconds]
     dropped_updates: tuple[str, ...] = ()
 
     @property
@@ -91,7 +87,6 @@ def record_lowering(
 ) -> Iterator[list[TracedStep]]:
     """Lowers for `platform_name` whatever a wrapper lowers, and records the outermost calls."""
     recorded: list[TracedStep] = []
-    start = _now()
     original = getattr(*lower_traced)
     depth = 0
 
@@ -100,27 +95,17 @@ def record_lowering(
         if depth == 0:
             _refuse_kernels(self.jaxpr, platform_named(platform_name))
         depth += 1
-        traced = _now()
         try:
             platforms = (platform_name,) if depth == 1 else lowering_platforms
             lowered = original(self, lowering_platforms=platforms, **options)
         finally:
             depth -= 1
         if depth == 0:
-            seconds = {"trace": _between(start, traced), "lower": _between(traced, _now())}
-            recorded.append(TracedStep(step, arguments, self, lowered, seconds))
+            recorded.append(TracedStep(step, arguments, self, lowered))
         return lowered
 
     with replaced(lower_traced, lower):
         yield recorded
-
-
-def _now() -> StageSeconds:
-    return StageSeconds(time.perf_counter(), time.process_time())
-
-
-def _between(start: StageSeconds, end: StageSeconds) -> StageSeconds:
-    return StageSeconds(end.wall - start.wall, end.cpu - start.cpu)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.leaf_writes import together
-from xlapipe.plans.made_together import made_together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.plans.plan import Plan
@@ -181,7 +180,7 @@ def _row_lines(
 
 
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
-    parts = (_second_call, _donation, _copies, _constants, _made_together, _collectives)
+    parts = (_second_call, _donation, _copies, _constants, _collectives)
     for line in (line for part in parts for line in part(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
@@ -268,18 +267,6 @@ def _constants(overview: Overview) -> Iterator[str]:
             yield f"{how}{at}, {rounded(size_bytes)}: pass it as an argument"
 
 
-def _made_together(overview: Overview) -> Iterator[str]:
-    for made in made_together(overview.plan)[:1]:
-        source = overview.plan.nearest_source(made.instruction)
-        at = f" ({overview.named(source)})" if source is not None else ""
-        values = counted(made.values, "value")
-        yield (
-            f"Made long before use: {values}, {rounded(made.size_bytes)}, by "
-            f"{made.instruction} at position {made.position}{at}: XLA's pass {made.joined_by} "
-            f"joined kernels; `xlapipe choose` tries xla_disable_hlo_passes={made.joined_by}"
-        )
-
-
 def _collectives(overview: Overview) -> Iterator[str]:
     collectives = overview.plan.collectives or ()
     if collectives:
@@ -333,7 +320,7 @@ def _most_launches(plan: Plan, floor_seconds: float) -> str:
 def _compile_time(overview: Overview) -> Iterator[str]:
     times = overview.opened.program.compile_times
     if times is not None:
-        yield f"Compiled in {times.text(overview.plan)}"
+        yield f"Compiled in {times.text}"
 
 
 def _predicted_text(prediction: "Prediction") -> str:

@@ -7,7 +7,6 @@ from math import prod
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.policy_change import BLOCK
 from xlapipe.plans.donatable import argument_name, donatable
-from xlapipe.plans.made_together import made_together
 from xlapipe.plans.program import Program
 from xlapipe.plans.returned import returned
 from xlapipe.report.advice import Remedy, TriedChanges
@@ -121,19 +120,6 @@ def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
         passes = f"{job.options.get(_DISABLED, '')},constant_folding".lstrip(",")
         text = f"XLA option {_DISABLED}={passes}: XLA computes nothing of {rounded(constants)} of "
         yield StepChange(f"{text}constants while it compiles", options={_DISABLED: passes})
-    yield from _without_passes(program, job)
-
-
-def _without_passes(program: Program, job: Job) -> Iterator[StepChange]:
-    """XLA's passes that made values in one kernel which wait at the peak.
-
-    Each is left out alone: what they join takes less time.
-    """
-    given = str(job.options.get(_DISABLED, ""))
-    for name in dict.fromkeys(made.joined_by for made in made_together(program.plan)):
-        passes = f"{given},{name}".lstrip(",")
-        text = f"XLA option {_DISABLED}={passes}: XLA makes values when they are used, not at once"
-        yield StepChange(text, options={_DISABLED: passes})
 
 
 def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[StepChange]:
