@@ -9,15 +9,7 @@ from xlapipe import XlapipeError
 
 
 def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> int:
-    """Runs a command; prints an XlapipeError and returns exit code 2 for it.
-
-    Args:
-      program: its name in messages.
-      json_output: whether stdout is JSON, so that an error is printed there too.
-
-    Returns:
-      The exit code; as in a shell, 130 after an interrupt.
-    """
+    """Runs a command; prints an XlapipeError and returns exit code 2 for it."""
     try:
         code = run()
         sys.stdout.flush()

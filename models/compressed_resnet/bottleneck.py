@@ -21,7 +21,7 @@ from models.compressed_resnet.conv_norm import (
     relu,
 )
 from models.compressed_resnet.convolution import Images, input_gradient
-from models.compressed_resnet.differentiable import differentiable, from_compressed_input
+from models.compressed_resnet.differentiable import differentiable
 from models.compressed_resnet.kernels import Affine
 from models.compressed_resnet.sizes import Block
 
@@ -45,23 +45,12 @@ class SavedBlock(NamedTuple):
     masks: dict[str, Mask]
 
 
-def plain(
-    block: Block, parameters: BlockParameters, x: Images, running: BlockMoments | None = None
-) -> tuple[Images, BlockMoments]:
-    """The block's output and its moments.
-
-    Args:
-      running: normalises by these moments, as after training; None for those of the batch.
-    """
+def plain(block: Block, parameters: BlockParameters, x: Images) -> tuple[Images, BlockMoments]:
+    """The block's output and its moments."""
     moments: dict[str, Moments] = {}
 
     def unit(name: str, x: Images) -> Images:
-        y, moments[name] = conv_norm.plain(
-            parameters[name],
-            x,
-            getattr(block, name).stride,
-            None if running is None else running[name],
-        )
+        y, moments[name] = conv_norm.plain(parameters[name], x, getattr(block, name).stride)
         return y
 
     y = unit("conv3", relu(unit("conv2", relu(unit("conv1", x), x.dtype)), x.dtype))
@@ -74,13 +63,8 @@ def forward(
     bits: Any,
     parameters: BlockParameters,
     x: Images,
-    compressed: Compressed | None = None,
 ) -> tuple[Images, SavedBlock, BlockMoments]:
-    """The block's output, what its backward pass needs, and the moments of its batch norms.
-
-    Args:
-      compressed: x compressed, if it is already; None to compress it here.
-    """
+    """The block's output, what its backward pass needs, and the moments of its batch norms."""
     saved = SavedBlock({}, {}, {})
     moments: dict[str, Moments] = {}
 
@@ -95,7 +79,7 @@ def forward(
         saved.units[name] = SavedConvNorm(inputs.codes, codes, norm.deviation)
         return h, mask
 
-    first = compress(x, bits) if compressed is None else compressed
+    first = compress(x, bits)
     saved.low["conv1"] = first.low
     h, saved.masks["before_conv2"] = unit("conv1", x, first)
     shortcut, shortcut_norm = x, None
@@ -159,8 +143,4 @@ def input_gradient_of(block: Block, parameters: BlockParameters, name: str, dz: 
 # The block, whose backward pass reads compressed activations of each layer.
 saving_activations = differentiable(
     plain, forward, lambda block, _, *arrays: backward(block, *arrays)
-)
-# The block, whose backward pass computes its layers again from the compressed input; and that pass.
-saving_input, input_backward = from_compressed_input(
-    plain, forward, backward, lambda block, batch: block.conv1.input_shape(batch)
 )

@@ -116,25 +116,15 @@ def deviation_of(moments: Moments) -> Float[Array, " _"]:
     return lax.rsqrt(moments["variance"] + EPSILON)
 
 
-def plain(
-    unit: Unit, x: Images, stride: int, running: Moments | None = None
-) -> tuple[Images, Moments]:
-    """The unit's output in float32, and its moments.
-
-    Args:
-      running: normalises by these moments, as after training; None for those of the batch.
-    """
+def plain(unit: Unit, x: Images, stride: int) -> tuple[Images, Moments]:
+    """The unit's output in float32, and its moments."""
     z = convolve(x, unit["kernel"], stride)
-    moments = moments_of(z) if running is None else running
+    moments = moments_of(z)
     return affine_of(unit, moments)(z), moments
 
 
 def forward(unit: Unit, x: Images, inputs: Codes, stride: int) -> tuple[Images, Moments]:
-    """The convolution's output and its moments.
-
-    Args:
-      inputs: codes of x, from `compress`.
-    """
+    """The convolution's output and its moments."""
     # What follows depends on the codes, so that XLA computes them here: left until the backward
     # pass, they would keep x alive.
     x, inputs = lax.optimization_barrier((x, inputs))
@@ -160,12 +150,7 @@ def activate(
     shortcut: Images | None = None,
     shortcut_norm: Affine | None = None,
 ) -> tuple[Images, Mask, Codes]:
-    """ReLU of the batch norm of z, and of the shortcut, if any; its mask; codes of z normalised.
-
-    Args:
-      shortcut: is added before the ReLU.
-      shortcut_norm: is applied to the shortcut; None to add it as it is.
-    """
+    """ReLU of the batch norm of z, and of the shortcut, if any; its mask; codes of z normalised."""
     if not supports(z.shape):
         return activate_by_fusions(z, norm, shortcut, shortcut_norm, bits=bits)
     both: tuple[Images, Mask, Codes] = lax.platform_dependent(
@@ -207,8 +192,6 @@ def norm_gradients(
     """Gradients of the convolution's output, and of scale and bias.
 
     Args:
-      kept: what `restore` reads. It is read twice, for the sums and for the gradient: without the
-        barrier XLA would keep in memory what it restored for the sums.
       sums: of the gradient after the ReLU's, and of its product with the normalised output, for
         each channel; None to compute them here.
 
@@ -245,7 +228,6 @@ def parameter_gradients(
       low: the low-frequency component of the input, which has NHWC `shape`.
       mask: of the ReLU after the unit; None if dy is the gradient of the ReLU's input.
       dy: the gradient of the unit's output.
-      keep_masked: also write dy masked, for readers after this unit.
 
     Returns:
       The gradient of the convolution's output; dy, for readers after this unit; the gradients.
@@ -275,14 +257,7 @@ def parameter_gradients(
 def masked_sums(
     dy: Images, mask: Mask, normalised: Codes, *, keep: bool
 ) -> tuple[Images, Float[Array, "2 _"]]:
-    """Sums over all but the channels of dy masked, and of its product with normalised values.
-
-    Args:
-      keep: also write dy masked.
-
-    Returns:
-      dy, masked if `keep`; the sums.
-    """
+    """Sums over all but the channels of dy masked, and of its product with normalised values."""
 
     def by_fusions(dy: Images, mask: Mask, normalised: Codes) -> tuple[Images, Array]:
         wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)

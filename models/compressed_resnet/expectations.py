@@ -57,14 +57,13 @@ def forward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
         *_convolutions(config, forward=1, gradients=0),
         GemmCount(1, because="the classifier"),
         *_no_wide_values(config, batch),
-        *_launches(config, FORWARD_LAUNCHES),
+        _launches(config, FORWARD_LAUNCHES),
         _temp(config, batch, 3, 0, "a convolution's input and output, and a block's shortcut"),
     )
 
 
 def backward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
     """The backward pass: gradients of the parameters, from donated residuals."""
-    recomputed = int(config.save == "block_inputs")
     logits = batch * config.classes * FLOAT32
     return (
         ParameterBytes(
@@ -75,14 +74,14 @@ def backward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
         LeavesTotal(
             "out", parameter_count(config) * FLOAT32, because="gradients of all parameters"
         ),
-        *_convolutions(config, forward=recomputed, gradients=1),
+        *_convolutions(config, forward=0, gradients=1),
         GemmCount(2, because="gradients of the classifier's kernel and input"),
         *_no_wide_values(config, batch),
-        *_launches(config, BACKWARD_LAUNCHES),
+        _launches(config, BACKWARD_LAUNCHES),
         _temp(
             config,
             batch,
-            3 + recomputed,
+            3,
             0,
             "gradients of a block's and a convolution's output, and the convolution's input or "
             "its gradient",
@@ -110,12 +109,11 @@ def train(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
 
 
 def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
-    recomputed = int(config.save == "block_inputs")
     return (
-        *_convolutions(config, forward=1 + recomputed, gradients=1),
+        *_convolutions(config, forward=1, gradients=1),
         GemmCount(3, because="the classifier, and gradients of its kernel and input"),
         *_no_wide_values(config, batch),
-        *_launches(config, FORWARD_LAUNCHES + BACKWARD_LAUNCHES + 1),
+        _launches(config, FORWARD_LAUNCHES + BACKWARD_LAUNCHES + 1),
         _train_temp(config, batch),
     )
 
@@ -136,12 +134,7 @@ def _train_temp(config: ResNetConfig, batch: int) -> Expectation:
 
 
 def _read_parameters(config: ResNetConfig) -> int:
-    """Parameters that the backward pass reads; jax drops the others from the program.
-
-    No gradient depends on a bias or on the stem's kernel, unless layers are computed again.
-    """
-    if config.save == "block_inputs":
-        return parameter_count(config)
+    """Parameters that the backward pass reads: no bias, and not the stem's kernel."""
     return parameter_count(config) - norm_channels(config) - prod(stem(config).kernel_shape)
 
 
@@ -151,8 +144,7 @@ def _image_bytes(config: ResNetConfig, batch: int) -> int:
 
 def _residual_bytes(config: ResNetConfig, batch: int) -> int:
     """Saved activations, and the reciprocal deviation of each channel."""
-    deviations = 0 if config.save == "block_inputs" else norm_channels(config) * FLOAT32
-    return saved_bytes(config, batch) + deviations
+    return saved_bytes(config, batch) + norm_channels(config) * FLOAT32
 
 
 def _residuals(name: str, config: ResNetConfig, batch: int) -> Expectation:
@@ -206,13 +198,12 @@ def _padded(classes: int) -> int:
     return -(-classes // 8) * 8
 
 
-def _launches(config: ResNetConfig, per_layer: int) -> Iterator[Expectation]:
-    """Launches in proportion to the layers; blocks that are computed again launch more."""
-    if config.save == "activations":
-        yield LaunchesAtMost(
-            per_layer * len(convolutions(config)) + OTHER_LAUNCHES,
-            because=f"{per_layer} for each convolution and what belongs to it",
-        )
+def _launches(config: ResNetConfig, per_layer: int) -> Expectation:
+    """Launches in proportion to the layers."""
+    return LaunchesAtMost(
+        per_layer * len(convolutions(config)) + OTHER_LAUNCHES,
+        because=f"{per_layer} for each convolution and what belongs to it",
+    )
 
 
 def _temp(

@@ -1,4 +1,4 @@
-"""`ResNet`: the network as a Flax module."""
+"""Parameters and running statistics of the network, as trees of arrays."""
 
 from typing import Any
 
@@ -6,9 +6,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.compressed_resnet import network
-from models.compressed_resnet.convolution import Images
-from models.compressed_resnet.head import Logits
 from models.compressed_resnet.sizes import Block, Convolution, ResNetConfig, blocks, stem
 
 # Share of the batch in new running statistics.
@@ -49,29 +46,12 @@ class Classifier(nnx.Module):
 
 
 class ResNet(nnx.Module):
-    """The network. Its parameters are float32, its activations have the dtype of the images."""
+    """All parameters, in float32."""
 
     def __init__(self, config: ResNetConfig, *, rngs: nnx.Rngs) -> None:
-        self.config = config
         self.stem = ConvNorm(stem(config), rngs=rngs)
         self.blocks = nnx.List([Bottleneck(block, rngs=rngs) for block in blocks(config)])
         self.head = Classifier(config.features, config.classes, rngs=rngs)
-
-    def __call__(self, images: Images, *, train: bool = False) -> Logits:
-        """The logits of NHWC images in bfloat16, in float32.
-
-        Args:
-          train: normalises by the moments of the batch, and updates the running ones.
-        """
-        parameters = nnx.to_pure_dict(nnx.state(self, nnx.Param))
-        statistics = nnx.to_pure_dict(nnx.state(self, nnx.BatchStat))
-        if not train:
-            return network.predict(self.config, parameters, statistics, images)
-        logits, moments = network.apply(self.config, parameters, images)
-        state = nnx.state(self, nnx.BatchStat)
-        nnx.replace_by_pure_dict(state, updated(statistics, moments))
-        nnx.update(self, state)
-        return logits
 
 
 def updated(statistics: Any, moments: Any) -> Any:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from models.compressed_resnet import bottleneck, head, stem, uncompressed
 from models.compressed_resnet.bottleneck import BlockMoments, BlockParameters, SavedBlock
 from models.compressed_resnet.compression import Codes
-from models.compressed_resnet.conv_norm import Compressed, Moments, compress
+from models.compressed_resnet.conv_norm import Moments
 from models.compressed_resnet.convolution import Images
 from models.compressed_resnet.differentiable import Layer
 from models.compressed_resnet.head import Logits
@@ -34,13 +34,12 @@ class Residuals(NamedTuple):
     """What the forward pass keeps for the backward pass.
 
     Attributes:
-      stem, blocks: compressed activations of the layers, or, with `save="block_inputs"`, their
-        compressed inputs alone.
+      stem, blocks: compressed activations of the layers.
       features: codes of the classifier's input.
     """
 
-    stem: SavedStem | Compressed
-    blocks: list[SavedBlock] | list[Compressed]
+    stem: SavedStem
+    blocks: list[SavedBlock]
     features: Codes
 
 
@@ -63,23 +62,21 @@ def apply(
 
 
 def _stem(config: ResNetConfig) -> Callable[[Any, Images], tuple[Images, Moments]]:
-    layer = _layer(config, stem.saving_activations, stem.saving_input, uncompressed.stem_layer)
+    layer = _layer(config, stem.saving_activations, uncompressed.stem_layer)
     return lambda unit, images: layer(stem_of(config), config.bits, unit, images)
 
 
 def _block(
     config: ResNetConfig,
 ) -> Callable[[Block, BlockParameters, Images], tuple[Images, BlockMoments]]:
-    layer = _layer(
-        config, bottleneck.saving_activations, bottleneck.saving_input, uncompressed.block_layer
-    )
+    layer = _layer(config, bottleneck.saving_activations, uncompressed.block_layer)
     return lambda block, parameters, x: layer(block, config.bits, parameters, x)
 
 
-def _layer(config: ResNetConfig, activations: Layer, inputs: Layer, plain: Layer) -> Layer:
+def _layer(config: ResNetConfig, compressing: Layer, plain: Layer) -> Layer:
     """The layer that keeps what the config says."""
     if config.bits is not None:
-        return activations if config.save == "activations" else inputs
+        return compressing
     return plain if config.save == "activations" else jax.checkpoint(plain, static_argnums=(0, 1))
 
 
@@ -92,21 +89,16 @@ def forward(
       ValueError: the config has no `bits`, or images have another shape than it states.
     """
     bits, images = _bits(config), checked_images(config, images)
-    saved: list[Any] = []
+    saved: list[SavedBlock] = []
     moments: AllMoments = {"blocks": {}}
-    inputs_only = config.save == "block_inputs"
-    images_saved = compress(images, bits)
-    x, of_stem, moments["stem"] = stem.forward(
-        stem_of(config), bits, parameters["stem"], images, images_saved
-    )
+    x, of_stem, moments["stem"] = stem.forward(stem_of(config), bits, parameters["stem"], images)
     for number, block in enumerate(blocks(config)):
-        compressed = compress(x, bits)
         x, of_block, moments["blocks"][number] = bottleneck.forward(
-            block, bits, parameters["blocks"][number], x, compressed
+            block, bits, parameters["blocks"][number], x
         )
-        saved.append(compressed if inputs_only else of_block)
+        saved.append(of_block)
     logits, features = head.forward(bits, parameters["head"], x)
-    return logits, Residuals(images_saved if inputs_only else of_stem, saved, features), moments
+    return logits, Residuals(of_stem, saved, features), moments
 
 
 def backward(
@@ -117,7 +109,7 @@ def backward(
     Raises:
       ValueError: the config has no `bits`.
     """
-    bits = _bits(config)
+    _bits(config)
     every_block = blocks(config)
     of_blocks: dict[int, Any] = {}
     last = every_block[-1].conv3.output_shape(dlogits.shape[0])
@@ -125,15 +117,8 @@ def backward(
     for number in reversed(range(len(every_block))):
         block, unit = every_block[number], parameters["blocks"][number]
         saved, dx = lax.optimization_barrier((residuals.blocks[number], dx))
-        if isinstance(saved, Compressed):
-            of_blocks[number], dx = bottleneck.input_backward(block, bits, unit, saved, dx)
-        else:
-            of_blocks[number], dx = bottleneck.backward(block, unit, saved, dx)
-    first, convolution = residuals.stem, stem_of(config)
-    if isinstance(first, Compressed):
-        of_stem, _ = stem.input_backward(convolution, bits, parameters["stem"], first, dx)
-    else:
-        of_stem, _ = stem.backward(convolution, parameters["stem"], first, dx)
+        of_blocks[number], dx = bottleneck.backward(block, unit, saved, dx)
+    of_stem, _ = stem.backward(stem_of(config), parameters["stem"], residuals.stem, dx)
     return {"stem": of_stem, "blocks": of_blocks, "head": of_head}
 
 
@@ -144,17 +129,6 @@ def _bits(config: ResNetConfig) -> int:
             "fix: differentiate `apply`, which trains without compression too"
         )
     return config.bits
-
-
-def predict(
-    config: ResNetConfig, parameters: Parameters, statistics: Mapping[str, Any], images: Images
-) -> Logits:
-    """The logits with the running statistics, as after training."""
-    x, _ = stem.plain(stem_of(config), parameters["stem"], images, statistics["stem"])
-    for number, block in enumerate(blocks(config)):
-        running = statistics["blocks"][number]
-        x, _ = bottleneck.plain(block, parameters["blocks"][number], x, running)
-    return head.plain(parameters["head"], x)
 
 
 def cross_entropy(logits: Logits, labels: Array) -> Float[Array, ""]:

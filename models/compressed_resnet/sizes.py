@@ -39,9 +39,8 @@ class ResNetConfig:
       classes: number of classes.
       image: rows and columns of an image.
       bits: 2, 4 or 8 bits for each saved element; None for training without compression.
-      save: what the forward pass keeps for the backward pass: the `activations` of each layer, or
-        only the inputs of blocks, whose layers the backward pass computes again. Without `bits`,
-        `block_inputs` is `jax.checkpoint` around each block.
+      save: what the forward pass keeps for the backward pass: the `activations` of each layer, or,
+        without `bits`, only `block_inputs`: `jax.checkpoint` around each block.
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
@@ -56,6 +55,8 @@ class ResNetConfig:
             raise ValueError(f"bits must be 2, 4, 8 or None, not {self.bits!r}")
         if self.save not in ("activations", "block_inputs"):
             raise ValueError(f"save must be 'activations' or 'block_inputs', not {self.save!r}")
+        if self.bits is not None and self.save == "block_inputs":
+            raise ValueError("save='block_inputs' trains without compression; fix: bits=None")
         if not self.blocks or min(self.blocks) < 1:
             raise ValueError(f"blocks must name at least 1 block for each stage, not {self.blocks}")
         for name in ("width", "classes", "image"):
@@ -237,9 +238,6 @@ def saved_bytes(config: ResNetConfig, batch: int) -> int:
     if config.bits is None:
         raise ValueError("saved_bytes needs bits: expected 2, 4 or 8, found None")
     features = code_bytes(batch * config.features, config.bits)
-    if config.save == "block_inputs":
-        inputs = sum(input_bytes(block.conv1, batch, config.bits) for block in blocks(config))
-        return input_bytes(stem(config), batch, config.bits) + inputs + features
     of_blocks = sum(_block_bytes(block, batch, config.bits) for block in blocks(config))
     return _stem_bytes(config, batch, config.bits) + of_blocks + features
 
@@ -248,26 +246,18 @@ def differentiation_bytes(config: ResNetConfig, batch: int, activations: int) ->
     """The most that the backward pass of a block needs, over the blocks.
 
     That is what the block and the layers before it saved, and `activations` arrays of the block's
-    largest activation in bfloat16. With `save="block_inputs"` also what the block's layers save
-    when they are computed again.
+    largest activation in bfloat16.
 
     Raises:
       ValueError: the config has no `bits`.
     """
     if config.bits is None:
         raise ValueError("differentiation_bytes needs bits: expected 2, 4 or 8, found None")
-    inputs_only = config.save == "block_inputs"
-    saved = (
-        input_bytes(stem(config), batch, config.bits)
-        if inputs_only
-        else _stem_bytes(config, batch, config.bits)
-    )
+    saved = _stem_bytes(config, batch, config.bits)
     most = 0
     for block in blocks(config):
-        layers = _block_bytes(block, batch, config.bits)
-        working = activations * _largest_bytes(block.convolutions, batch)
-        most = max(most, saved + layers + working)
-        saved += input_bytes(block.conv1, batch, config.bits) if inputs_only else layers
+        saved += _block_bytes(block, batch, config.bits)
+        most = max(most, saved + activations * _largest_bytes(block.convolutions, batch))
     return most
 
 

@@ -12,7 +12,6 @@ from models.compressed_resnet.compression import (
     max_pool_with_offsets,
 )
 from models.compressed_resnet.conv_norm import (
-    Compressed,
     Low,
     Mask,
     Moments,
@@ -26,7 +25,7 @@ from models.compressed_resnet.conv_norm import (
     relu,
 )
 from models.compressed_resnet.convolution import Images
-from models.compressed_resnet.differentiable import differentiable, from_compressed_input
+from models.compressed_resnet.differentiable import differentiable
 from models.compressed_resnet.sizes import Convolution
 
 
@@ -43,15 +42,9 @@ class SavedStem(NamedTuple):
     offsets: Int8[Array, "N _ _ _"]
 
 
-def plain(
-    convolution: Convolution, unit: Unit, images: Images, running: Moments | None = None
-) -> tuple[Images, Moments]:
-    """The stem's output and its moments.
-
-    Args:
-      running: normalises by these moments, as after training; None for those of the batch.
-    """
-    y, moments = conv_norm.plain(unit, images, convolution.stride, running)
+def plain(convolution: Convolution, unit: Unit, images: Images) -> tuple[Images, Moments]:
+    """The stem's output and its moments."""
+    y, moments = conv_norm.plain(unit, images, convolution.stride)
     return _max_pool(relu(y, images.dtype)), moments
 
 
@@ -66,14 +59,9 @@ def forward(
     bits: Any,
     unit: Unit,
     images: Images,
-    compressed: Compressed | None = None,
 ) -> tuple[Images, SavedStem, Moments]:
-    """The stem's output, what its backward pass needs, and the moments of its batch norm.
-
-    Args:
-      compressed: the images compressed, if they are already; None to compress them here.
-    """
-    inputs = compress(images, bits) if compressed is None else compressed
+    """The stem's output, what its backward pass needs, and the moments of its batch norm."""
+    inputs = compress(images, bits)
     z, moments = conv_norm.forward(unit, images, inputs.codes, convolution.stride)
     norm = affine_of(unit, moments)
     h, mask, codes = activate(z, norm, bits)
@@ -100,8 +88,4 @@ def backward(
 # The stem, whose backward pass reads compressed activations.
 saving_activations = differentiable(
     plain, forward, lambda convolution, _, *arrays: backward(convolution, *arrays)
-)
-# The stem, whose backward pass computes it again from the compressed images; and that pass.
-saving_input, input_backward = from_compressed_input(
-    plain, forward, backward, lambda convolution, batch: convolution.input_shape(batch)
 )

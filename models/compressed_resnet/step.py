@@ -24,28 +24,20 @@ def sgd() -> optax.GradientTransformation:
     return optax.sgd(0.1, momentum=0.9)
 
 
-def initial_state(
-    config: ResNetConfig,
-    optimizer: optax.GradientTransformation | None = None,
-    seed: int = 0,
-) -> State:
+def initial_state(config: ResNetConfig, seed: int = 0) -> State:
     """The state before the first step."""
     parameters, statistics = initial(config, seed)
-    moments = (optimizer or sgd()).init(parameters)
+    moments = sgd().init(parameters)
     return {"parameters": parameters, "statistics": statistics, "optimizer": moments}
 
 
-def abstract_state(
-    config: ResNetConfig, optimizer: optax.GradientTransformation | None = None
-) -> State:
+def abstract_state(config: ResNetConfig) -> State:
     """The state as `ShapeDtypeStruct`s."""
-    state: State = jax.eval_shape(lambda: initial_state(config, optimizer))
+    state: State = jax.eval_shape(lambda: initial_state(config))
     return state
 
 
-def train_step(
-    config: ResNetConfig, optimizer: optax.GradientTransformation | None = None
-) -> TrainStep:
+def train_step(config: ResNetConfig) -> TrainStep:
     """The step for a config. Donate its state, so that parameters are updated in place.
 
     Returns:
@@ -53,7 +45,7 @@ def train_step(
       Result: the state after the step; the mean `loss` before it, and the number of `correct`
       predictions.
     """
-    optimizer = optimizer or sgd()
+    optimizer = sgd()
 
     def train(state: State, images: Images, labels: Int[Array, " N"]) -> tuple[State, Metrics]:
         def loss_of(parameters: Any) -> tuple[Array, Any]:

@@ -22,20 +22,40 @@ CLASSES = 100
 BATCH = 8
 
 
-def resnet50_forward(
-    batch: int = BATCH, bits: int = 2, save: Save = "activations", image: int = 224
-) -> Workload:
+def resnet50_forward(batch: int = BATCH, bits: int = 2, image: int = 224) -> Workload:
     """The forward pass: logits, and the compressed activations that the backward pass reads."""
-    config = ResNetConfig(classes=CLASSES, image=image, bits=bits, save=save)
-    return forward_pass(_name("resnet50-forward", config, batch), config, batch)
+    config = ResNetConfig(classes=CLASSES, image=image, bits=bits)
+
+    def forward(parameters: Parameters, images: Images) -> tuple[Logits, Residuals]:
+        logits, residuals, _ = network.forward(config, parameters, images)
+        return logits, residuals
+
+    return Workload(
+        name=_name("resnet50-forward", config, batch),
+        fn=forward,
+        args=(_parameters(config), _images(config, batch)),
+        expectations=expectations.forward(config, batch),
+    )
 
 
-def resnet50_backward(
-    batch: int = BATCH, bits: int = 2, save: Save = "activations", image: int = 224
-) -> Workload:
+def resnet50_backward(batch: int = BATCH, bits: int = 2, image: int = 224) -> Workload:
     """The backward pass, the program of reference dump 001. The residuals are donated."""
-    config = ResNetConfig(classes=CLASSES, image=image, bits=bits, save=save)
-    return backward_pass(_name("resnet50-backward", config, batch), config, batch)
+    config = ResNetConfig(classes=CLASSES, image=image, bits=bits)
+    parameters = _parameters(config)
+    logits, residuals, _ = jax.eval_shape(
+        lambda *args: network.forward(config, *args), parameters, _images(config, batch)
+    )
+
+    def backward(parameters: Parameters, residuals: Residuals, dlogits: Logits) -> Parameters:
+        return network.backward(config, parameters, residuals, dlogits)
+
+    return Workload(
+        name=_name("resnet50-backward", config, batch),
+        fn=backward,
+        args=(parameters, residuals, logits),
+        donate_argnums=1,
+        expectations=expectations.backward(config, batch),
+    )
 
 
 def resnet50_train(
@@ -48,52 +68,13 @@ def resnet50_train(
 
     Args:
       batch: images of a step. From 2,675 images of 224×224 on, arrays have 2³¹ elements or more.
-      bits: None for training without compression, with `save="block_inputs"` with
-        `jax.checkpoint` around each block.
+      bits: None for training without compression.
+      save: `block_inputs`, with `bits=None`: `jax.checkpoint` around each block.
     """
     config = ResNetConfig(classes=CLASSES, image=image, bits=bits, save=save)
-    return training_step(_name("resnet50-train", config, batch), config, batch)
-
-
-def forward_pass(name: str, config: ResNetConfig, batch: int) -> Workload:
-    """The forward pass of any config with `bits`."""
-
-    def forward(parameters: Parameters, images: Images) -> tuple[Logits, Residuals]:
-        logits, residuals, _ = network.forward(config, parameters, images)
-        return logits, residuals
-
-    return Workload(
-        name=name,
-        fn=forward,
-        args=(_parameters(config), _images(config, batch)),
-        expectations=expectations.forward(config, batch),
-    )
-
-
-def backward_pass(name: str, config: ResNetConfig, batch: int) -> Workload:
-    """The backward pass of any config with `bits`."""
-    parameters = _parameters(config)
-    logits, residuals, _ = jax.eval_shape(
-        lambda *args: network.forward(config, *args), parameters, _images(config, batch)
-    )
-
-    def backward(parameters: Parameters, residuals: Residuals, dlogits: Logits) -> Parameters:
-        return network.backward(config, parameters, residuals, dlogits)
-
-    return Workload(
-        name=name,
-        fn=backward,
-        args=(parameters, residuals, logits),
-        donate_argnums=1,
-        expectations=expectations.backward(config, batch),
-    )
-
-
-def training_step(name: str, config: ResNetConfig, batch: int) -> Workload:
-    """The training step of any config."""
     labels: Any = jax.ShapeDtypeStruct((batch,), jnp.int32)
     return Workload(
-        name=name,
+        name=_name("resnet50-train", config, batch),
         fn=train_step(config),
         args=(abstract_state(config), _images(config, batch), labels),
         donate_argnums=0,

@@ -27,7 +27,6 @@ def backward(
 
     Args:
       shards: this device's rows of W1, W2 and W3 ([out, in]), flattened.
-      x, h1, h2: the layers' inputs; h1 and h2 are outputs of a ReLU.
       mask: where the last ReLU's output is 0.
       g: the loss gradient, the same for every element of the last output.
     """

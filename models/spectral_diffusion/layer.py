@@ -36,19 +36,6 @@ def diffuse(
     Values in memory have x's dtype; gemms accumulate in float32, and the decay is computed in
     float32. The mass is multiplied into evecs instead of x: evecs is smaller and the same for
     every layer of a network, and the gradient of x needs the same product.
-
-    Args:
-      x: the signal.
-      mass: the diagonal of the lumped mass matrix, one entry per vertex.
-      evals, evecs: the K smallest eigenvalues of the Laplacian and their eigenvectors,
-        orthonormal with respect to `mass`.
-      time: the diffusion time of each channel.
-
-    Returns:
-      y_spectral and y.
-
-    Raises:
-      ValueError: the arguments' axis lengths disagree.
     """
     _check_shapes(x, mass, evals, evecs, time)
     with jax.named_scope("to_basis"):

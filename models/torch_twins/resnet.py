@@ -54,17 +54,7 @@ def resnet_step(
     images: Float[Array, "B 3 H W"],
     *rest: Statistics | Affine | Kernel | Classifier | Float[Array, "B K"],
 ) -> tuple[Float[Array, "B K"], list[Statistics], list[Array | Affine | Classifier]]:
-    """Computes logits, new statistics, and the gradients of the parameters.
-
-    Args:
-      stem: kernel of the first convolution.
-      rest: statistics and affine parameters of the first batch norm; kernel, statistics and affine
-        parameters for each other convolution, in the order in which they run; the classifier; the
-        gradient of the logits.
-
-    Returns:
-      logits, one Statistics per batch norm, gradients in the order of the parameters.
-    """
+    """Computes logits, new statistics, and the gradients of the parameters."""
     *layers, classifier, g = rest
     kernels: list[Any] = [stem, *layers[2::3]]
     statistics: list[Any] = layers[0::3]

@@ -171,35 +171,6 @@ def test_nothing_is_allocated_for_a_bad_checkpoint(
         load_params(folder, CONFIG)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    ("hidden", "intermediate", "layers", "heads"),
-    [(1024, 3072, 28, 16), (2560, 9728, 36, 32), (5120, 17408, 40, 40), (5120, 25600, 64, 64)],
-    ids=["0.6B", "4B", "14B", "32B"],
-)
-def test_leaves_have_the_shapes_of_the_model(
-    hidden: int, intermediate: int, layers: int, heads: int, tied: bool
-) -> None:
-    """At the widths of the public models, with two of their identical layers."""
-    config = Qwen3Config(
-        vocab_size=151936,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=2,
-        num_attention_heads=heads,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=tied,
-    )
-    shapes = {
-        ".".join(str(key.key) for key in path): struct.shape
-        for path, struct in jax.tree_util.tree_leaves_with_path(abstract_model(config)[1])
-    }
-    assert {leaf.path: leaf.shape for leaf in leaves(config)} == shapes
-    whole = replace(config, num_hidden_layers=layers)
-    assert 2 * sum(np.prod(leaf.shape) for leaf in leaves(whole)) == weight_bytes(whole)
-
-
 # --- memory --------------------------------------------------------------------------------
 
 # The output head is one of the largest tensors and is loaded last: memory beyond the parameters,

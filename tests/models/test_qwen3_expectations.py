@@ -18,7 +18,6 @@ from models.qwen3.checkpoint.random_checkpoint import huggingface_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from xlapipe import Workload
 from xlapipe.compile.lowering.load_workload import load_workload
-from xlapipe.errors import WorkloadError
 from xlapipe.expect import (
     AllocationOf,
     AllocationsAre,
@@ -169,28 +168,6 @@ def test_every_matmul_is_in_one_expected_scope(name: str) -> None:
         assert [scope for scope in scopes if f"{scope}/" not in text] == []
 
 
-def test_weights_have_readable_paths() -> None:
-    params, cache, *_ = workloads.qwen3_decode().args
-    assert params["layers"][0]["attention"]["qkv_proj"]["weight"].shape == (4096, 1024)
-    assert params["layers"][1]["mlp"]["gate_up_proj"]["weight"].shape == (6144, 1024)
-    assert params["embed"]["weight"].shape == (151936, 1024)
-    assert cache[1]["v"].shape == (1, 8, 2048, 128)
-    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves((params, cache)))
-
-
-def test_variants_of_a_workload_have_different_names() -> None:
-    assert workloads.qwen3_decode().name == "qwen3-decode"
-    assert workloads.qwen3_decode(28, 4, 512).name == "qwen3-decode-layers28-batch4-cache512"
-    assert workloads.qwen3_prefill(length=64).name == "qwen3-prefill-length64"
-    assert workloads.qwen3_generate().name == "qwen3-generate"
-    assert workloads.qwen3_generate(implementation="xla").name == "qwen3-generate-xla"
-    name = workloads.qwen3_generate(28, 4, 512, 8, 64).name
-    assert name == "qwen3-generate-layers28-batch4-cache512-steps8-sampled64"
-    assert workloads.qwen3_prompts(length=64, candidates=None).name == (
-        "qwen3-prompts-length64-sampled"
-    )
-
-
 def test_the_shape_of_the_expected_logits_is_not_forbidden() -> None:
     """For two prompts of two tokens, the logits are [2, V]."""
     expected = expectations.prefill(QWEN3_0_6B, batch=2, length=2, cache_length=8)
@@ -299,19 +276,6 @@ def test_a_config_may_be_a_checkpoint_or_values(tmp_path: Path) -> None:
         assert workload.name == "qwen3-generate-layers28"
         embedding = workload.args[0]["embed"]["weight"]
         assert (embedding.shape, embedding.dtype.name) == ((640, 64), "float32")
-
-
-def test_arguments_for_an_attribute_that_is_not_a_function_are_an_error() -> None:
-    with pytest.raises(WorkloadError, match="is not a function"):
-        load_workload(find_workload(f"{MODULE}:QWEN3_0_6B(layers=2)"))
-
-
-def test_a_misspelled_attribute_is_an_error_with_similar_ones() -> None:
-    with pytest.raises(
-        WorkloadError,
-        match=r"no attribute 'qwen3_generte'; fix: name one of its workloads: qwen3_gen",
-    ):
-        load_workload(find_workload(f"{MODULE}:qwen3_generte"))
 
 
 def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:

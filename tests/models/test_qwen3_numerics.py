@@ -188,14 +188,6 @@ def test_decode_continues_prompts_of_unequal_length(config: Qwen3Config) -> None
     assert max(map(len, sequences)) == SLOTS  # one of them fills the cache
 
 
-def test_decode_from_an_empty_cache_equals_prefill_of_one_token() -> None:
-    (token,) = PROMPTS[1]
-    out = jitted(TIED)[1](
-        params_of(TIED), filled_cache(TIED, 1), jnp.array([token]), jnp.array([0])
-    )
-    assert_close(out["logits"], np_model(exact(TIED), TIED, [token])[0])
-
-
 def test_prefill_writes_only_the_prompts_keys_and_values() -> None:
     cache_ = prefilled(TIED, PROMPTS)["cache"]
     for row, prompt in enumerate(PROMPTS):

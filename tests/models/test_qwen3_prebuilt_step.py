@@ -1,8 +1,4 @@
-"""Steps that were built in advance: arguments are matched by path, and Generator runs them.
-
-A rule is in place of the model: the token after t is t + 1, and the first one is the sum of the
-prompt.
-"""
+"""Steps that were built in advance: arguments are matched by path, shape and dtype."""
 
 import subprocess
 import sys
@@ -19,11 +15,8 @@ import pytest
 from models.qwen3.checkpoint.leaf_tensors import dtype_named
 from models.qwen3.checkpoint.random_checkpoint import SMALL
 from models.qwen3.generation.abstract_arguments import abstract_arguments
-from models.qwen3.generation.compiled_steps import CompiledGeneration, CompiledStep
-from models.qwen3.generation.generator import Generator
-from models.qwen3.generation.jax_device import JaxDevice
+from models.qwen3.generation.compiled_steps import CompiledStep
 from models.qwen3.generation.load_prebuilt import ArrayTypes, prebuilt_step, types_of
-from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe import LoadedStep, XlapipeError
 from xlapipe.dump.manifest import Manifest
@@ -49,38 +42,21 @@ def outputs_of(steps: int) -> dict[str, Any]:
 DECODED = types_of({"out": outputs_of(SIZES.steps)})
 
 
-class Counting:
-    """An executable that counts up; it takes its arguments in the order of `paths`."""
+class Executable:
+    """An executable that takes its arguments in the order of `paths`."""
 
     def __init__(self, arguments: ArrayTypes, outputs: ArrayTypes) -> None:
         # The order is not that of the arguments' names, as manifests may have any.
         self.paths = [*reversed(arguments)]
         self.results = [*reversed(outputs)]
-        self.steps = outputs["out['tokens']"][0][1]
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[Sequence[Any]] = []
 
     def execute(self, arguments: Sequence[Any]) -> list[Any]:
-        given = dict(zip(self.paths, arguments, strict=True))
-        self.calls.append(given)
-        if "token_ids" in given:
-            first = given["token_ids"].sum(axis=1, dtype=np.int32)
-            positions = given["lengths"]
-        else:
-            first, positions = given["state['token_ids']"] + 1, given["state['positions']"] + 1
-        tokens = first[:, None] + np.arange(self.steps, dtype=np.int32)
-        values = {path: given.get(_argument(path)) for path in self.results}
-        values["out['tokens']"] = tokens
-        values["out['state']['token_ids']"] = tokens[:, -1]
-        values["out['state']['positions']"] = positions + np.int32(self.steps - 1)
-        return [values[path] for path in self.results]
+        self.calls.append(arguments)
+        return []
 
 
-def _argument(path: str) -> str:
-    name, _, keys = path.removeprefix("out['").partition("']")
-    return name + keys
-
-
-def on_host(executable: Counting, arguments: ArrayTypes, outputs: ArrayTypes) -> LoadedStep:
+def on_host(executable: Executable, arguments: ArrayTypes, outputs: ArrayTypes) -> LoadedStep:
     """A step whose executable is `executable`."""
     manifest = Manifest.__new__(Manifest)
     sizes = {"argument_bytes": 7, "output_bytes": 5, "temp_bytes": 3, "alias_bytes": 4}
@@ -102,47 +78,15 @@ def on_host(executable: Counting, arguments: ArrayTypes, outputs: ArrayTypes) ->
     return LoadedStep(BuiltExecutable(Path("decode"), manifest, b""), loading)
 
 
-def loaded(arguments: ArrayTypes, trees: Any, steps: int) -> tuple[CompiledStep, Counting]:
+def loaded(arguments: ArrayTypes, trees: Any, steps: int) -> tuple[CompiledStep, Executable]:
     outputs = outputs_of(steps)
-    executable = Counting(arguments, types_of({"out": outputs}))
+    executable = Executable(arguments, types_of({"out": outputs}))
     step = on_host(executable, arguments, types_of({"out": outputs}))
     return prebuilt_step(step, trees, outputs), executable
 
 
 def zeros(trees: Any) -> Any:
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, dtype_named(leaf.dtype.name)), trees)
-
-
-def test_generator_runs_prebuilt_steps() -> None:
-    """Through executables whose parameters and outputs have another order than the arguments."""
-    prompts, prefill = loaded(PROMPT, OF_PROMPTS, 1)
-    decode, loop = loaded(DECODE, OF_DECODE, SIZES.steps)
-    shown: list[tuple[int, list[int]]] = []
-    compiled = CompiledGeneration(SIZES, prompts, decode)
-    generated = Generator(CONFIG, compiled, zeros(PARAMS), JaxDevice(jax.devices()[0])).generate(
-        [[5, 6, 7], [40]],
-        max_new_tokens=7,
-        settings=SamplingSettings(),
-        eos_token_ids=(43,),
-        on_tokens=lambda index, token_ids: shown.append((index, token_ids)),
-    )
-    assert generated.token_ids == [[18, 19, 20, 21, 22, 23, 24], [40, 41, 42, 43]]
-    assert generated.finish == ["length", "eos"]
-    assert shown[:2] == [(0, [18]), (1, [40])]
-    (first,) = prefill.calls
-    assert first["lengths"].tolist() == [3, 1]
-    assert first["token_ids"][0].tolist() == [5, 6, 7, *[0] * 13]
-    assert first["state['eos']"].tolist() == [43, *[-1] * 7]
-    assert len(loop.calls) == 2
-    for path in first.keys() & loop.calls[0].keys():
-        assert loop.calls[0][path] is loop.calls[1][path], path
-        assert loop.calls[0][path] is first[path], path
-
-
-def test_both_steps_report_memory_and_loading() -> None:
-    step, _ = loaded(DECODE, OF_DECODE, SIZES.steps)
-    assert step.needed_bytes == 7 + 5 + 3 - 4
-    assert step.loading is not None and step.loading.done()
 
 
 QKV = "params['layers'][0]['attention']['qkv_proj']['weight']"
@@ -170,7 +114,7 @@ def test_an_executable_of_other_arrays_is_refused(change: dict[str, Any], expect
         return {path: it for path, it in {**types, **mine}.items() if it is not None}
 
     takes, returns = changed(DECODE), changed(DECODED)
-    step = on_host(Counting(takes, returns), takes, returns)
+    step = on_host(Executable(takes, returns), takes, returns)
     with pytest.raises(XlapipeError, match=f"decode: not built for this model: .*{expected}"):
         prebuilt_step(step, OF_DECODE, outputs_of(SIZES.steps))
 

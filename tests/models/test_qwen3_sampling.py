@@ -112,16 +112,6 @@ def test_frequencies_match_the_probabilities(
     assert statistic < limit
 
 
-def test_the_statistic_detects_a_wrong_temperature() -> None:
-    """Samples at temperature 1.0 do not match the probabilities at 0.9."""
-    logits = np.repeat(logits_of(1), DRAWS, axis=0)
-    drawn = draw(sampling(), logits, np.arange(DRAWS), sequences=[5] * DRAWS)
-    expected = DRAWS * np_probabilities(logits[0], 0.9, None, 1.0)
-    common = expected > 50
-    counts = np.bincount(drawn, minlength=VOCAB)
-    assert ((counts - expected)[common] ** 2 / expected[common]).sum() > 3 * common.sum()
-
-
 def test_greedy_takes_the_largest_logit_and_the_lowest_id_of_equal_ones() -> None:
     logits = logits_of(3)
     logits[1, [7, 3, 30]] = 50
@@ -135,12 +125,6 @@ def test_top_k_keeps_the_lowest_ids_of_equal_logits() -> None:
     logits = np.zeros((200, VOCAB), np.float32)
     drawn = draw(sampling(top_k=3), logits, np.arange(200))
     assert set(drawn.tolist()) == {0, 1, 2}
-
-
-def test_top_k_of_one_is_greedy() -> None:
-    logits = logits_of(50)
-    drawn = draw(sampling(top_k=1, temperature=3.0), logits, np.arange(50))
-    assert drawn.tolist() == np.argmax(logits, axis=1).tolist()
 
 
 @pytest.mark.parametrize("changes", [{}, {"top_k": 10}, {"top_p": 0.9}])
@@ -183,22 +167,6 @@ def test_greedy_does_not_sort() -> None:
         .as_text()
     )
     assert "top_k" in with_top_k or "sort" in with_top_k
-
-
-@pytest.mark.parametrize(
-    ("settings", "candidates"),
-    [
-        (SamplingSettings(), 1),
-        (sampling(), None),
-        (sampling(top_p=0.5), 1000),
-        (sampling(top_k=1), 64),
-        (sampling(top_k=64), 64),
-        (sampling(top_k=65), 128),
-        (sampling(top_k=700), 1000),
-    ],
-)
-def test_number_of_candidates(settings: SamplingSettings, candidates: int | None) -> None:
-    assert settings.candidates(1000) == candidates
 
 
 @pytest.mark.parametrize(

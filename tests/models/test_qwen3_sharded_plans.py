@@ -43,10 +43,3 @@ def test_weights_that_are_gathered_for_all_layers_at_once_break_expectations(
     assert any("gathered a layer at a time" in finding.because for finding in shapes)
     source = shapes[0].violations[0].source
     assert source is not None
-
-
-def test_the_decode_step_meets_its_expectations(tmp_path: Path) -> None:
-    dump = dumped("served", tmp_path)
-    assert len(dump.expectations) == 6
-    assert failing(dump) == []
-    assert dump.manifest.mesh == {"data": 2, "tensor": 4}

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,13 +25,10 @@ from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import LM_HEAD, leaves, mapped, stored_leaves
 from models.qwen3.checkpoint.random_checkpoint import (
     SMALL,
-    random_tensors,
-    small_tokenizer,
     write_random_checkpoint,
 )
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE, read_header, read_tensors
 from models.qwen3.config import CONFIGS
-from xlapipe.errors import XlapipeError
 
 UNTIED = replace(SMALL, tie_word_embeddings=False, num_hidden_layers=2)
 
@@ -172,45 +168,6 @@ def test_a_random_checkpoint_is_complete(whole: Path) -> None:
         "<|im_start|>" in json.loads((whole / "tokenizer_config.json").read_text())["chat_template"]
     )
     assert [path.name for path in whole.parent.iterdir()] == ["model"]
-
-
-def test_the_same_seed_gives_the_same_weights() -> None:
-    first, same, other = (dict(random_tensors(UNTIED, seed)) for seed in (1, 1, 2))
-    assert list(first) == sorted(first)
-    assert all((first[name] == same[name]).all() for name in first)
-    assert not any((first[name] == other[name]).all() for name in first)
-    assert {values.dtype for values in first.values()} == {np.dtype(ml_dtypes.bfloat16)}
-
-
-TOKENIZER = small_tokenizer(512)
-
-
-@given(st.text())
-def test_the_small_tokenizer_encodes_any_text(text: str) -> None:
-    ids = TOKENIZER.encode(text).ids
-    decoded = TOKENIZER.decode(ids, skip_special_tokens=False)
-    assert decoded == TOKENIZER.normalizer.normalize_str(text)
-
-
-def test_special_tokens_are_single_tokens_and_words_are_merged() -> None:
-    assert len(TOKENIZER.encode("<|im_start|><|im_end|><|endoftext|>").ids) == 3
-    assert len(TOKENIZER.encode("the compiler reads the step").ids) < 20
-    assert small_tokenizer(259).get_vocab_size() == 259
-
-
-def test_a_random_checkpoint_does_not_overwrite_files(whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="expected an empty or new folder"):
-        write_random_checkpoint(whole)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="expected an empty or new folder"):
-        write_random_checkpoint(tmp_path / "file")
-    with pytest.raises(XlapipeError, match="cannot be written"):
-        write_random_checkpoint(tmp_path / "file" / "model")
-    with pytest.raises(ValueError, match="at least 259"):
-        write_random_checkpoint(tmp_path / "model", replace(SMALL, vocab_size=258))
-    (tmp_path / "empty").mkdir()
-    assert read_config(write_random_checkpoint(tmp_path / "empty")) == SMALL
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
 # --- tensors that do not match the config --------------------------------------------------

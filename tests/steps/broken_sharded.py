@@ -1,11 +1,11 @@
-"""The training step with all layers' weights gathered before the loop, and the decode step."""
+"""The training step with all layers' weights gathered before the loop."""
 
 from typing import Any
 from unittest import mock
 
 from models.qwen3.sharded import forward, loss
 from models.qwen3.sharded.gathered_weight import gathered
-from models.qwen3.sharded.workloads import qwen3_serve, qwen3_train
+from models.qwen3.sharded.workloads import qwen3_train
 from xlapipe import Workload
 
 
@@ -22,8 +22,3 @@ def gathered_at_once() -> Workload:
 
     loss.layers = layers
     return qwen3_train(layers=3, batch=2, seq=128, devices=4, tensor=2)
-
-
-def served() -> Workload:
-    """The unbroken decode step, with two layers."""
-    return qwen3_serve(layers=2, batch=4, devices=8, tensor=4)

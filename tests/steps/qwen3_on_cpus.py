@@ -17,9 +17,8 @@ with install_import_hook("models.qwen3", "beartype.beartype"):
     from models.qwen3.config import Qwen3Config
     from models.qwen3.modules.cache import init_cache
     from models.qwen3.sharded import forward, loss
-    from models.qwen3.sharded.serve import CACHE, SEQUENCES, serve_specs, serve_step
     from models.qwen3.sharded.train import TARGETS, TOKENS, optimizer, state_specs, train_step
-    from models.qwen3.steps import abstract_model, decode_step, nnx
+    from models.qwen3.steps import abstract_model, nnx
 
 TIED = Qwen3Config(
     vocab_size=64,
@@ -33,7 +32,7 @@ TIED = Qwen3Config(
     dtype="float32",
 )
 CONFIGS = {"tied": TIED, "untied": replace(TIED, tie_word_embeddings=False)}
-BATCH, SEQ, SLOTS, STEPS = 8, 16, 12, 3
+BATCH, SEQ = 8, 16
 
 # Small values, so that there are several parts of each, as for large models.
 forward.QUERIES_AT_ONCE, loss.TOKENS_AT_ONCE = 32, 16
@@ -51,9 +50,6 @@ def main(out: str) -> None:
         if config is TIED:
             results |= flat("1x1", trained(stacked, config, 1, 1))
             results |= flat("unrolled", trained(stacked, config, 4, 2, unrolled=True))
-        else:
-            results |= flat("decode", decoded(params, config))
-            results |= flat("served", served(unstacked_weights(stacked), config))
     np.savez(out, **results)
 
 
@@ -68,13 +64,6 @@ def stacked_weights(params: Any, config: Qwen3Config) -> dict[str, Any]:
     if not config.tie_word_embeddings:
         stacked["lm_head"] = params["lm_head"]["weight"].T
     return stacked
-
-
-def unstacked_weights(stacked: dict[str, Any]) -> dict[str, Any]:
-    """Stacked weights with `layers` as a list, for `serve`."""
-    count = stacked["layers"]["input_norm"].shape[0]
-    layers = [{name: leaf[i] for name, leaf in stacked["layers"].items()} for i in range(count)]
-    return {**stacked, "layers": layers}
 
 
 def _layer(block: Any, config: Qwen3Config) -> dict[str, jax.Array]:
@@ -140,7 +129,7 @@ def trained(
     weights: Any, config: Qwen3Config, fsdp: int, tensor: int, *, unrolled: bool = False
 ) -> dict[str, Any]:
     """Loss, gradients (from the first moment) and weights after one step."""
-    mesh = mesh_of("fsdp", fsdp, tensor)
+    mesh = mesh_of(fsdp, tensor)
     state = {"params": weights, "optimizer": optimizer().init(weights)}
     tokens, targets = tokens_and_targets()
     arguments = (
@@ -155,40 +144,9 @@ def trained(
     return {"loss": value, "gradients": gradients, "weights": after["params"]}
 
 
-def decoded(params: Any, config: Qwen3Config) -> dict[str, Any]:
-    """Three steps of `models.qwen3.steps.decode_step`."""
-    cache = init_cache(config, batch=BATCH, cache_length=SLOTS)
-    return steps(jax.jit(decode_step(config)), params, cache)
-
-
-def served(params: Any, config: Qwen3Config) -> dict[str, Any]:
-    """The same steps of `serve_step` on 2 × 4 devices."""
-    mesh = mesh_of("data", 2, 4)
-    cache = placed(init_cache(config, batch=BATCH, cache_length=SLOTS), CACHE, mesh)
-    with jax.set_mesh(mesh):
-        return steps(
-            jax.jit(serve_step(config)),
-            placed(params, serve_specs(config), mesh),
-            cache,
-            lambda array: placed(array, SEQUENCES, mesh),
-        )
-
-
-def steps(step: Any, params: Any, cache: Any, place: Any = lambda array: array) -> dict[str, Any]:
-    tokens, _ = tokens_and_targets()
-    logits = []
-    for number in range(STEPS):
-        # A sequence whose position is past the cache writes nothing.
-        positions = jnp.full((BATCH,), number, jnp.int32).at[3].set(SLOTS)
-        out = step(params, cache, place(tokens[:, number]), place(positions))
-        cache = out["cache"]
-        logits.append(out["logits"])
-    return {"logits": logits, "cache": cache}
-
-
-def mesh_of(first: str, others: int, tensor: int) -> Mesh:
+def mesh_of(others: int, tensor: int) -> Mesh:
     devices = np.array(jax.devices()[: others * tensor]).reshape(others, tensor)
-    return Mesh(devices, (first, "tensor"), axis_types=(AxisType.Auto,) * 2)
+    return Mesh(devices, ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
 
 
 def placed(tree: Any, specs: Any, mesh: Mesh) -> Any:

@@ -55,8 +55,6 @@ def norm_relu_codes(
     """ReLU of the batch norm of z, and of the shortcut, if any; its mask; codes of z normalised.
 
     Args:
-      shortcut: is added before the ReLU.
-      shortcut_norm: is applied to the shortcut; None to add it as it is.
       interpret: run the kernel in Pallas's interpreter, on any backend.
     """
     groups = z.size // GROUP
@@ -103,7 +101,7 @@ def _kernel(*refs: Any, inputs: int, channels: int) -> None:
         y = row * scale + bias
         if shortcut:
             y = y + _affine(shortcut[0][number].astype(jnp.float32), of_shortcut)
-        # Of NaN neither is true, and it stays.
+        # A NaN compares as false, and so stays.
         h.append(jnp.where(y <= 0, 0.0, y).astype(h_ref.dtype))
         # The sign of -y; 0 - y is never -0.
         sign = jax.lax.bitcast_convert_type(0.0 - y, jnp.int32)

@@ -34,12 +34,7 @@ def norm_sums(
     """Sums over all but the channels of dy masked, and of its product with normalised values.
 
     Args:
-      mask: of the ReLU after the batch norm.
-      keep: also write dy masked.
       interpret: run the kernel in Pallas's interpreter, on any backend.
-
-    Returns:
-      dy, masked if `keep`; the sums.
     """
     channels = dy.shape[-1]
     # Groups of different channels alternate. A program adds groups of the same channels.

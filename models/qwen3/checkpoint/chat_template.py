@@ -28,8 +28,6 @@ def render_chat(folder: Path, messages: Sequence[Message], *, thinking: bool) ->
     """The text of a conversation, up to and including the start of the assistant's answer.
 
     Args:
-      folder: the checkpoint.
-      messages: each with the keys `role` and `content`.
       thinking: the variable `enable_thinking` of Qwen3's templates.
 
     Raises:

@@ -38,13 +38,11 @@ def read_config(folder: Path, *, dtype: str | None = None) -> Qwen3Config:
     """The config of a checkpoint's model.
 
     Args:
-      folder: the checkpoint, with config.json.
       dtype: dtype to run the model in; by default that of the checkpoint.
 
     Raises:
       CheckpointError: config.json is missing or damaged, describes another architecture, or has a
         setting that this model does not support.
-      ValueError: `dtype` is not supported.
     """
     if dtype is not None and dtype not in ITEMSIZE:
         raise ValueError(f"dtype must be one of {', '.join(ITEMSIZE)}, not {dtype!r}")

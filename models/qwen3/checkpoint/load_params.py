@@ -50,13 +50,10 @@ def load_params(
     Checks every header before it puts anything on the device.
 
     Args:
-      folder: a checkpoint; see `safetensors_files` and `leaf_tensors`.
       config: config of the model to run. Leaves have its dtype; the device converts them, rounding
         to nearest, ties to even.
       device: jax's default device if None.
-      on_leaf: called with the path of each leaf that is on the device.
       piece_bytes: a large leaf is copied in pieces of this size, but at least a row at a time.
-      threads: number of leaves that are loaded at once.
 
     Raises:
       CheckpointError: the checkpoint is damaged, or does not match `config`.

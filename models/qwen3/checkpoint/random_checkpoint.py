@@ -63,18 +63,11 @@ def write_random_checkpoint(
     """Writes a complete checkpoint: weights, configs, tokenizer, chat template.
 
     Args:
-      folder: must be empty or not exist.
       config: has a vocabulary of at least 259; weights have its dtype.
-      seed: seed of the weights.
-      shards: number of weight files; if more than one, an index lists them.
-
-    Returns:
-      `folder`.
 
     Raises:
       CheckpointError: `folder` is not empty.
       XlapipeError: `folder` cannot be written.
-      ValueError: the vocabulary is too small.
     """
     if config.vocab_size < _BYTES + len(_SPECIAL):
         raise ValueError(f"vocab_size must be at least {_BYTES + len(_SPECIAL)} for a tokenizer")

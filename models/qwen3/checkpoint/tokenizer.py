@@ -22,10 +22,6 @@ class TextTokenizer:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The token ids of `text`.
 
-        Args:
-          special: add the special tokens that the tokenizer puts around a text. A rendered chat
-            template already contains them.
-
         Raises:
           XlapipeError: the text is not valid Unicode, e.g. from an argument that is not UTF-8.
         """

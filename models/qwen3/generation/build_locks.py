@@ -16,7 +16,6 @@ def locks_for(
 
     Args:
       references: the workload of each program, by the program's name.
-      paths: locks, or folders with locks at any depth. Locks of other workloads are ignored.
 
     Raises:
       XlapipeError: a file is not a lock, a folder contains none, or a program does not have exactly

@@ -41,15 +41,9 @@ def build_prebuilt(
     """Compiles the programs of a generation, and checks them against their expectations.
 
     Args:
-      prebuilt: what to build. A folder at its path that this function made before is replaced.
-      target: a target of `xlapipe targets`, or `attached`.
       gemm: GEMM policy. The default is `auto` on the attached GPU, which autotunes, and `cublas`
         without it, where Triton's tiles would be XLA's untuned defaults. Prompts with the kernels
         for Hopper use `cublas` in either case; see `steps.xla_options`.
-      locks: autotune locks, or folders with one lock per program; see `build_locks`. Without
-        `gemm`, they determine the policy.
-      hopper_kernels: use the prompt kernels for Hopper if the target is a Hopper GPU.
-      persistent_kernel: use the persistent kernel for decode steps that it supports on the target.
       on_built: called with the name of each program, its plan, and the seconds of its compile.
 
     Raises:

@@ -26,13 +26,7 @@ def compile_generation(
     hopper_kernels: bool = True,
     persistent_kernel: bool = True,
 ) -> CompiledGeneration:
-    """Compiles both steps for `device`, in this process; allocates nothing there.
-
-    Args:
-      hopper_kernels: use the prompt kernels for Hopper if the device is a Hopper GPU.
-      persistent_kernel: use the persistent kernel for decode steps that it supports, if all its
-        blocks can run at once on the device.
-    """
+    """Compiles both steps for `device`, in this process; allocates nothing there."""
     capability = getattr(device, "compute_capability", None)
     multiprocessors = getattr(device, "core_count", None)
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)

@@ -40,11 +40,7 @@ class CompiledStep(ABC):
 
     @abstractmethod
     def __call__(self, params: Any, cache: Any, state: Any, *inputs: Any) -> StepOutputs:
-        """Starts the step and returns its outputs. Cache and state are donated.
-
-        Args:
-          inputs: token ids and lengths of prompts, for the step that takes them.
-        """
+        """Starts the step and returns its outputs. Cache and state are donated."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,6 @@ class CompiledGeneration:
 
     def check_loaded(self, *, wait: bool) -> None:
         """Raises the error of an executable that could not be loaded.
-
-        Args:
-          wait: wait until both are loaded; otherwise, only check those that are.
 
         Raises:
           XlapipeError: this jaxlib cannot load an executable.

@@ -68,10 +68,7 @@ class Generator:
         The host reads a chunk's tokens while the device computes the next chunk.
 
         Args:
-          prompts: token ids of each prompt.
-          eos_token_ids: a sequence ends with any of these.
           on_tokens: called with each sequence's tokens of a chunk, in order.
-          cache: the result of `JaxDevice.empty_cache`, which is called by default; it is donated.
 
         Raises:
           XlapipeError: the steps were compiled for other sizes or settings.

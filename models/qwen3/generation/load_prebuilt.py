@@ -29,9 +29,6 @@ def load_prebuilt(
 
     `CompiledGeneration.check_loaded` reports errors of loading.
 
-    Args:
-      steps: the result of `start_loading` for the same prompts.
-
     Raises:
       XlapipeError: an executable is for another model.
     """
@@ -58,7 +55,6 @@ def prebuilt_step(step: LoadedStep, arguments: tuple[Any, ...], outputs: Any) ->
     The arrays of every call are compared with the executable's by `xlapipe.load`.
 
     Args:
-      step: its executable, which may still be being loaded.
       arguments, outputs: shapes of what the step takes and returns, as trees.
 
     Raises:
@@ -72,7 +68,7 @@ def prebuilt_step(step: LoadedStep, arguments: tuple[Any, ...], outputs: Any) ->
 
 
 def types_of(trees: Mapping[str, Any]) -> ArrayTypes:
-    """Of the leaves of trees, by path."""
+    """Shape and dtype of each leaf, by path."""
     return {
         name + jax.tree_util.keystr(path): (tuple(leaf.shape), leaf.dtype.name)
         for name, tree in trees.items()

@@ -30,8 +30,6 @@ def next_tokens(
 
     Args:
       logits: float32.
-      draw: as from `state.draw_of`.
-      positions: position of the sampled token in each sequence.
       candidates: static, see the module's docstring. Top-k must not exceed it.
     """
     with jax.named_scope("sample"):

@@ -154,7 +154,7 @@ class _Tiling:
         return lambda _: _dot(rows, self._blocks(self._vector(x_ref)))
 
     def _sums(self, weight_ref: Any, x_ref: Any, scale_ref: Any = None) -> list[Array]:
-        """Of each matrix, its own rows times x; and x squared if a scale is given.
+        """This program's rows of each matrix times x; and x squared if a scale is given.
 
         [R, columns] each, so that columns are summed once.
         """

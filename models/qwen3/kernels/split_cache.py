@@ -22,7 +22,7 @@ from models.qwen3.kernels.triton_call import triton_call
 
 # Initial value of a running maximum; with -inf, the difference of two would be NaN.
 LOWEST = -1e30
-# Of R queries: weighted sums of values [R, H], the maximum score and the weights' sum [R, 1] each.
+# For R queries: weighted sums of values [R, H], maximum score and sum of the weights [R, 1].
 Softmax: TypeAlias = tuple[Array, Array, Array]
 
 

@@ -1,11 +1,10 @@
-"""Qwen3 over many devices: a training step and a decode step.
+"""Qwen3 over many devices: a training step.
 
     weight_layout.py    weights: shapes, the mesh axis that splits each axis, elements (no jax)
     gathered_weight.py  gathers a weight for its use
     forward.py          the forward pass on one device: embedding, a layer, all layers
     loss.py             cross-entropy without logits of all tokens
     train.py            the training step: AdamW on float32 shards
-    serve.py            the decode step
     workloads.py        the workloads that `xlapipe dump` and `xlapipe fit` compile
     expectations.py     expectations about the plans (no jax)
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from models.gemm_backends import CUBLASLT_WORKSPACE_BYTES
-from models.qwen3.argument_bytes import FLOAT32, INT32, cache_leaf_bytes
+from models.qwen3.argument_bytes import FLOAT32, INT32
 from models.qwen3.config import Qwen3Config
 from models.qwen3.sharded.weight_layout import (
-    DATA,
     FSDP,
     QUERIES_AT_ONCE,
     TENSOR,
@@ -25,7 +24,6 @@ from xlapipe.expect import (
     AllocationOf,
     Donated,
     Expectation,
-    NoCopyAbove,
     NoValueOfShape,
     ParameterBytes,
     TempAtMost,
@@ -104,40 +102,6 @@ def _on_tpus(
             because="the matrices of all layers in the type of the model, the residual stream "
             "before each layer; all gradients and values of one layer, or values of the head",
             under="tpu",
-        ),
-    )
-
-
-def serve(
-    config: Qwen3Config, mesh: Mapping[str, int], *, batch: int, cache_length: int
-) -> tuple[Expectation, ...]:
-    """The decode step: `batch` sequences over all devices.
-
-    Raises:
-      ValueError: a mesh axis does not divide a dimension.
-    """
-    sequences, tensor = _divided("batch", batch, DATA, mesh), mesh[TENSOR]
-    weights = shard_elements(config, {TENSOR: tensor}) * config.itemsize
-    leaf = cache_leaf_bytes(config, batch=sequences, cache_length=cache_length) // tensor
-    # Scores of all slots, twice in float32 and once as weights, and the values of one layer.
-    rows = max(8, config.queries_per_kv_head)
-    scores = sequences * config.num_key_value_heads // tensor * rows * cache_length
-    widths = 4 * config.hidden_size + 4 * (config.qkv_size + 2 * config.intermediate_size) // tensor
-    logits = sequences * config.vocab_size // tensor * FLOAT32
-    return (
-        ParameterBytes(
-            weights + 2 * config.num_hidden_layers * leaf + 2 * sequences * INT32,
-            because="weights, cache, token ids and positions",
-        ),
-        Donated("cache", because="every leaf of the cache is donated and written in place"),
-        AllocationOf("cache", leaf, because="B K S H itemsize over data and tensor"),
-        AllocationOf("out['logits']", logits, because="B V in float32 over data and tensor"),
-        NoCopyAbove(max(leaf - 1, sequences * widths * FLOAT32), because="no copy of a cache leaf"),
-        TempAtMost(
-            VALUES_AND_GRADIENTS
-            * (scores * (2 * FLOAT32 + config.itemsize) + sequences * widths * FLOAT32)
-            + WORKSPACE_BYTES,
-            because="scores and values of one layer",
         ),
     )
 

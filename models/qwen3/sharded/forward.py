@@ -43,12 +43,7 @@ def own_columns(table: Float[Array, "D V"], token_ids: Int[Array, "B T"]) -> Flo
 def layers(
     x: Float[Array, "B t D"], stacked: Weights, config: Qwen3Config, *, unrolled: bool = False
 ) -> Float[Array, "B t D"]:
-    """All layers; the backward pass recomputes each from the residual stream before it.
-
-    Args:
-      stacked: weights with a first axis of layers, in the layout of `weight_layout`.
-      unrolled: a separate body for each layer instead of a loop, for comparison.
-    """
+    """All layers; the backward pass recomputes each from the residual stream before it."""
     tokens = x.shape[1] * jax.lax.axis_size(TENSOR)
     rotation = rotation_of(
         jnp.arange(tokens)[None, :], head_dim=config.head_dim, theta=config.rope_theta

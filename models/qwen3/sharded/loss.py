@@ -27,7 +27,6 @@ def mean_loss(
     Args:
       token_ids: all tokens of this device's sequences.
       targets: ids to predict, for this device's tokens; negative for none.
-      unrolled: as in `forward.layers`.
     """
     with jax.named_scope("embed"):
         x = embed(params["embed"], token_ids, config.dtype)

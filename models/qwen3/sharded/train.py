@@ -69,7 +69,6 @@ def train_step(config: Qwen3Config, *, unrolled: bool = False) -> TrainStep:
     Returns:
       `fn(state, token_ids, targets)`: the state as in `abstract_state`; token_ids s32[B, T];
       targets s32[B, T], the token after each token, or negative for no prediction. Result: the
-      state after the step, and the mean loss before it, f32[].
     """
 
     def step(
@@ -94,12 +93,12 @@ def train_step(config: Qwen3Config, *, unrolled: bool = False) -> TrainStep:
     return train
 
 
-def mesh_axes(devices: int, tensor: int, *, others: str = FSDP) -> Mapping[str, int]:
-    """The mesh: `tensor` neighbouring devices share each layer; `others` names the first axis.
+def mesh_axes(devices: int, tensor: int) -> Mapping[str, int]:
+    """The mesh: `tensor` neighbouring devices share each layer.
 
     Raises:
       ValueError: `tensor` does not divide `devices`.
     """
     if min(devices, tensor) < 1 or devices % tensor:
         raise ValueError(f"tensor={tensor} does not divide devices={devices}")
-    return {others: devices // tensor, TENSOR: tensor}
+    return {FSDP: devices // tensor, TENSOR: tensor}

@@ -14,7 +14,7 @@ from math import prod
 
 from models.qwen3.config import Qwen3Config
 
-FSDP, TENSOR, DATA = "fsdp", "tensor", "data"
+FSDP, TENSOR = "fsdp", "tensor"
 
 # Queries, of all sequences of a device, whose scores are in memory at a time: [K, G, QUERIES, T] in
 # float32.

@@ -22,7 +22,7 @@ LOWEST = -1e30
 OWN = 8
 LANES = HEAD // OWN
 WORDS = OWN // 2
-# Of a query head: maximum of the scores, sum of the weights, weighted sums of 8 elements.
+# Words of a query head: maximum score, sum of the weights, weighted sums of 8 elements.
 STATE = 2 + OWN
 # 2 pi as a sum of floats; multiples of the first two of up to 2^13 are exact.
 TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
@@ -85,7 +85,7 @@ class Attention:
             ]
 
     def scores(self, pairs: Sequence[tuple[list[Value], list[Value]]]) -> list[Value]:
-        """Of pairs of a query and a key."""
+        """The score of each pair of a query and a key."""
         o = self.o
         totals = o.sums_across([o.dot(a, b) for a, b in pairs], (8, 4, 2, 1))
         return [o.mul(total, o.real(SCALE)) for total in totals]
@@ -177,7 +177,7 @@ class Attention:
     def part_packet(
         self, weights: Sequence[Sequence[Value]], sums: Sequence[Value], epoch: Value
     ) -> packets.Words:
-        """Of an element of the block's part of attention, and the logarithm of the part's weight.
+        """The packet of an element of the block's part of attention, and its weight's logarithm.
 
         Args:
           weights: words of the maximum and total of each state.
@@ -186,7 +186,7 @@ class Attention:
         o = self.o
         tops, totals = ([o.as_float(pair[i]) for pair in weights] for i in (0, 1))
         top, total, value = combined(o, tops, totals, sums)
-        # Of a part without slots the total is 0, and its weight is so small that it does not count.
+        # A part without slots has the total 0, and a weight so small that it does not count.
         total = o.maximum(total, o.real(1e-30))
         weight = o.add(top, o.log2(total))
         return packets.of_two(o, o.mul(value, o.inverse(total)), weight, epoch)

@@ -151,11 +151,11 @@ class Block:
         o.ptx("barrier.sync 0;")
 
     def compute(self) -> None:
-        """Of the computing warps."""
+        """The code of the computing warps."""
         raise NotImplementedError
 
     def run_others(self) -> None:
-        """Of the warpgroup after the computing warps."""
+        """The code of the warpgroup after the computing warps."""
         raise NotImplementedError
 
     def array(self, layer: Value, name: str) -> Value:
@@ -168,7 +168,7 @@ class Block:
         return LayerAddresses(*(self.array(layer, name) for name in names))
 
     def column(self, number: Callable[[], Value]) -> Value:
-        """Of the residual stream, of the block's value with this number."""
+        """The column of the residual stream of the block's value with this number."""
         o = self.o
         return o.plus(o.times(o.block, self.sizes.out.rows), number())
 
@@ -198,7 +198,7 @@ class Block:
         o.ptx("st.global.f32 [$0], $1;", address, hidden, only=o.less(holder, self.sizes.out.rows))
 
     def policies(self) -> tuple[Value, Value]:
-        """Of L2, for weights, which are read once per step, and for the cache.
+        """Policies of L2 for weights, which are read once per step, and for the cache.
 
         Weights should not evict the cache.
         """

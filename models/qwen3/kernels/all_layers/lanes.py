@@ -164,7 +164,7 @@ class Lanes:
         return self.unary("rsqrt.approx", a)
 
     def inverse_rms(self, squares: Value, count: int, eps: float) -> Value:
-        """Of `count` elements with this sum of squares."""
+        """The reciprocal root mean square of `count` elements with this sum of squares."""
         return self.inverse_root(self.fma(squares, self.real(1 / count), self.real(eps)))
 
     def float_of(self, a: Value) -> Value:

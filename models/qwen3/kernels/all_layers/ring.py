@@ -87,7 +87,7 @@ class Ring:
         """Address of the chunk that is `number` slots, fewer than all, after slot `first`."""
         return self.chunk(self._wrapped(first, number))
 
-    # Of the fetching warps.
+    # Methods of the fetching warps.
 
     def fetch(self, place: Place, source: Value, policy: Value) -> Place:
         """Copies a chunk as soon as its slot is empty; of one thread.
@@ -154,7 +154,7 @@ class Ring:
         self.o.with_size(text, size, full)
         return full
 
-    # Of the computing warps.
+    # Methods of the computing warps.
 
     def wait_for(self, place: Place, count: int) -> Place:
         """Waits for the next `count` chunks, at most all; returns the place after them.

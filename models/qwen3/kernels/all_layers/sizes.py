@@ -109,12 +109,12 @@ class Sizes:
 
     @property
     def activations(self) -> int:
-        """Of a block."""
+        """Number of activations that a block computes."""
         return self.config.intermediate_size // BLOCKS
 
     @property
     def activation_packets(self) -> int:
-        """Of a block; a packet has three."""
+        """Number of packets for a block's activations; a packet has three."""
         return -(-self.activations // 3)
 
     @property
@@ -156,7 +156,7 @@ class Sizes:
 
     @property
     def slots(self) -> int:
-        """Of the ring: what the other arrays, which Mosaic aligns, leave of shared memory."""
+        """Slots of the ring: those that fit beside the other arrays, which Mosaic aligns."""
         arrays = (self.vector_bytes, self.sums_bytes, self.table_bytes, self.angles_bytes)
         # The barriers of all slots fit one aligned piece.
         pieces = 1 + sum(-(-size // _ALIGNMENT_BYTES) for size in arrays)
@@ -166,7 +166,7 @@ class Sizes:
 
     @property
     def vectors_bytes(self) -> tuple[int, int, int, int]:
-        """Of the residual stream before and after attention, attention's output, activations."""
+        """Bytes of the residual stream before and after attention, its output, activations."""
         hidden, attended = PACKET * self.hidden, PACKET * self.config.q_size // 2
         return (hidden, hidden, attended, PACKET * BLOCKS * self.activation_packets)
 

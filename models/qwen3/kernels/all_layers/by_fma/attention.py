@@ -128,7 +128,7 @@ class AttentionInShared(Attention):
         return o.halves(o.load_words("shared", own, WORDS, _ROW * number))
 
     def _scores_by_head(self, keys: Sequence[list[Value]]) -> list[list[Value]]:
-        """Of each key. Queries are loaded each time: they fill many registers."""
+        """The scores of each key. Queries are loaded each time: they fill many registers."""
         scores = []
         for head in range(self.sizes.group):
             query = self._row(head)

@@ -92,7 +92,7 @@ class BlockByFma(Block):
         self.store_result(hidden, lambda: o.thread, o.thread)
 
     def _own(self, value: Callable[[Value], Value]) -> Value:
-        """Of threads that publish the residual stream: the value with their number in the block."""
+        """The value with the thread's number, in threads that publish the residual stream."""
         o, count = self.o, self.sizes.out.rows
 
         def own() -> list[Value]:

@@ -15,7 +15,7 @@ from models.qwen3.kernels.all_layers.ring import Place, Ring
 from models.qwen3.kernels.all_layers.sizes import COLUMNS, ROWS, STEP, WARPS, Matrix
 
 Value = Any
-# Of a row's sum, of even and of odd columns, so that additions need not wait for one another.
+# A row has two sums, for even and odd columns, so that additions need not wait for one another.
 _CHAINS = 2
 
 

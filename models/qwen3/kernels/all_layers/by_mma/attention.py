@@ -220,6 +220,6 @@ def _words(o: Lanes, elements: Sequence[Value]) -> list[Value]:
 
 
 def part_address(o: Lanes, parts: Value, reader: Value, part: Value, value: Value) -> Value:
-    """Of the packet with one of 16 values that block `reader` combines, from one part."""
+    """Address of the packet with one of 16 values that block `reader` combines."""
     row = o.plus(o.times(reader, PARTS), part)
     return o.at(parts, o.plus(o.times(row, LANES * 8), o.times(value, 8)))

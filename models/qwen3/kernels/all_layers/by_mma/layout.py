@@ -93,7 +93,7 @@ def packet_of_eight(ops: IntegerOps, block: Value, index: Value) -> Value:
 
 
 def attended_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Of values `16 block + 2 index` and the next of attention's output.
+    """The packet of values `16 block + 2 index` and the next of attention's output.
 
     Its 2,048 columns are two halves, c, of two sets of 512: a lane reads a load for each set.
     """
@@ -124,7 +124,7 @@ def first_activation_row(ops: IntegerOps, block: Value) -> Value:
 
 
 def head_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Of rows `32 block + 2 index` and the next of qkv, for the blocks of their key/value head.
+    """The packet of rows `32 block + 2 index` and the next of qkv, for their key/value head.
 
     Lane `16 h + l` of each warp reads elements 8 l to 8 l + 7 of query head h of the two; or, of
     the packets after QUERY_PACKETS, of the key (h = 0) or value (h = 1).
