@@ -170,10 +170,12 @@ def test_what_a_module_leaves_running_is_not_waited_for(
 
 @pytest.mark.usefixtures("in_own_folder")
 def test_one_failure_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["dump", "broken:does_not_lower", "broken:good", "--out", str(tmp_path), "--json"])
+    code = main(
+        ["dump", "broken:does_not_lower", "broken:a_workload", "--out", str(tmp_path), "--json"]
+    )
     answer = json.loads(capsys.readouterr().out)
     assert code == 2
-    assert [row["workload"] for row in answer["dumps"]] == ["good"]
+    assert [row["workload"] for row in answer["dumps"]] == ["attribute"]
     assert len(answer["errors"]) == 1
 
 

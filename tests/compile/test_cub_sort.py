@@ -54,7 +54,7 @@ def test_rules_of_other_capabilities_are_not_known() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "items", "batch", "expected"),
     [
-        # Of XLA's own table for an H100: one tile, the first size above it, and several portions.
+        # From XLA's own table for an H100: one tile, the first size above it, and several portions.
         (4, 0, 4860, 1, 1),
         (4, 0, 4957, 1, 29_695),
         (8, 0, 2304, 1, 1),
@@ -112,7 +112,7 @@ def test_table_has_each_width_in_both_forms() -> None:
 
 
 def test_table_leaves_out_sizes_without_a_rule() -> None:
-    """Of narrow keys with 8.0, it has those that need one tile, and none above."""
+    """The table for 8.0 has narrow keys that need one tile, and none above."""
     narrow, wide = (
         cub_table._records("8.0", key, 0, [1000, 200_000], segmented=False) for key in (2, 4)
     )

@@ -314,16 +314,6 @@ def test_split_k_is_distinguished_from_a_larger_batch() -> None:
     assert split_k(batch, whole) is None
 
 
-def test_split_k_of_products_of_vectors() -> None:
-    whole = shapes("bf16[64]{0}", "bf16[64]{0}", "f32[]")
-    split = shapes("bf16[4,16]{1,0}", "bf16[4,16]{1,0}", "f32[4]{0}")
-    finer = shapes("bf16[8,8]{1,0}", "bf16[8,8]{1,0}", "f32[8]{0}")
-    assert split_k(whole, split) == ("1", "4")
-    assert split_k(split, finer) == ("4", "8")
-    nothing = shapes("bf16[64]{0}", "bf16[64]{0}", "f32[0]{0}")
-    assert split_k(whole, nothing) is None
-
-
 # Different programs.
 
 

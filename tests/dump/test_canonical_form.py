@@ -25,82 +25,9 @@ from xlapipe.dump.normal_form.plan import (
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.readers.hlo_proto import HloProto
 
-HLO = """\
-HloModule jit_f, is_scheduled=true
-ENTRY (f32[8], f32[8]) -> (f32[8], f32[8]) {
-  %x.1 = f32[8]{0} parameter(0)
-  %y.1 = f32[8]{0} parameter(1)
-  %zeros.2 = f32[4]{0} fusion(), kind=kLoop, calls=computation_1
-  %zeros = f32[16]{0} fusion(), kind=kLoop, calls=computation_2
-  %constant_30_0 = s32[] constant(0)
-  %copy.27 = s32[] copy(%constant_30_0)
-  %copy.28 = f32[8]{0} copy(%x.1)
-  %loop = (s32[], f32[8]{0}) tuple(%copy.27, %copy.28)
-  %while.12 = (s32[], f32[8]{0}) while(%loop), condition=computation_3, body=computation_4
-  %fusion.9 = f32[8]{0} fusion(%while.12#1, %y.1, %zeros.2, %zeros), kind=kLoop, calls=computation_5
-  ROOT %out = (f32[8]{0}, f32[8]{0}) tuple(%fusion.9, %copy.28)
-}
-computation_1 () -> f32[4] {
-  %0 = f32[] constant(0)
-  ROOT %1 = f32[4]{0} broadcast(%0), dimensions={}
-}
-computation_2 () -> f32[16] {
-  %0 = f32[] constant(0)
-  ROOT %1 = f32[16]{0} broadcast(%0), dimensions={}
-}
-computation_3 ((s32[], f32[8])) -> pred[] {
-  %0 = (s32[], f32[8]{0}) parameter(0)
-  %1 = s32[] constant(5)
-  ROOT %2 = pred[] fusion(%0, %1), kind=kLoop, calls=computation_6
-}
-computation_4 ((s32[], f32[8])) -> (s32[], f32[8]) {
-  %0 = (s32[], f32[8]{0}) parameter(0)
-  %1 = f32[8]{0} negate(%0#1)
-  %2 = s32[] negate(%0#0)
-  ROOT %3 = (s32[], f32[8]{0}) tuple(%2, %1)
-}
-computation_5 (f32[8], f32[8], f32[4], f32[16]) -> f32[8] {
-  %0 = f32[8]{0} parameter(0)
-  %1 = f32[8]{0} parameter(1)
-  %2 = f32[4]{0} parameter(2)
-  %3 = f32[16]{0} parameter(3)
-  %4 = f32[8]{0} minimum(%0, %1)
-  %5 = f32[8]{0} power(%0, %1)
-  ROOT %6 = f32[8]{0} subtract(%4, %5)
-}
-computation_6 ((s32[], f32[8]), s32[]) -> pred[] {
-  %0 = (s32[], f32[8]{0}) parameter(0)
-  %1 = s32[] parameter(1)
-  ROOT %2 = pred[] compare(%0#0, %1), direction=LT
-}
-"""
-PLAN = """\
-xlapipe plan 1
-workload: f
-
-[allocations]
-0: 96 B, preallocated-temp
-  @0 4 B copy.27 s32[]
-  @0 4 B loop_add s32[]
-  @32 32 B copy.28 f32[8]{0}
-  @64 16 B zeros.2 f32[4]{0}
-
-[fusions]
-zeros.2: kLoop f32[4]{0} ()
-zeros: kLoop f32[16]{0} ()
-fusion.9: kLoop f32[8]{0} (while.12, y.1, zeros.2, zeros)
-
-[thunks]
-kCustomKernel zeros_2 grid: [1, 1, 1] threads: [4, 1, 1]
-kCustomKernel zeros grid: [1, 1, 1] threads: [16, 1, 1]
-kAsyncStart stream=computation_stream[0], async_id=11
-kCopy kCopy
-kAsyncDone async_id=11
-kWhile
-  kCustomKernel negate_7 grid: [1, 1, 1] threads: [8, 1, 1]
-  kCustomKernel negate_9 grid: [1, 1, 1] threads: [1, 1, 1]
-  kCustomKernel negate_7 grid: [1, 1, 1] threads: [8, 1, 1]
-"""
+TEXTS = Path(__file__).with_name("texts")
+HLO = (TEXTS / "canonical_hlo.txt").read_text(encoding="utf-8")
+PLAN = (TEXTS / "canonical_plan.txt").read_text(encoding="utf-8")
 GOLDEN = NormalForm(PLAN, HLO, b"")
 
 
@@ -323,45 +250,8 @@ def test_spelling_of_cudnns_configuration(before: str, after: str, equal: bool) 
     assert (differences(golden, new, name="f") == []) is equal
 
 
-OUTPUTS_HLO = """\
-HloModule jit_f, is_scheduled=true
-ENTRY (f32[8], f32[8]) -> (f32[8], pred[8], f32[8], f32[8]) {
-  %x.1 = f32[8]{0} parameter(0)
-  %y.1 = f32[8]{0} parameter(1)
-  %loop_fusion = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) fusion(%x.1, %y.1), kind=kLoop, calls=computation_1
-  %negate.1 = f32[8]{0} negate(%loop_fusion#3)
-  ROOT %out = (f32[8]{0}, pred[8]{0}, f32[8]{0}, f32[8]{0}) tuple(%loop_fusion#0, %loop_fusion#2, %loop_fusion#1, %negate.1)
-}
-computation_1 (f32[8], f32[8]) -> (f32[8], f32[8], pred[8], f32[8]) {
-  %0 = f32[8]{0} parameter(0)
-  %1 = f32[8]{0} parameter(1)
-  %2 = f32[8]{0} minimum(%0, %1)
-  %3 = f32[8]{0} power(%0, %1)
-  %4 = pred[8]{0} compare(%0, %1), direction=LT
-  %5 = f32[8]{0} add(%2, %1)
-  ROOT %6 = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) tuple(%2, %3, %4, %5)
-}
-"""  # noqa: E501
-OUTPUTS_PLAN = """\
-xlapipe plan 1
-
-[allocations]
-0: 32 B, maybe-live-out
-  @0 32 B loop_fusion{0} f32[8]{0}
-1: 32 B, maybe-live-out
-  @0 32 B loop_fusion{1} f32[8]{0}
-2: 8 B, maybe-live-out
-  @0 8 B loop_fusion{2} pred[8]{0}
-4: 64 B, preallocated-temp
-  @0 32 B loop_fusion{3} f32[8]{0}
-  @32 32 B loop_fusion{} (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0})
-
-[fusions]
-loop_fusion: kLoop (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) (x.1, y.1) {"kind":"loop"}
-
-[thunks]
-kCustomKernel loop_fusion grid: [1, 1, 1] threads: [8, 1, 1]
-"""
+OUTPUTS_HLO = (TEXTS / "outputs_hlo.txt").read_text(encoding="utf-8")
+OUTPUTS_PLAN = (TEXTS / "outputs_plan.txt").read_text(encoding="utf-8")
 OUTPUTS = NormalForm(OUTPUTS_PLAN, OUTPUTS_HLO, b"")
 SHAPES = "f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}"
 OTHER_SHAPES = "pred[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}"

@@ -1,5 +1,7 @@
 """Layouts of buffer-assignment text: one file up to jaxlib 0.9, two files from 0.10 on."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.shared.hlo_objects import logical_buffer
@@ -7,86 +9,7 @@ from xlapipe.dump.readers import DumpTexts, SourceText, read_text
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.plans import AllocationKind, BufferAllocation
 
-ONE_FILE = """\
-BufferAssignment:
-allocation 0: size 64, parameter 0, shape |f32[4,4]| at ShapeIndex {}, maybe-live-out:
- value: <7 x.1 @0> (size=64,offset=0): f32[4,4]{1,0}
- value: <9 custom-call.1{0} @0> (size=64,offset=0): f32[4,4]{1,0}
-allocation 1: size 8, output shape is |(f32[4,4])|, maybe-live-out:
- value: <10 tuple{} @0> (size=8,offset=0): (f32[4,4]{1,0})
-allocation 2: size 4, thread-local:
- value: <1 a @0> (size=4,offset=0): f32[]
-allocation 3: size 4, constant:
- value: <2 c (phi) @0> (size=4,offset=0): s32[]
-allocation 4: size 272, preallocated-temp:
- value: <8 custom-call.1{} @0> (size=16,offset=256): (f32[4,4]{1,0}, s8[200]{0})
- value: <11 custom-call.1{1} @0> (size=200,offset=0): s8[200]{0}
-
-Total bytes used: 352 (352B)
-
-Used values:
-<1 a @0>
- positions:
-  a
- uses:
-  add, operand 0
- from instruction: %a = f32[] parameter(0)
-<2 c (phi) @0>
- positions:
-  c
- uses:
- from instruction: %c = s32[] constant(5)
-<7 x.1 @0>
- positions:
-  x.1
- uses:
-  custom-call.1, operand 0
- from instruction: %x.1 = f32[4,4]{1,0} parameter(0), metadata={op_name="x"}
-<8 custom-call.1{} @0>
- positions:
-  custom-call.1 {}
- uses:
-  get-tuple-element, operand 0 {}
- from instruction: %custom-call.1 = (f32[4,4]{1,0}, s8[200]{0}) custom-call(f32[4,4]{1,0} %x.1, \
-f32[4,4]{1,0} %x.1), custom_call_target="__cublas$gemm", metadata={op_name="dot" \
-source_file="model.py" source_line=3}, backend_config={"b":1,"a":{"beta":0.0}}
-<9 custom-call.1{0} @0>
- positions:
-  custom-call.1 {0}
- uses:
- from instruction: %custom-call.1 = (f32[4,4]{1,0}, s8[200]{0}) custom-call(f32[4,4]{1,0} %x.1, \
-f32[4,4]{1,0} %x.1), custom_call_target="__cublas$gemm"
-<10 tuple{} @0>
- positions:
-  tuple {}
- uses:
- from instruction: %tuple = (f32[4,4]{1,0}) tuple(f32[4,4]{1,0} %get-tuple-element)
-<11 custom-call.1{1} @0>
- positions:
-  custom-call.1 {1}
- uses:
- from instruction: %custom-call.1 = (f32[4,4]{1,0}, s8[200]{0}) custom-call(f32[4,4]{1,0} %x.1, \
-f32[4,4]{1,0} %x.1), custom_call_target="__cublas$gemm"
-
-
-HloLiveRange (max 4):
-  InstructionSequence:
-    0:x.1
-    1:custom-call.1
-    2:get-tuple-element
-    3:tuple
-  BufferLiveRange:
-    x.1{}:0-1
-    custom-call.1{}:1-2
-    custom-call.1{0}:1-4
-    custom-call.1{1}:1-1
-    tuple{}:3-4
-  Live ranges at 1 (peak):
-    x.1: 64 bytes
-    custom-call.1: 16 bytes
-    custom-call.1: 16 bytes
-    custom-call.1: 16 bytes
-"""
+ONE_FILE = Path(__file__).with_name("texts").joinpath("one_file.txt").read_text(encoding="utf-8")
 
 ASSIGNMENT, _, _REST = ONE_FILE.partition("\nTotal")
 VALUES = "\nTotal" + _REST.partition("\n\nHloLiveRange")[0]

@@ -19,44 +19,7 @@ from xlapipe.plans import (
     Thunk,
 )
 
-HLO = """\
-HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }, \
-frontend_attributes={fingerprint_before_lhs="d45f"}
-
-FileNames
-1 "/home/a/step.py"
-
-FunctionNames
-1 "step"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=16 end_line=16 column=4 end_column=108}
-
-StackFrames
-1 {file_location_id=1 parent_frame_id=1}
-
-
-%fused_add (param_0.5: f32[8], param_1.198: f32[8]) -> f32[8] {
-  %param_0.5 = f32[8]{0} parameter(0), metadata={scheduling_name="param_0.5"}
-  %param_1.198 = f32[8]{0} parameter(1)
-  %slice.1 = f32[4]{0} slice(%param_1.198), slice={[0:4]}
-  ROOT %add.7 = f32[8]{0} add(%param_0.5, %param_1.198), metadata={op_name="{\\"}" stack_frame_id=1}
-}
-
-%fused_subtract (param_0.6: f32[8]) -> f32[8] {
-  %param_0.6 = f32[8]{0} parameter(0)
-  ROOT %subtract.1 = f32[8]{0} subtract(%param_0.6, %param_0.6)
-}
-
-ENTRY %main.2 (x.1: f32[8], c.1: f32[8]) -> f32[8] {
-  %x.1 = f32[8]{0} parameter(0)
-  %dot = f32[8]{0} fusion(%x.1), kind=kCustom, backend_config={"sizes":["16"]}
-  %c.1 = f32[8]{0} parameter(1)
-  %bitcast.4 = f32[2,4]{1,0} bitcast(%c.1)
-  %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add
-  ROOT %last = f32[8]{0} fusion(%loop_add, %bitcast.4), kind=kLoop, calls=%fused_subtract
-}
-"""
+HLO = Path(__file__).with_name("texts").joinpath("normal_form_hlo.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

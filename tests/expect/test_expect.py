@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from tests.shared.hlo_objects import instruction, logical_buffer
-from tests.shared.programs import program_of, with_facts
+from tests.shared.programs import program_of
 from xlapipe import expect
 from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, Finding, Violation
@@ -194,33 +194,6 @@ def test_convolutions_are_counted_by_scope_also_of_gradients() -> None:
     assert violations(expect.ConvolutionCount(1, "dkernel"), program) == ()
     (violation,) = violations(expect.ConvolutionCount(2, "dkernel"), program)
     assert "1 convBackwardFilter, 2 convForward" in violation.found
-
-
-def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None:
-    (violation,) = violations(expect.Aliased("cache"), LOST)
-    assert "cache (bfloat16[8, 128], 2,048 B)" in violation.expected
-    assert "XLA aliased no output" in violation.found
-    assert violation.source == LINE
-    assert "allocation 1" in violation.where
-    assert violation.advice
-
-
-def test_an_argument_that_is_not_donated_is_reported_as_such() -> None:
-    leaves = tuple(replace(leaf, donated=False) for leaf in LOST.arguments)
-    (violation,) = violations(expect.Aliased("cache"), with_facts(LOST, arguments=leaves))
-    assert "not donated" in violation.found
-    assert "donate_argnums" in violation.advice
-
-
-def test_a_donated_leaf_without_an_output_of_its_dtype_is_reported_as_such() -> None:
-    outputs = (replace(LOST.outputs[0], dtype="float32", size_bytes=4096),)
-    (violation,) = violations(expect.Aliased("cache"), with_facts(LOST, outputs=outputs))
-    assert "no output has its shape and dtype" in violation.found
-
-
-def test_an_unused_argument_is_reported_as_such() -> None:
-    (violation,) = violations(expect.Aliased("unused"), GOOD)
-    assert "does not use it" in violation.found
 
 
 def test_a_name_without_a_leaf_fails() -> None:

@@ -22,7 +22,6 @@ from xlapipe import expect
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.expect import Expectation
 from xlapipe.expect.expectation import check_all
-from xlapipe.expect.gemms import within_differentiated
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.program import (
@@ -158,104 +157,6 @@ def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
     assert finding.measured == "unknown"
     assert finding.violations[0].found == "a while loop of unknown trip count"
     assert expect.LoopOfTrips(3).check(program).measured == "trips: unknown"
-
-
-@pytest.mark.parametrize(
-    ("scope", "op_name", "inside"),
-    [
-        ("up", "jit(step)/up/dot_general", True),
-        ("up", "jit(step)/transpose(jvp(up))/dot_general", True),
-        ("up", "jit(step)/upper/dot_general", False),
-        ("up", None, False),
-    ],
-)
-def test_scopes_are_whole_segments_also_of_gradients(
-    scope: str, op_name: str | None, inside: bool
-) -> None:
-    assert within_differentiated(scope, op_name) is inside
-
-
-NOTHING = program_of(
-    plan_of_text(
-        f"HloModule m, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n"
-        f"  %x = {ROW} parameter(0)\n  ROOT %n = {ROW} negate(%x)\n}}\n",
-        {},
-        {},
-    ),
-    requested_collectives=(),
-    target="h200",
-)
-
-
-@pytest.mark.parametrize(
-    ("expectation", "measured"),
-    [
-        (expect.CollectiveBytes(0), "0 B of results in 0 collectives"),
-        (expect.CollectiveCount(0), "none"),
-        (expect.CollectiveCount(1, "no"), "unknown"),
-        (expect.CollectivesAskedFor(1, "no"), "unknown"),
-        (expect.ConvolutionCount(0), "0 of 0 convolutions"),
-        (expect.Donated("x"), "0 leaves, 0 B aliased"),
-        (expect.FusionCount(0), "none"),
-        (expect.GemmCount(0), "none"),
-        (expect.GatheredLiveAtMost(0), "0 B of 0 gathered values"),
-        (expect.LaunchesAtMost(0), "1 launch"),
-        (expect.LaunchesAtMost(1), "1 launch"),
-        (expect.NoAllocationAbove(0), "largest 0 B"),
-        (expect.NoCopyAbove(0), "0 copies, largest 0 B"),
-        (expect.NoUndefinedCopy(), "0 copies of undefined data"),
-        (expect.NoValueAbove(0), "largest 0 B"),
-        (expect.NotAliased(), "0 aliases in the module"),
-        (expect.ReadAtMost("x", 1), "read by 0 instructions"),
-    ],
-    ids=str,
-)
-def test_what_is_measured_of_a_program_of_one_kernel(
-    expectation: Expectation, measured: str
-) -> None:
-    assert expectation.check(NOTHING).measured == measured
-
-
-@pytest.mark.parametrize(
-    ("expectation", "found"),
-    [
-        (expect.CollectiveBytes(1), "0 B, -1 B"),
-        (expect.ConvolutionCount(1), "0 (all: none)"),
-        (expect.FusionCount(1), "0 (none)"),
-        (expect.GemmCount(1), "0 (none)"),
-        (expect.DeadCollective("all-gather", "a"), "none"),
-        (expect.CollectivesOverlap("all-gather"), "none (the program has: none)"),
-        (expect.TempAtMost(-1), "0 B, 1 B too many"),
-    ],
-    ids=str,
-)
-def test_what_is_found_in_a_program_of_one_kernel(expectation: Expectation, found: str) -> None:
-    (violation,) = expectation.check(NOTHING).violations
-    assert (violation.found, violation.where, violation.source) == (found, "", None)
-
-
-@pytest.mark.parametrize(
-    ("expectation", "where"),
-    [
-        (expect.NoCopyAbove(31), ["allocation 10, value undefined", "allocation 11, value kept"]),
-        (expect.NoCopyInLoopAbove(31), ["allocation 11, value kept"]),
-        (expect.NoUndefinedCopy(), ["instruction undefined"]),
-    ],
-    ids=str,
-)
-def test_a_copy_that_xla_inserted_has_no_op_name(
-    expectation: Expectation, where: list[str]
-) -> None:
-    text = re.sub(r", metadata=\{[^}]*\}", "", TEXT)
-    violations = expectation.check(Program(plan_of_text(text, MEMORY, ALIVE))).violations
-    assert sorted(violation.where for violation in violations) == where
-    assert {violation.source for violation in violations} == {None}
-
-
-def test_an_alias_of_an_argument_without_a_name_is_an_alias() -> None:
-    (violation,) = expect.NotAliased().check(with_facts(PROGRAM, arguments=())).violations
-    assert (violation.expected, violation.found) == ("no alias", "aliased to out[0]")
-    assert expect.NotAliased("w").check(with_facts(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
 
 
 def test_a_tpu_has_no_gemm_policies() -> None:

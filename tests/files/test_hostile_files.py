@@ -361,16 +361,6 @@ def test_reading_reserves_no_more_than_the_file(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_gzip_in_members_and_with_padding(tmp_path: Path) -> None:
-    path = tmp_path / "file.gz"
-    large = os.urandom(100_000)
-    path.write_bytes(gzip.compress(large) + bytes(1000) + gzip.compress(b"end") + bytes(7))
-    assert read_packed(path) == large + b"end"
-    path.write_bytes(gzip.compress(large)[:-4])
-    with pytest.raises(DumpError, match="early end"):
-        read_packed(path)
-
-
 def test_gzip_of_too_many_members(tmp_path: Path) -> None:
     """An empty member is 20 bytes: 512 MiB of them took minutes."""
     path = tmp_path / "file.gz"
@@ -400,11 +390,6 @@ def test_xz_that_asks_for_gigabytes(tmp_path: Path) -> None:
 def test_json_that_python_cannot_calculate_with(text: str) -> None:
     with pytest.raises(ValueError, match=r"number|integer|nested|Expecting"):
         parse_json(f'{{"value": {text}}}')
-
-
-def test_json_of_usual_numbers() -> None:
-    text = '{"a": [18446744073709551615, -9223372036854775808, 1.5e300, 0]}'
-    assert parse_json(text.encode()) == {"a": [2**64 - 1, -(2**63), 1.5e300, 0]}
 
 
 _CALIBRATION = ROOT / "xlapipe/time/predict/calibrations/h200.jsonl.gz"

@@ -27,7 +27,7 @@ def test_fsdp_counts(fsdp: InductorDump) -> None:
     assert len(only.weak_dependencies) == 3
     assert [storage.buffer for storage in only.resized_storages] == ["buf0", "buf18", "buf36"]
     assert [gemm.backend for gemm in plan.gemms] == [GemmBackend.CUBLAS] * 5
-    # Of the five users that may write in place, two do.
+    # Two of the five users that may write in place do.
     assert sum(len(allocation.values) == 2 for allocation in plan.allocations) == 2
 
 

@@ -17,7 +17,7 @@ from xlapipe.plans.program import Program
 
 
 def side(program: Program) -> CompilerSide:
-    """Of a dump that is not xlapipe's own."""
+    """XLA's side of a dump that xlapipe did not write."""
     return xla_side(XlaFiles(program.plan, program.facts, path=Path("step")))
 
 

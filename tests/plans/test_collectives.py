@@ -133,11 +133,6 @@ def test_groups_that_do_not_fit_the_bytes_are_rejected(groups: str, message: str
         verify(plan_of(entry(X, gather(groups))), where="here")
 
 
-@pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "{{5,3}}", "{}"])
-def test_groups_that_fit_the_bytes(groups: str) -> None:
-    verify(plan_of(entry(X, gather(groups))), where="here")
-
-
 def test_unknown_devices_leave_bytes_unknown() -> None:
     """No groups means one group of all devices, of unknown number."""
     (collective,) = plan_of(entry(X, gather("{}"))).collectives or ()
@@ -166,17 +161,6 @@ def test_devices_as_text(groups: str, text: str, crosses: bool) -> None:
     (collective,) = plan_of(entry(X, gather(groups))).collectives or ()
     assert collective.devices == text
     assert collective.crosses_hosts(2 if groups.startswith("{") else 8) is crosses
-
-
-@pytest.mark.parametrize(
-    ("pairs", "text"),
-    [(8, "0→1,1→2,2→3,3→4,4→5,5→6,6→7,7→8"), (9, "0→1,1→2,2→3,3→4,4→5,5→6,6→7,7→8,… 9 pairs")],
-)
-def test_pairs_as_text(pairs: int, text: str) -> None:
-    listed = ",".join(f"{{{source},{source + 1}}}" for source in range(pairs))
-    permute = f"ROOT %p = f32[4]{{0}} collective-permute(%x), source_target_pairs={{{listed}}}"
-    (collective,) = plan_of(entry(X, permute)).collectives or ()
-    assert collective.devices == text
 
 
 @pytest.mark.parametrize(
@@ -330,23 +314,6 @@ def test_an_asynchronous_collective_and_the_work_that_it_overlaps(is_sync: bool)
     assert not CollectivesOverlap("all-to-all").check(Program(plan)).holds
 
 
-def test_a_start_with_a_config_that_cannot_be_read_is_asynchronous() -> None:
-    start = "%s = (f32[4]{0}, f32[8]{0}) all-gather-start(%x), replica_groups={{0,1}}"
-    (collective,) = (
-        plan_of(
-            entry(X, f'{start}, backend_config="other"', "ROOT %e = f32[8]{0} all-gather-done(%s)")
-        ).collectives
-        or ()
-    )
-    assert collective.asynchronous
-
-
-def test_scopes_of_more_collectives_than_xla_combines_are_not_split() -> None:
-    """Twelve pairs give 4,096 op_names, and thirteen 8,192."""
-    assert len(split_scopes("/".join(["(a:b)"] * 12))) == 4096
-    assert len(split_scopes("/".join(["(a:b)"] * 13))) == 1
-
-
 @pytest.mark.parametrize(
     ("op_name", "scopes"),
     [
@@ -409,26 +376,6 @@ def test_a_dump_without_a_complete_module_fails(expectation: Expectation) -> Non
     assert not finding.holds
     assert finding.measured == "unknown"
     assert all(violation.advice for violation in finding.violations)
-
-
-@pytest.mark.parametrize(
-    "expectation",
-    [
-        CollectiveCount(0, "allgather"),
-        CollectiveBytes(0, "allgather"),
-        CollectiveCount(1, ("all-gather", "allreduce")),
-        CollectivesAskedFor(0, "psum"),
-        CollectivesOverlap("allgather"),
-        CollectiveEach("allgather", 0),
-    ],
-    ids=lambda expectation: type(expectation).__name__,
-)
-def test_a_kind_that_xla_does_not_have_is_reported(
-    expectation: Expectation,
-) -> None:
-    program = program_of(plan_of(entry(X, gather())), requested_collectives=())
-    (violation,) = expectation.check(program).violations
-    assert violation.expected.startswith("a kind of collective: all-gather, ")
 
 
 def requested_gather(scope: str) -> RequestedCollective:

@@ -191,7 +191,7 @@ def test_the_most_bytes_alive_count_shared_bytes_once() -> None:
     most_bytes, alive = most_alive(tuple(values.values()))
     assert most_bytes == 32 + 16 + 32
     assert [value.value.name for value in alive] == ["g", "h", "i"]
-    # Of several positions the first; j and k are in different allocations.
+    # The first of several positions counts; j and k are in different allocations.
     most_bytes, alive = most_alive((values["j"], values["k"]))
     assert (most_bytes, len(alive)) == (64, 2)
     assert most_alive((values["g"], values["k"])) == (32, (values["g"],))

@@ -38,7 +38,7 @@ def test_arrays(
         ("(f32[2]{0}, (s8[3]{0}, bf16[]))", 13, 6),
         ("()", 0, 0),
         ("((), f32[])", 4, 1),
-        # Of no size: dynamic, of a type without bits, in part, and not a shape at all.
+        # Shapes without a size: dynamic, a type without bits, in part, and not a shape at all.
         ("f32[<=8]", None, 0),
         ("f32[?]", None, 0),
         ("opaque[]", None, 0),

@@ -1,5 +1,6 @@
 """Collectives of TPUs: fusions for one all-gather or reduce-scatter, and those between slices."""
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -12,66 +13,15 @@ from xlapipe.plans.collectives import Collective, find_collectives
 from xlapipe.plans.gemms import find_gemms
 from xlapipe.plans.verify import collective_mismatches
 
-SHARD = "bf16[2048,8192]{1,0:T(8,128)(2,1)}"
-WHOLE = "bf16[8192,8192]{1,0:T(8,128)(2,1)}"
 PADDED = "bf16[8512,8192]{1,0:T(8,128)(2,1)}"
 KEPT = "bf16[2128,8192]{1,0:T(8,128)(2,1)}"
-STATE = "s32[2]{0:S(4)}"
-GATHER = "replica_groups={{0,1,2,3}}, dimensions={0}, channel_id=1"
-DOT = 'metadata={op_name="jit(step)/dot_general"}'
 
-HLO = f"""HloModule jit_step, is_scheduled=true
-
-%start (p.1: bf16[2048,8192]) -> (bf16[8192,8192], s32[2]) {{
-  %p.1 = {SHARD} parameter(0)
-  %all-gather.1 = {WHOLE} all-gather(%p.1), {GATHER}
-  ROOT %call.1 = ({WHOLE}, {STATE}) custom-call(%all-gather.1), \
-custom_call_target="AsyncCollectiveStart"
-}}
-
-%middle (p.2: bf16[2048,8192], s.2: s32[2], x.2: bf16[8192,8192]) -> (bf16[8192,8192], s32[2]) {{
-  %p.2 = {SHARD} parameter(0)
-  %s.2 = {STATE} parameter(1)
-  %x.2 = {WHOLE} parameter(2)
-  %all-gather.2 = {WHOLE} all-gather(%p.2), {GATHER}
-  %convolution.2 = {WHOLE} convolution(%x.2, %x.2), dim_labels=bf_io->bf, {DOT}
-  ROOT %tuple.2 = ({WHOLE}, {STATE}) tuple(%convolution.2, %s.2)
-}}
-
-%end (p.3: bf16[2048,8192], s.3: s32[2]) -> bf16[8192,8192] {{
-  %p.3 = {SHARD} parameter(0)
-  %s.3 = {STATE} parameter(1)
-  %all-gather.3 = {WHOLE} all-gather(%p.3), {GATHER}
-  ROOT %call.3 = {WHOLE} custom-call(%all-gather.3, %s.3), \
-custom_call_target="AsyncCollectiveDone"
-}}
-
-%add (a.4: bf16[], b.4: bf16[]) -> bf16[] {{
-  %a.4 = bf16[]{{:T(256)}} parameter(0)
-  %b.4 = bf16[]{{:T(256)}} parameter(1)
-  ROOT %add.4 = bf16[]{{:T(256)}} add(%a.4, %b.4)
-}}
-
-%all-reduce-scatter (p.5: bf16[8192,8192]) -> bf16[2128,8192] {{
-  %p.5 = {WHOLE} parameter(0)
-  %zero.5 = bf16[] constant(0)
-  %pad.5 = {PADDED} pad(%p.5, %zero.5), padding=0_320x0_0
-  %all-reduce.5 = {PADDED} all-reduce(%pad.5), replica_groups={{{{0,1,2,3}}}}, to_apply=%add
-  %id.5 = u32[] partition-id()
-  ROOT %dynamic-slice.5 = {KEPT} dynamic-slice(%all-reduce.5, %id.5, %id.5), \
-dynamic_slice_sizes={{2128,8192}}
-}}
-
-ENTRY %main (x: bf16[8192,8192], w: bf16[2048,8192]) -> (bf16[8192,8192], bf16[2128,8192]) {{
-  %x = {WHOLE} parameter(0)
-  %w = {SHARD} parameter(1)
-  %async-start = ({WHOLE}, {STATE}) fusion(%w), kind=kCustom, calls=%start
-  %product = ({WHOLE}, {STATE}) fusion(%w, %async-start, %x), kind=kOutput, calls=%middle
-  %async-done = {WHOLE} fusion(%w, %product), kind=kCustom, calls=%end
-  %scatter = {KEPT} fusion(%async-done), kind=kCustom, calls=%all-reduce-scatter
-  ROOT %result = ({WHOLE}, {KEPT}) tuple(%async-done, %scatter)
-}}
-"""
+HLO = (
+    Path(__file__)
+    .with_name("texts")
+    .joinpath("tpu_collectives_hlo.txt")
+    .read_text(encoding="utf-8")
+)
 
 
 def collectives(text: str = HLO) -> tuple[Collective, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
-from tests.shared.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
+from tests.shared.dumps import DIRECTORIES, name_of
 from tests.shared.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
@@ -71,15 +71,6 @@ def test_figures_of_other_dumps(directory: Path, capsys: pytest.CaptureFixture[s
     assert {len(column) for column in columns.values()} == {values}
 
 
-@needs_seed_003
-def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
-    page = page_of(SEED_003)
-    assert page.data("figures-0") == shown(SEED_003, capsys)
-    assert "932,847,568 B" in page.text
-    assert "In use at the peak: 931,536,164 B" in page.text
-    assert "Schedule position 58 of 66" in page.text
-
-
 def test_the_displayed_figures_are_exact(goldens: Path) -> None:
     page = page_of(goldens / DECODE)
     totals = page.data("figures-0")["totals"]
@@ -133,7 +124,7 @@ def test_tables_of_times_have_the_prediction_and_no_empty_column(goldens: Path) 
 
 
 def test_no_colour_has_two_meanings() -> None:
-    """Of roles, purposes, groups and phases, in the light and in the dark theme."""
+    """Colours of roles, purposes, groups and phases, in the light and in the dark theme."""
     colors = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", read_style())
     meanings = re.compile(
         r"parameter|alias|output|temp|constant|thread-local|purpose-.*|group-\d|forward|backward|update"

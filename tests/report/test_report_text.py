@@ -7,15 +7,12 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import DATA
-from tests.shared.dumps import SEED_003, needs_seed_003
-from tests.shared.reports import HOSTILE, Page, hostile_dump
+from tests.shared.reports import HOSTILE, hostile_dump
 from xlapipe.cli import main
-from xlapipe.differences import Sentence
 from xlapipe.report import pages
 from xlapipe.report.difference import compare_dumps
-from xlapipe.report.html_page import render_page, render_tables_page
-from xlapipe.report.pages import code, plain, table
-from xlapipe.report.plan_page import report_markdown
+from xlapipe.report.html_page import render_tables_page
+from xlapipe.report.pages import plain
 from xlapipe.report.subjects import open_subject
 from xlapipe.report.text_table import Table
 
@@ -88,14 +85,6 @@ def test_no_live_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "unknown" in text
 
 
-@needs_seed_003
-def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
-    text = text_of(SEED_003, capsys)
-    assert "932,847,568 B" in text
-    assert "## In use at the peak: 931,536,164 B" in text
-    assert "Unknown: this dump does not contain the bodies of fusions." in text
-
-
 def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     paths = [str(goldens / DECODE), str(goldens / DECODE.replace("cublas", "triton"))]
@@ -123,31 +112,6 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
     assert same["notes"] == ["The plans are the same."]
 
 
-def test_sentences_and_notes(goldens: Path) -> None:
-    names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (open_subject(goldens / name) for name in names)
-    sentences = (
-        Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
-        Sentence("a thunk moved", None, 1),
-    )
-    changed = {"notes": ["other *programs*"], "sentences": sentences}
-    comparison = {**compare_dumps(before, after), **changed}
-    text = report_markdown([before, after], comparison)
-    assert "- other \\*programs\\*\n" in text
-    changes = [" ".join(line.split()) for line in text.splitlines()]
-    assert "| **+7,340,032 B** | temp: \\<b>dot\\</b> at a.py:1 |" in changes
-    assert "| – | a thunk moved |" in changes
-    page = Page(render_page([before, after], comparison))
-    assert "other *programs*" in page.text
-    assert "+7,340,032 Btemp: <b>dot</b> at a.py:1" in page.text
-
-
-def test_code_spans() -> None:
-    assert code("a") == "`a`"
-    assert code("a`b``c") == "``` a`b``c ```"
-    assert code("a|b\n\x1b[31m") == "`a\\|b␊␛[31m`"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -159,16 +123,6 @@ def test_code_spans() -> None:
 )
 def test_markup_is_escaped_only_where_markdown_interprets_it(text: str, expected: str) -> None:
     assert plain(text) == expected
-
-
-def test_tables_are_padded() -> None:
-    assert table(("what", "bytes"), [("a", "1"), ("bcdef", "22")], right=frozenset({1})) == [
-        "| what  | bytes |",
-        "| ----- | ----: |",
-        "| a     |     1 |",
-        "| bcdef |    22 |",
-        "",
-    ]
 
 
 def test_a_page_says_the_same_in_every_form() -> None:

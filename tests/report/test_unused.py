@@ -95,11 +95,3 @@ def test_every_display_has_the_notes_on_the_step() -> None:
     for note in notes:
         assert f"- {note}\n" in markdown.replace("\\", "")
         assert note in page.text
-
-
-def test_a_program_of_constants_is_called_one() -> None:
-    dump = open_dump(GOLDEN)
-    manifest = replace(dump.manifest, outputs=(CONSTANT,))
-    assert manifest.notes_on_unused == (
-        "1 output independent of all arguments, so the program computes constants: mask",
-    )

@@ -69,40 +69,9 @@ TOTAL = 32 + 278528 + 131072 + 4096 + 32768 + 512 + 409600 + 4
 VALUES = f"""Total bytes used: {TOTAL} (836.5KiB)
 """
 
-LIVE_RANGE = """HloLiveRange (max 13):
-  InstructionSequence:
-    0:w.1
-    1:cache.1
-    2:row.1
-    3:zero
-    4:copy-start
-    5:copy-start.1
-    6:copy-done
-    7:update
-    8:copy-start.2
-    9:copy-done.1
-    10:fusion
-    11:copy-done.2
-    12:tuple
-  BufferLiveRange:
-    w.1{}:0-13
-    cache.1{}:0-6
-    row.1{}:0-13
-    copy-start{0}:4-7
-    copy-start.1{0}:5-10
-    copy-start.1{2}:5-9
-    update{}:7-11
-    copy-start.2{0}:8-13
-    fusion{}:10-13
-    tuple{}:12-13
-  Live ranges at 6 (peak):
-    w.1{}: 266240 bytes (cumulative: 266240 bytes)
-    copy-start.1{0}: 266240 bytes (cumulative: 532480 bytes)
-    cache.1{}: 131072 bytes (cumulative: 663552 bytes)
-    copy-start{0}: 131072 bytes (cumulative: 794624 bytes)
-    row.1{}: 2048 bytes (cumulative: 796672 bytes)
-    copy-start.1{2}: 4 bytes (cumulative: 796676 bytes)
-"""
+LIVE_RANGE = (
+    Path(__file__).with_name("texts").joinpath("tpu_live_range.txt").read_text(encoding="utf-8")
+)
 
 _STEM = "module_0000.jit_step.cl_1.after_optimizations"
 

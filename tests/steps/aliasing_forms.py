@@ -57,7 +57,7 @@ class Form:
 
     @property
     def buffer_bytes(self) -> int:
-        """Of a buffer, on one device."""
+        """Bytes of a buffer on one device."""
         return 64 * 256 * 4 // self.devices
 
 

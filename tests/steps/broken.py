@@ -41,28 +41,6 @@ def good() -> Workload:
 a_workload = _workload("attribute")
 
 
-def not_donated() -> Workload:
-    return _workload("not-donated", donate_argnums=())
-
-
-def wrong_dtype() -> Workload:
-    """The donated cache is bf16, but the output f32, so that JAX cannot pair them."""
-
-    def widen(cache: dict[str, Any], row: jax.Array) -> dict[str, Any]:
-        return {"k": cache["k"].astype(jnp.float32).at[3].set(row.astype(jnp.float32))}
-
-    return _workload("wrong-dtype", widen)
-
-
-def read_after() -> Workload:
-    """The cache is aliased, but also copied, because the old cache is returned too."""
-
-    def both(cache: dict[str, Any], row: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-        return {"k": cache["k"].at[3].set(row)}, cache["k"]
-
-    return _workload("read-after", both)
-
-
 def does_not_lower() -> Workload:
     def mismatched(cache: dict[str, Any], row: jax.Array) -> jax.Array:
         return cache["k"] @ row[:7]

@@ -51,7 +51,7 @@ def _product(x: jax.Array, y: jax.Array, *, block: int) -> jax.Array:
 
 
 def whole_k() -> Workload:
-    """Of three kernels, one keeps too much in shared memory."""
+    """One of three kernels keeps too much in shared memory."""
 
     def step(x: jax.Array, y: jax.Array) -> jax.Array:
         x = _product(_rows(x, scale, "scale_rows"), y, block=32)

@@ -318,21 +318,6 @@ def test_no_cost_without_a_complete_module_and_no_floor_without_speeds() -> None
     assert step_cost(type(plan)(())) is None
 
 
-@pytest.mark.parametrize("needed", [1, 4, 32])
-def test_a_slice_of_retyped_data_reads_the_bytes_of_the_slice(needed: int) -> None:
-    body = f"""%body (x: f32[8,4]) -> s8[{needed},4] {{
-  %x = f32[8,4]{{1,0}} parameter(0)
-  %b = s8[32,4]{{1,0}} bitcast-convert(%x)
-  ROOT %s = s8[{needed},4]{{1,0}} slice(%b), slice={{[0:{needed}], [0:4]}}
-}}
-"""
-    entry = f"""
-  %a = f32[8,4]{{1,0}} parameter(0)
-  ROOT %f = s8[{needed},4]{{1,0}} fusion(%a), kind=kLoop, calls=%body
-"""
-    assert kernel(cost_of(module(entry, body)), "f").read_bytes == needed * 4
-
-
 def test_an_update_of_which_a_part_is_needed_reads_that_part() -> None:
     """The update replaces the first row; of eight rows that are needed, seven are old ones."""
     body = """%body (x: f32[1000,8], u: f32[1,8], i: s32[]) -> f32[8,8] {
@@ -350,89 +335,6 @@ def test_an_update_of_which_a_part_is_needed_reads_that_part() -> None:
   ROOT %f = f32[8,8]{1,0} fusion(%a, %u, %i), kind=kLoop, calls=%body
 """
     assert kernel(cost_of(module(entry, body)), "f").read_bytes == 7 * 32 + 32 + 4
-
-
-def test_one_element_of_an_updated_row_reads_nothing_of_the_rest() -> None:
-    body = """%body (x: f32[1000,8], u: f32[2,8], i: s32[]) -> f32[1,8] {
-  %x = f32[1000,8]{1,0} parameter(0)
-  %u = f32[2,8]{1,0} parameter(1)
-  %i = s32[] parameter(2)
-  %d = f32[1000,8]{1,0} dynamic-update-slice(%x, %u, %i, %i)
-  ROOT %s = f32[1,8]{1,0} slice(%d), slice={[0:1], [0:8]}
-}
-"""
-    entry = """
-  %a = f32[1000,8]{1,0} parameter(0)
-  %u = f32[2,8]{1,0} parameter(1)
-  %i = s32[] parameter(2)
-  ROOT %f = f32[1,8]{1,0} fusion(%a, %u, %i), kind=kLoop, calls=%body
-"""
-    assert kernel(cost_of(module(entry, body)), "f").read_bytes == 32 + 4
-
-
-def test_half_of_a_reduction_reads_half_of_its_operand() -> None:
-    body = """%body (x: f32[8,100]) -> f32[4] {
-  %x = f32[8,100]{1,0} parameter(0)
-  %zero = f32[] constant(0)
-  %r = f32[8]{0} reduce(%x, %zero), dimensions={1}, to_apply=%add
-  ROOT %s = f32[4]{0} slice(%r), slice={[0:4]}
-}
-"""
-    entry = """
-  %a = f32[8,100]{1,0} parameter(0)
-  ROOT %f = f32[4]{0} fusion(%a), kind=kInput, calls=%body
-"""
-    assert kernel(cost_of(module(entry, ADD, body)), "f").read_bytes == 4 * 100 * 4
-
-
-def test_a_scatter_of_several_arrays_has_as_many_updates() -> None:
-    combine = """%combine (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  ROOT %b = f32[] parameter(1)
-}
-"""
-    entry = """
-  %one = f32[100,8]{1,0} parameter(0)
-  %two = bf16[100,8]{1,0} parameter(1)
-  %rows = s32[2,1]{1,0} parameter(2)
-  %u = f32[2,8]{1,0} parameter(3)
-  %v = bf16[2,8]{1,0} parameter(4)
-  ROOT %s = (f32[100,8]{1,0}, bf16[100,8]{1,0}) scatter(%one, %two, %rows, %u, %v), \
-to_apply=%combine
-"""
-    memory = {"one": 0, "two": 1, "rows": 2, "u": 3, "v": 4, "s{0}": 0, "s{1}": 1}
-    row = kernel(cost_of(module(entry, combine), memory), "s")
-    # In place and without the old values: the indices and the updates.
-    assert (row.read_bytes, row.written_bytes) == (8 + 64 + 32, 64 + 32)
-    # In other memory, both arrays are read as well, and written.
-    row = kernel(cost_of(module(entry, combine), memory | {"s{0}": 5, "s{1}": 6}), "s")
-    assert (row.read_bytes, row.written_bytes) == (8 + 64 + 32 + 4800, 4800)
-
-
-def test_a_fused_update_may_be_one_output_of_several_and_behind_names() -> None:
-    body = """%body (n: f32[8], x: f32[1000,8], u: f32[1,8], i: s32[]) -> (f32[8], f32[1000,8]) {
-  %n = f32[8]{0} parameter(0)
-  %x = f32[1000,8]{1,0} parameter(1)
-  %u = f32[1,8]{1,0} parameter(2)
-  %i = s32[] parameter(3)
-  %m = f32[8]{0} negate(%n)
-  %view = f32[8000]{0} bitcast(%x)
-  %again = f32[1000,8]{1,0} copy(%view)
-  %d = f32[1000,8]{1,0} dynamic-update-slice(%again, %u, %i, %i)
-  %e = f32[1000,8]{1,0} reshape(%d)
-  ROOT %t = (f32[8]{0}, f32[1000,8]{1,0}) tuple(%m, %e)
-}
-"""
-    entry = """
-  %n = f32[8]{0} parameter(0)
-  %cache = f32[1000,8]{1,0} parameter(1)
-  %new = f32[1,8]{1,0} parameter(2)
-  %i = s32[] parameter(3)
-  ROOT %f = (f32[8]{0}, f32[1000,8]{1,0}) fusion(%n, %cache, %new, %i), kind=kLoop, calls=%body
-"""
-    memory = {"n": 0, "cache": 1, "new": 2, "f{0}": 4, "f{1}": 1}
-    row = kernel(cost_of(module(entry, body), memory), "f")
-    assert (row.read_bytes, row.written_bytes) == (32 + 32 + 4, 32 + 32)
 
 
 def test_one_memory_that_is_read_under_two_names_counts_once() -> None:

@@ -2,12 +2,8 @@
 
 import pytest
 
-from tests.shared.small_hlo import plan_of_text
-
 # One byte takes a microsecond, and so does one operation.
 from tests.time.cost_of_text import ADD, LOOP, cost_of, kernel, loop_entry, module
-from xlapipe.devices.targets.device import Device
-from xlapipe.time.cost import step_cost
 
 
 def dot(shapes: str, attributes: str = "") -> str:
@@ -162,28 +158,6 @@ def test_a_slice_is_read_from_the_cache_if_all_of_the_array_is_there() -> None:
     assert kernel(cost_of(module(pushed), memory, 479), "s").cached_bytes == 0
 
 
-def test_bounds_add_up_to_the_floor() -> None:
-    first, second, product = dot("bf16[4,16] bf16[16,8] f32[4,8]").strip("\n").splitlines()
-    entry = "\n".join(
-        (first, second, product.replace("ROOT ", ""), "  ROOT %n = f32[4,8]{1,0} negate(%d)")
-    )
-    # 512 bytes and 1024 operations of the product; 256 bytes of the sum.
-    assert cost_of(module(entry)).bound_seconds() == {
-        "compute": pytest.approx(1024e-6),
-        "memory": pytest.approx(256e-6),
-    }
-
-
-def test_a_loop_runs_its_first_trip_without_a_cache() -> None:
-    known = ', backend_config={"known_trip_count":{"n":"7"}}'
-    cost = cost_of(module(loop_entry(known), LOOP), None, 10**6)
-    row = kernel(cost, "y")
-    assert (row.launches, row.read_bytes) == (7, 2800)
-    for trips, launches in (("2", 2), ("1", 1), ("0", None)):
-        once = cost_of(module(loop_entry(known.replace('"7"', f'"{trips}"')), LOOP))
-        assert [kernel.launches for kernel in once.kernels] == ([launches] if launches else [])
-
-
 def test_a_product_in_a_loop_counts_in_every_trip() -> None:
     body = LOOP.replace(
         "%y = f32[100]{0} negate(%x)",
@@ -206,63 +180,3 @@ def test_operations_without_dimensions_are_unknown() -> None:
     assert kernel(cost, "d").flops is None
     assert kernel(cost, "d").compute_seconds == 0
     assert cost.floor_seconds is not None
-
-
-@pytest.mark.parametrize("opcode", ["gather", "dynamic-slice"])
-def test_an_operand_that_a_body_does_not_read_is_no_traffic(opcode: str) -> None:
-    """And one whose size is not known counts as nothing."""
-    read = {
-        "gather": "gather(%x, %i), offset_dims={1}, slice_sizes={1,8}",
-        "dynamic-slice": "dynamic-slice(%x, %i, %i), dynamic_slice_sizes={1,8}",
-    }[opcode]
-    body = f"""%body (x: f32[1000,8], i: s32[], unused: f32[50], d: f32[<=8]) -> f32[1,8] {{
-  %x = f32[1000,8]{{1,0}} parameter(0)
-  %i = s32[] parameter(1)
-  %unused = f32[50]{{0}} parameter(2)
-  %d = f32[<=8]{{0}} parameter(3)
-  %n = f32[<=8]{{0}} negate(%d)
-  ROOT %r = f32[1,8]{{1,0}} {read}
-}}
-"""
-    entry = """
-  %a = f32[1000,8]{1,0} parameter(0)
-  %i = s32[] parameter(1)
-  %u = f32[50]{0} parameter(2)
-  %d = f32[<=8]{0} parameter(3)
-  ROOT %f = f32[1,8]{1,0} fusion(%a, %i, %u, %d), kind=kLoop, calls=%body
-"""
-    row = kernel(cost_of(module(entry, body)), "f")
-    assert (row.read_bytes, row.written_bytes) == (32 + 4, 32)
-
-
-def test_arrays_of_unknown_size_are_no_traffic() -> None:
-    entry = """
-  %d = f32[<=8]{0} parameter(0)
-  %n = f32[<=8]{0} negate(%d)
-  ROOT %c = (f32[<=8]{0}, f32[4]{0}) custom-call(%n), custom_call_target="mine"
-"""
-    cost = cost_of(module(entry))
-    assert (kernel(cost, "n").read_bytes, kernel(cost, "n").written_bytes) == (0, 0)
-    assert (kernel(cost, "c").read_bytes, kernel(cost, "c").written_bytes) == (0, 16)
-
-
-def test_a_collective_without_a_link_is_bound_by_memory() -> None:
-    entry = """
-  %x = f32[100]{0} parameter(0)
-  ROOT %g = f32[400]{0} all-gather(%x), channel_id=1, \
-replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
-"""
-    speeds = Device(
-        name="slow",
-        row=None,
-        cores=132,
-        bandwidth=10**6,
-        l2_bytes=0,
-        vector_flops=1e6,
-        peak_flops={},
-        link_bandwidth=None,
-    )
-    cost = step_cost(plan_of_text(module(entry)), speeds)
-    assert cost is not None
-    row = kernel(cost, "g")
-    assert (row.link_seconds, row.bound, row.floor_seconds) == (0, "memory", pytest.approx(2e-3))

@@ -253,7 +253,7 @@ ENTRY %main (l: s32[], a: f32[4194304]) -> f32[4194304] {{
 def test_a_loop_counts_each_trip_and_one_of_unknown_length_gives_a_bound() -> None:
     one = estimated(copied(1 << 22), "v6e").step_seconds
     ten = estimated(loop("constant(10)"), "v6e")
-    # Beside the copies, the counter's addition.
+    # The addition of the counter takes little.
     assert ten.step_seconds == pytest.approx(10 * one, rel=0.05)
     unknown = estimated(loop("get-tuple-element(%c), index=2"), "v6e")
     assert unknown.step_seconds is None and unknown.uncounted

@@ -28,7 +28,7 @@ def test_every_workload_on_one_device_has_a_record() -> None:
 
 
 def test_a_call_is_its_span_and_what_the_host_takes_before_and_after() -> None:
-    """Of records with the calls' intervals; the medians of the parts are not from one call."""
+    """Records have the intervals of calls; medians of the parts are not from one call."""
     sums = 0
     for path in RECORDS:
         record = read_time_record(path.parent)

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
-from tests.time.small_work import work_of_text
 from xlapipe.dump.readers.contraction import contraction_of_proto, contraction_of_text
 from xlapipe.dump.readers.hlo_proto import HloInstructionProto
 from xlapipe.plans.hlo import Contraction
@@ -13,8 +12,6 @@ from xlapipe.time.predict.followed_threads import followed
 from xlapipe.time.predict.fusion import Fusion
 from xlapipe.time.predict.gpu import HOPPER
 from xlapipe.time.predict.product_work import is_untuned
-from xlapipe.time.predict.triton_tiles import pieces_of_a_tile, product_tile
-from xlapipe.time.predict.work import Updates
 
 _ADD = """HloModule small, is_scheduled=true
 add {
@@ -43,18 +40,6 @@ def _threads(*lines: str, tiled: bool = False) -> ThreadWork:
     return followed(fusion, tiled=tiled, elements_of_a_thread=1)
 
 
-@pytest.mark.parametrize("name", ["gte.17", "param_1.2309"])
-def test_names_change_no_prediction(name: str) -> None:
-    # A table of 32 lines: how many of them a warp reads depends on the unknown indices.
-    lines = (
-        "p = f32[1024]{0} parameter(0)",
-        f"{name} = s32[4096,1]{{1,0}} parameter(1)",
-        f"ROOT r = f32[4096]{{0}} gather(p, {name}), offset_dims={{}}, collapsed_slice_dims={{0}}, "
-        "start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
-    )
-    assert _threads(*lines) == _threads(*(line.replace(name, "other") for line in lines))
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -72,90 +57,6 @@ def test_empty_arrays_are_no_error(line: str, tiled: bool) -> None:
         "z = f32[] parameter(2)",
     )
     assert all(number >= 0 for number in _threads(*given, f"ROOT r = {line}", tiled=tiled))
-
-
-@pytest.mark.parametrize("tile", ["0x64", "9999999999x9999999999"])
-def test_a_damaged_tile_counts_as_none(tile: str) -> None:
-    sizes = ",".join(f'"{size}"' for size in tile.split("x"))
-    config = (
-        '{"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":'
-        f'{{"num_warps":"8","output_tiles":[{{"sizes":[{sizes}]}}]}}}}}}'
-    )
-    given = "  q0 = bf16[128,512]{1,0} parameter(0)\n  q1 = bf16[512,256]{1,0} parameter(1)\n"
-    module = plan_of_text(
-        f"{_ADD}fused {{\n{given}  ROOT d = bf16[128,256]{{1,0}} dot(q0, q1), "
-        f"lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\nENTRY main {{\n{given}"
-        "  ROOT f = bf16[128,256]{1,0} fusion(q0, q1), kind=kCustom, calls=fused, "
-        f"backend_config={config}\n}}\n"
-    ).module
-    assert module is not None
-    fusion, body = module.computations["main"].by_name["f"], module.computations["fused"]
-    operands = [body.by_name[name].shape.arrays[0] for name in ("q0", "q1")]
-    assert product_tile(fusion, body.by_name["d"], operands, 512, 2.0) is None
-    assert pieces_of_a_tile(fusion, body, 0) == (1, 1)
-
-
-_ROWS = 4096
-
-
-def _updates(
-    element: str = "f32",
-    index: str = "bitcast(t)",
-    mask: str = "not(m)",
-    order: str = "1,0",
-    ids: str = f"s32[{_ROWS},1]{{1,0}}",
-) -> Updates:
-    """Updates of a fusion that scatters rows at indices, of which some may be of a constant."""
-    whole, rows = f"{element}[1000,64]{{{order}}}", f"{element}[{_ROWS},1,64]{{2,1,0}}"
-    given = f"s32[{_ROWS}]{{0}}"
-    updates = work_of_text(f"""HloModule small, is_scheduled=true
-combine {{
-  a = {element}[] parameter(0)
-  b = {element}[] parameter(1)
-  ROOT c = {element}[] add(a, b)
-}}
-fused {{
-  p = {whole} parameter(0)
-  u = {rows} parameter(1)
-  t = {given} parameter(2)
-  m = pred[{_ROWS}]{{0}} parameter(3)
-  c = s32[] constant(103)
-  b = {given} broadcast(c), dimensions={{}}
-  s = {given} select(m, b, t)
-  i = {ids} {index}
-  ROOT r = {whole} scatter(p, i, u), update_window_dims={{1,2}}, inserted_window_dims={{}}, \
-scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=combine
-}}
-ENTRY main {{
-  p = {whole} parameter(0)
-  u = {rows} parameter(1)
-  g = {given} parameter(2)
-  m = pred[{_ROWS}]{{0}} parameter(3)
-  n = pred[{_ROWS}]{{0}} {mask}
-  ROOT f = {whole} fusion(p, u, g, n), kind=kInput, calls=fused
-}}
-""").updates
-    assert updates is not None
-    return updates
-
-
-def test_a_prediction_does_not_depend_on_what_was_predicted_before() -> None:
-    # Equal scatters but for another kernel, which computes the mask, of random numbers or not.
-    masks = ("and(m, m)", "xor(m, m)")
-    rows = [_updates(index="bitcast(s)", mask=mask).rows_of_a_constant for mask in masks]
-    assert rows == [_ROWS * 0.15, _ROWS * 0.5]
-
-
-@pytest.mark.parametrize("index", ["constant(3)", "parameter(9)", "negate(u)"])
-@pytest.mark.parametrize("ids", ["s32[]", "s32[0]{0}", "s32[7]{0}"])
-@pytest.mark.parametrize("element", ["f32", "bf16"])
-def test_damaged_indices_are_no_error(element: str, ids: str, index: str) -> None:
-    assert _updates(element=element, index=index, ids=ids).seconds > 0
-
-
-@pytest.mark.parametrize("order", ["5,0", "0", "1,1"])
-def test_a_damaged_layout_is_taken_for_the_usual_one(order: str) -> None:
-    assert _updates(order=order).seconds == _updates().seconds
 
 
 _GATHER = {

@@ -19,7 +19,7 @@ from xlapipe.search.sweep import Axis, combinations
 
 pytestmark = needs_libtpu
 
-# Of `doubled`, whose memory is its argument, its output and its code.
+# Bytes of a row of `doubled`, whose memory is its argument, its output and its code.
 ROW_BYTES = 2 * 1024 * 4
 
 

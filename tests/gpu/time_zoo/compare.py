@@ -1,11 +1,10 @@
-"""Compares predicted times with the records of the zoo: tables as Markdown, and a plot.
+"""Compares predicted times with the records of the zoo: tables as Markdown.
 
-python tests/gpu/time_zoo/compare.py [PLOT.svg]
+python tests/gpu/time_zoo/compare.py
 """
 
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,36 +19,7 @@ from xlapipe.time.predict.calibration import shipped_calibration
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
-ZOOS = (
-    "zoo",
-    "unseen",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
-    "thirteenth",
-    "fourteenth",
-    "fifteenth",
-    "sixteenth",
-    "seventeenth",
-    "eighteenth",
-    "nineteenth",
-    "twentieth",
-    "twentyfirst",
-    "twentysecond",
-    "twentythird",
-    "twentyfourth",
-    "twentyfifth",
-    "twentysixth",
-    "twentyseventh",
-    "twentyeighth",
-)
+ZOOS = (HERE / "zoos.txt").read_text(encoding="utf-8").split()
 """Records of one GPU, in the order in which they were timed."""
 TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
 
@@ -178,7 +148,7 @@ def error_row(name: str, items: Sequence[Compared]) -> str:
 
 
 def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Iterator[str]:
-    """Errors by half, by family and by kind of kernel, as Markdown.
+    """Errors by half and by kind of kernel, as Markdown.
 
     Args:
       programs: of the first zoo.
@@ -197,24 +167,6 @@ def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Ite
     }
     for half, items in {**both, **later}.items():
         yield error_row(half, items)
-    yield ""
-    yield "| family | development | evaluation |"
-    yield "|---|--:|--:|"
-    for family in dict.fromkeys(item.name.partition("/")[0] for item in programs):
-        cells = [
-            mean(abs(p.kernel_error) for p in items if p.name.startswith(f"{family}/"))
-            if any(p.name.startswith(f"{family}/") for p in items)
-            else math.nan
-            for items in both.values()
-        ]
-        yield f"| {family.replace('_', ' ')} | {cells[0]:.0%} | {cells[1]:.0%} |".replace("%", " %")
-    yield ""
-    yield "| family of a later zoo | programs | mean |"
-    yield "|---|--:|--:|"
-    of_later = [item for items in later.values() for item in items]
-    for family in dict.fromkeys(item.name.partition("/")[0] for item in of_later):
-        errors = [abs(p.kernel_error) for p in of_later if p.name.startswith(f"{family}/")]
-        yield f"| {family} | {len(errors)} | {mean(errors):.0%} |".replace("%", " %")
     yield ""
     yield "| kind of kernel | kernels | measured, µs | predicted / measured | error by time |"
     yield "|---|--:|--:|--:|--:|"
@@ -236,64 +188,12 @@ def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Ite
             ).replace("%", " %")
 
 
-def plot(programs: Sequence[Compared]) -> str:
-    """Predicted against measured spans, both on logarithmic axes."""
-    size, margin, low, high = 420, 50, -5.0, -1.9
-    development = set(halves()["development"])
-
-    def place(seconds: float) -> float:
-        return (math.log10(seconds) - low) / (high - low) * (size - 2 * margin)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<rect width="{size}" height="{size}" fill="white"/>',
-    ]
-    end = size - 2 * margin
-    for exponent, label in ((-5, "10 µs"), (-4, "100 µs"), (-3, "1 ms"), (-2, "10 ms")):
-        at = place(10.0**exponent)
-        x, y = margin + at, size - margin - at
-        parts.append(
-            f'<path d="M{x:.0f} {margin}V{size - margin}M{margin} {y:.0f}h{end}" stroke="#ddd"/>'
-        )
-        parts.append(f'<text x="{x:.0f}" y="{size - 34}" text-anchor="middle">{label}</text>')
-        parts.append(f'<text x="{margin - 4}" y="{y + 4:.0f}" text-anchor="end">{label}</text>')
-    for factor, colour in ((1.0, "#444"), (1.15, "#bbb"), (1 / 1.15, "#bbb")):
-        shift = math.log10(factor) / (high - low) * end
-        parts.append(
-            f'<path d="M{margin} {size - margin - shift:.1f}L{size - margin} {margin - shift:.1f}" '
-            f'stroke="{colour}"/>'
-        )
-    for item in programs:
-        x = margin + place(item.span_seconds)
-        y = size - margin - place(item.counted_seconds)
-        colour = "#1d4ed8" if item.name in development else "#c2410c"
-        parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{item.name}</title>'
-            "</circle>"
-        )
-    middle = size / 2
-    parts += [
-        f'<text x="{middle}" y="{size - 12}" text-anchor="middle">measured span</text>',
-        f'<text x="14" y="{middle}" text-anchor="middle" '
-        f'transform="rotate(-90 14 {middle})">predicted span</text>',
-        f'<text x="{margin}" y="20"><tspan fill="#1d4ed8">● development</tspan>'
-        '<tspan fill="#c2410c"> ● evaluation</tspan> · lines: equal, ±15 %</text>',
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def main(*arguments: str) -> None:
+def main() -> None:
     zoos = [compared(name) for name in ZOOS]
     print("\n".join(tables(*zoos)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
-    if arguments:
-        Path(arguments[0]).write_text(
-            plot([program for zoo in zoos for program in zoo]), encoding="utf-8"
-        )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

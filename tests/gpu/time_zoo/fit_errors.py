@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from first_sight import RECORDS
+from compare import RECORDS
 from scipy.optimize import linprog
 
 from xlapipe.time.predict.interval import Errors, is_learning, shipped_errors, traits
