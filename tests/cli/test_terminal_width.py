@@ -19,7 +19,7 @@ GOLDENS = Path(__file__).resolve().parents[2] / "hlo_dumps"
 STEP = GOLDENS / f"qwen3-step/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 DONATED = GOLDENS / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}"
 SEVERAL = GOLDENS / f"fsdp-mlp/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
-LONG_NAMES = GOLDENS / f"resnet50-train/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
+LONG_NAMES = GOLDENS / f"qwen3-train/h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
 LOG = DATA / "failures/arguments_too_large.log"
 COMMANDS = [
     ("show", STEP),

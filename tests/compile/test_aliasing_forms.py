@@ -15,7 +15,7 @@ from xlapipe.dump.dump import Dump
 from xlapipe.plans.donation import DonationOutcome, donations
 from xlapipe.registry import WorkloadReference
 
-pytestmark = pytest.mark.jax
+pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,7 @@ def test_a_server_is_replaced_when_none_of_its_children_runs(
     assert other._process.poll() is not None
 
 
+@pytest.mark.slow
 def test_a_process_with_threads_is_not_forked(
     servers: ServerOfEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     yield json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_predictions_equal_what_jax_compiles(forms: dict[str, Any]) -> None:
     predicted = {}
     for name, text in forms["xlapipe"].items():

@@ -22,7 +22,7 @@ BROKEN: dict[str, tuple[Callable[[], Workload], tuple[str, ...]]] = {
     "training": (fsdp_mlp, ("smaller", "kernels_kept")),
     "reference": (fsdp_mlp_reference, ("more_collectives", "undefined_copies")),
 }
-TOPOLOGIES = ("8x8", "1x8")
+TOPOLOGIES = ("8x8", pytest.param("1x8", marks=pytest.mark.slow))
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

@@ -278,6 +278,7 @@ def test_a_config_may_be_a_checkpoint_or_values(tmp_path: Path) -> None:
         assert (embedding.shape, embedding.dtype.name) == ((640, 64), "float32")
 
 
+@pytest.mark.slow
 def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
     """Other tests check the greedy loop."""
     name = f"{MODULE}:qwen3_generate(layers=1, batch=3, cache_length=512, candidates=64)"

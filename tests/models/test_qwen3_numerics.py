@@ -221,6 +221,7 @@ def test_negative_positions_write_nothing() -> None:
     assert (np.asarray(written) == expected).all()
 
 
+@pytest.mark.slow
 def test_padding_and_bucket_do_not_change_results() -> None:
     prompt = PROMPTS[0]
     unpadded = prefilled(TIED, [prompt], bucket=len(prompt))

@@ -85,6 +85,7 @@ def test_copies_are_grouped_by_their_line_and_advice(program: Program) -> None:
     assert paragraphs == len(groups)
 
 
+@pytest.mark.slow
 def test_healthy_leaves_are_one_line_and_small_copies_a_note(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -21,7 +21,9 @@ from xlapipe.report.subjects import TimeOptions, open_subject
 GOLDENS = ROOT / "hlo_dumps"
 DUMPS = [
     GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}",
-    GOLDENS / "resnet50-train" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
+    pytest.param(
+        GOLDENS / "resnet50-train" / f"h200-cublas-jax{GOLDEN_JAXLIB}", marks=pytest.mark.slow
+    ),
     GOLDENS / "qwen3-decode" / f"h200-cublas-jax{GOLDEN_JAXLIB}",
     GOLDENS / "fsdp-mlp" / f"h200-1x2-cublas-jax{GOLDEN_JAXLIB}",
     *DIRECTORIES,

@@ -224,6 +224,7 @@ def test_what_is_compiled_is_timed_although_another_compile_is_late(
     assert reports == ["not compiled in time: late"]
 
 
+@pytest.mark.slow
 def test_a_calibration_is_derived_from_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_step_of_several_devices_is_loaded_and_called_from_python(built: Path)
     assert done.stdout.split() == ["shard", "x", "out[0]", "out[1]", "out[2]"]
 
 
+@pytest.mark.slow
 def test_processes_that_run_different_programs(built: Path) -> None:
     runs = in_two_processes(*(["run", str(built), "--inputs", f"random:{n}"] for n in range(2)))
     for code, _, error in runs:

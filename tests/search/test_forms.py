@@ -206,7 +206,11 @@ def gradient_of(loss: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-@pytest.mark.parametrize("name", MEANS)
+SLOW = pytest.mark.slow
+LOSSES = ["picked", pytest.param("optax", marks=SLOW), pytest.param("one hot", marks=SLOW)]
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "mlp", "convolution"])
 def test_microbatches_of_a_mean_over_the_batch_are_equal(name: str, tmp_path: Path) -> None:
     loss, args = MEANS[name]
     own = by_kind(changes(gradient_of(loss), args, tmp_path), "microbatches")
@@ -215,7 +219,7 @@ def test_microbatches_of_a_mean_over_the_batch_are_equal(name: str, tmp_path: Pa
     assert_equal(gradient_of(loss), args, own[1])
 
 
-@pytest.mark.parametrize("name", ["optax", "picked", "one hot"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     loss, args = MEANS[name]
     (change,) = by_kind(changes(gradient_of(loss), args, tmp_path), "loss")
@@ -294,7 +298,9 @@ def equinox_step() -> tuple[Callable[..., Any], Any]:
     return step, (arrays, pairs())
 
 
-@pytest.mark.parametrize(("form", "batch"), [(nnx_step, (1,)), (equinox_step, (1, 2))])
+@pytest.mark.parametrize(
+    ("form", "batch"), [(nnx_step, (1,)), pytest.param(equinox_step, (1, 2), marks=SLOW)]
+)
 def test_the_printed_microbatches_of_libraries_are_what_was_compiled(
     form: Callable[..., Any], batch: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -45,12 +45,17 @@ def each_opened_once(most: int = 4) -> Iterator[None]:
 
 
 def one_of_each(dumps: Iterable[Path]) -> list[ParameterSet]:
-    """Dumps as parameters of a test: the first of each workload; the others are exhaustive."""
+    """Dumps as parameters of a test: the first of each workload; the others are exhaustive.
+
+    The ResNets' dumps, the largest by far, are slow.
+    """
     parameters, workloads = [], set[str]()
     for path in dumps:
-        repeated = path.parent.name in workloads
-        workloads.add(path.parent.name)
-        marks = [pytest.mark.exhaustive] if repeated else []
+        name = path.parent.name
+        marks = [pytest.mark.slow] if name.startswith("resnet") else []
+        if name in workloads:
+            marks = [pytest.mark.exhaustive]
+        workloads.add(name)
         parameters.append(pytest.param(path, marks=marks))
     return parameters
 

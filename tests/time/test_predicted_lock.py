@@ -98,6 +98,7 @@ def test_xla_takes_a_result_of_triton(job: Job) -> None:
     assert all('"32","32"' in tile[0] for tile in tiles), tiles
 
 
+@pytest.mark.slow
 def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
     assert job.known_results is not None
     rows = (
