@@ -186,7 +186,6 @@ JSON_KEYS = {
     "exceeds_limit",
     "instruction",
     "warnings",
-    "remedies",
 }
 
 

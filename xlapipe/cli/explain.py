@@ -3,7 +3,7 @@
 xlapipe explain run.log
     which allocation failed, and why
 python train.py 2>&1 | xlapipe explain --workload step:workload
-    and what helps
+    and what is in the allocation
 """
 
 import argparse
@@ -18,7 +18,6 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
-    from xlapipe.report.advice import TriedChanges
     from xlapipe.report.failures.failure import MemoryFailure
 
 _STDIN = "-"
@@ -26,8 +25,7 @@ _STDIN = "-"
 OPTIONS: Options = {
     "log LOG": {"nargs": "?", "default": _STDIN, "help": "a file; default: standard input"},
     "--plan DIR": f"the program's plan: {PATH_HELP}",
-    "--workload WORKLOAD": "the program, to compile it and changes that need less memory: "
-    f"{WORKLOAD_HELP}",
+    "--workload WORKLOAD": f"the program, to compile it: {WORKLOAD_HELP}",
     **TARGET,
 }
 
@@ -43,22 +41,18 @@ def run(options: argparse.Namespace) -> int:
     if not log.failures and not log.warnings:
         raise XlapipeError(_not_recognised(where, log.unrecognised))
     failure = log.last_failure
-    planned, tried = None, None
+    planned = None
     if failure is None:
         pass  # a warning names no allocation of a plan
     elif options.plan is not None:
         planned = _planned_of_dump(failure, options.plan)
     elif options.workload is not None:
-        planned, tried = _compiled(failure, options)
+        planned = _compiled(failure, options)
     if options.json:
-        print_json(failure_figures(log, tried.remedies if tried else (), planned))
+        print_json(failure_figures(log, planned))
         return 0
-    remedies = tried.remedies if tried is not None else None
-    for line in failure_lines(log, planned=planned, remedies=remedies):
+    for line in failure_lines(log, planned=planned):
         print_text(line)
-    if tried is not None:
-        for line in tried.unhelpful():
-            print_text(f"  {line}")
     return 0
 
 
@@ -92,30 +86,12 @@ def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "dict[str, Any]":
     return planned_failure(failure, XlaSubject(open_path(path)))
 
 
-def _compiled(
-    failure: "MemoryFailure", options: argparse.Namespace
-) -> "tuple[dict[str, Any], TriedChanges]":
-    """The plan of the workload, and the changes that need less memory."""
-    from xlapipe.cli.choose import shown_search
-    from xlapipe.compile.defaults import default_target
+def _compiled(failure: "MemoryFailure", options: argparse.Namespace) -> "dict[str, Any]":
+    """What the plan of the workload shows."""
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.compile.pipeline import compile_dump
     from xlapipe.report.failure_lines import planned_failure
     from xlapipe.report.xla_subject import XlaSubject
-    from xlapipe.search.choosing.choose import choose
-    from xlapipe.search.choosing.remedies import tried_changes
-    from xlapipe.search.memory_budget import MemoryBudget
-    from xlapipe.search.rows import SearchSettings
 
-    settings = compile_settings(options, None)
-    search = SearchSettings(compile=settings, memory=MemoryBudget(share=1.0))
-    with shown_search() as shown:
-        (job,) = jobs_of([options.workload], settings)
-        shown["on_progress"](0, 1, ["as written"])
-        dump = compile_dump(job, None, allow_refused=True).dump
-        planned = planned_failure(failure, XlaSubject(dump))
-        targets = [settings.target or default_target()]
-        choice = choose(options.workload, remedies=True, targets=targets, search=search, **shown)
-    held_bytes = failure.held_bytes or 0
-    tried = tried_changes(choice.rows, choice.failed, failure.limit_bytes, held_bytes)
-    return planned, tried
+    (job,) = jobs_of([options.workload], compile_settings(options, None))
+    return planned_failure(failure, XlaSubject(compile_dump(job, None, allow_refused=True).dump))

@@ -3,12 +3,12 @@
 In words for a terminal, and as JSON.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import peak_of
-from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failures.allocator_dump import AllocatorDump
 from xlapipe.report.failures.failure import FailureKind, LoggedBuffer, Memory, MemoryFailure
 from xlapipe.report.failures.messages import MemoryWarning, WarningKind
@@ -90,6 +90,7 @@ def planned_failure(failure: MemoryFailure, dump: XlaSubject) -> dict[str, Any]:
     groups = peak.arena(candidates[0]).groups_at_fullest if candidates else peak.groups
     return {
         "module": module,
+        "workload": dump.dump.manifest.compiled_name if dump.dump is not None else None,
         "autotuning": dump.program.autotuning,
         "same_module": module == named_module if known else None,
         "argument_bytes": plan.totals.parameter_bytes,
@@ -144,11 +145,7 @@ def _rank(allocation: BufferAllocation) -> int:
     return 1 if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) else 0
 
 
-def failure_figures(
-    log: LogFindings,
-    remedies: Sequence[Remedy] = (),
-    planned: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def failure_figures(log: LogFindings, planned: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON of `xlapipe explain`; what the log does not contain is None.
 
     `kind` is None if the log has warnings only; `plan` is a key only if a plan was given.
@@ -169,7 +166,6 @@ def failure_figures(
             | named(warning, "original_bytes", "shape", "instruction", "sharding", "source")
             for warning in log.warnings
         ],
-        "remedies": remedy_figures(remedies),
     }
     figures["free_bytes"] = figures.pop("free_size_bytes")
     figures["largest_free_bytes"] = largest.size_bytes if largest is not None else None
@@ -180,12 +176,7 @@ def _fields(record: Any, *names: str) -> dict[str, Any] | None:
     return named(record, *names) if record is not None else None
 
 
-def failure_lines(
-    log: LogFindings,
-    *,
-    planned: Mapping[str, Any] | None = None,
-    remedies: Sequence[Remedy] | None = None,
-) -> Iterator[str]:
+def failure_lines(log: LogFindings, *, planned: Mapping[str, Any] | None = None) -> Iterator[str]:
     """What a log reports, for a terminal."""
     failure = log.last_failure
     if failure is None:
@@ -220,7 +211,12 @@ def failure_lines(
             "environment adds them."
         )
     if failure.memory is not Memory.ON_CHIP:
-        yield from _remedy_lines(remedies, planned)
+        if planned is None:
+            yield (
+                "To see what is in the allocation: xlapipe explain LOG --workload module:step, or "
+                "`xlapipe dump module:step --out DIR` once and --plan DIR."
+            )
+        yield f"To see what helps, with bytes from compiles: {_choose(failure, planned)}"
     others = [other for other in log.failures if other is not failure]
     if others:
         yield ""
@@ -298,6 +294,19 @@ def _advice(failure: MemoryFailure) -> str:
     if failure.exceeds_limit and failure.kind is not FailureKind.COMPILE:
         return "Other arrays are not in the way: the program itself must need less, or be sharded."
     return _HOST_ADVICE if failure.memory is Memory.HOST else _ADVICE[failure.kind]
+
+
+def _choose(failure: MemoryFailure, planned: Mapping[str, Any] | None) -> str:
+    """The command that compiles what saves memory, and compares it with what the run may use."""
+    name = planned["workload"] if planned is not None and planned["workload"] else "module:step"
+    command = f"xlapipe choose {shlex.quote(name)}"
+    if failure.limit_bytes is None or failure.memory is Memory.HOST:
+        return command
+    # What was in use in addition to the program's own arguments stays in use.
+    argument_bytes = planned["argument_bytes"] if planned is not None else failure.held_bytes or 0
+    others_bytes = max(0, (failure.held_bytes or 0) - argument_bytes)
+    reserved = f"-{others_bytes}" if others_bytes else ""
+    return f"{command} --memory {failure.limit_bytes}{reserved}"
 
 
 def _shortened(message: str) -> str:
@@ -403,25 +412,4 @@ def _plan_lines(failure: MemoryFailure, planned: Mapping[str, Any]) -> Iterator[
         yield (
             f"  {exact(others_bytes)} more were in use than the program's arguments need: "
             "other live arrays, outputs and executables"
-        )
-
-
-def _remedy_lines(
-    remedies: Sequence[Remedy] | None, planned: Mapping[str, Any] | None
-) -> Iterator[str]:
-    if remedies is None:
-        if planned is None:
-            yield (
-                "To see what is in the allocation: xlapipe explain LOG --workload module:step, or "
-                "`xlapipe dump module:step --out DIR` once and --plan DIR."
-            )
-        yield "To see what helps, with bytes from compiles: --workload module:step."
-        return
-    yield ""
-    yield "compiled changes, by what they save:" if remedies else "no compiled change saves memory"
-    for remedy in remedies:
-        fits = {True: ", fits", False: ", does not fit", None: ""}[remedy.fits]
-        yield (
-            f"  {exact(remedy.saved_bytes):>24}  {remedy.change}; total "
-            f"{exact(remedy.total_bytes)}{fits}"
         )

@@ -1,4 +1,4 @@
-"""Changes that can lower a program's memory, and what the compiled ones save."""
+"""Changes that can lower a program's memory."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,6 @@ from xlapipe.compile.lowering.policy_change import BLOCK
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.program import Program
 from xlapipe.plans.returned import returned
-from xlapipe.report.advice import Remedy, TriedChanges
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing.compiles import target_device
@@ -23,7 +22,6 @@ from xlapipe.search.choosing.policies import (
 )
 from xlapipe.search.choosing.replicated import replicated
 from xlapipe.search.choosing.search import groups_of, solutions
-from xlapipe.search.rows import Row
 
 _SHARDS = 2
 # Shares of what is saved that searched policies may keep.
@@ -31,36 +29,6 @@ _SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
 _LARGE_BYTES = 2**20
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
-
-
-def tried_changes(
-    rows: Sequence[Row], failed: Sequence[Row], limit_bytes: int | None, held_bytes: int = 0
-) -> TriedChanges:
-    """What compiled changes save, where the step as written is among the rows.
-
-    Args:
-      held_bytes: part of the limit that the program's arguments and other arrays use already.
-    """
-    (base,) = (row.memory for row in rows if row.candidate.change is None)
-    # What was in use in addition to the program's own arguments stays in use.
-    others_bytes = max(0, held_bytes - base.argument_bytes)
-    smaller, useless = [], []
-    for row in rows:
-        total_bytes, text = row.memory.total_bytes, row.candidate.change_text
-        if total_bytes < base.total_bytes:
-            fits = None if limit_bytes is None else total_bytes + others_bytes <= limit_bytes
-            smaller.append(Remedy(text, base.total_bytes - total_bytes, total_bytes, fits))
-        elif row.candidate.change is not None:
-            useless.append(text)
-    errors = ((row.candidate.change_text, _first_line(row)) for row in failed)
-    ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
-    return TriedChanges(tuple(ordered), tuple(useless), tuple(errors))
-
-
-def _first_line(row: Row) -> str:
-    """The first line of an error, without the name of the workload."""
-    first = str(row.outcome).partition("\n")[0]
-    return first.removeprefix(f"{row.candidate.reference.name}: ")
 
 
 def policies_for(target: str, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:

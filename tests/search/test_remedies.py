@@ -1,6 +1,5 @@
-"""`xlapipe explain --workload`: the changes that it compiles, and what they save."""
+"""Remedies of `xlapipe choose`: the changes that it compiles, and what they save."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from jax.sharding import PartitionSpec
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import STEPS
 from tests.shared.programs import with_facts
-from xlapipe.cli import main
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
@@ -27,7 +25,6 @@ from xlapipe.search.choosing.choose import choose
 from xlapipe.search.choosing.remedies import (
     changes_of,
     largest_argument,
-    tried_changes,
 )
 
 pytestmark = pytest.mark.jax
@@ -157,9 +154,8 @@ def test_sharding_and_policies_save_what_their_compile_says(
 
     monkeypatch.setattr("xlapipe.search.choosing.choose.changes_of", one_change)
     choice = choose("hungry_step:attention", remedies=True)
-    tried = tried_changes(choice.rows, choice.failed, None)
-    assert not tried.failed
-    saved_bytes = {remedy.change: remedy.saved_bytes for remedy in tried.remedies}
+    assert not choice.failed
+    saved_bytes = {row.candidate.change_text: row.saved_bytes or 0 for row in choice.rows}
     probabilities = 2 * 512 * 512 * 4
     # Half of the scores and probabilities.
     assert saved_bytes["shard batch over 2 devices"] >= 4 * probabilities
@@ -170,22 +166,14 @@ def test_sharding_and_policies_save_what_their_compile_says(
 
 @pytest.mark.exhaustive
 def test_remedies_save_what_their_compile_says(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    jaxlib_version: str,
+    monkeypatch: pytest.MonkeyPatch, jaxlib_version: str
 ) -> None:
-    log = tmp_path / "run.log"
-    log.write_text(
-        "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5.00MiB. "
-        "[executable_name='jit_step']\n"
-    )
     monkeypatch.chdir(STEPS)
-    assert main(["explain", str(log), "--workload", "hungry_step:hungry", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["plan"]["allocation"]["size_bytes"] == 5 * 2**20
-    saved = {remedy["change"].partition(" (")[0]: remedy["bytes"] for remedy in printed["remedies"]}
-    assert next(iter(saved)) == "half batch"
+    choice = choose("hungry_step:hungry", remedies=True)
+    saved = {
+        row.candidate.change_text.partition(" (")[0]: row.saved_bytes or 0 for row in choice.rows
+    }
+    assert max(saved, key=lambda change: saved[change]) == "half batch"
     assert saved["half batch"] > saved["shard batch over 2 devices"] > saved["donate params"]
     # XLA reuses the memory of two of the four weights anyway, and before 0.12 of one.
     is_old = jaxlib_version.startswith(("0.10.", "0.11."))
