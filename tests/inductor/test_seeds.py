@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.inductor.inductor_plan import FindingKind
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.text import read_ir
 from xlapipe.inductor.reader import InductorDump, read_inductor
+from xlapipe.inductor.text_lines import TextLines
 from xlapipe.plans.gemms import GemmBackend
 
 
@@ -19,13 +23,22 @@ def resnet(seeds: Path) -> InductorDump:
     return read_inductor(seeds / "001_f2a980d458b1ffe8.txt")
 
 
+def graph_of(dump: InductorDump) -> IrGraph:
+    """The IR of a dump."""
+    return IrGraph(read_ir(TextLines.of(read_source(dump.path))))
+
+
 def test_fsdp_counts(fsdp: InductorDump) -> None:
     (plan,) = fsdp.plans
-    only = plan.only
-    assert (only.nodes, only.buffers, only.mutation_buffers, only.alias_lists) == (50, 74, 27, 12)
-    assert only.can_inplace == 5
-    assert len(only.weak_dependencies) == 3
-    assert [storage.buffer for storage in only.resized_storages] == ["buf0", "buf18", "buf36"]
+    graph = graph_of(fsdp)
+    buffers = graph.buffers.values()
+    assert (len(graph.leaves), len(buffers)) == (50, 74)
+    assert sum(bool(buffer.mutations) for buffer in buffers) == 27
+    assert sum(bool(buffer.aliases) for buffer in buffers) == 12
+    assert sum(user.can_inplace for buffer in buffers for user in buffer.users) == 5
+    reads = [dependency.kind for leaf in graph.leaves for dependency in leaf.reads]
+    assert reads.count("WeakDep") == 3
+    assert [storage.buffer for storage in plan.resized_storages] == ["buf0", "buf18", "buf36"]
     assert [gemm.backend for gemm in plan.gemms] == [GemmBackend.CUBLAS] * 5
     # Two of the five users that may write in place do.
     assert sum(len(allocation.values) == 2 for allocation in plan.allocations) == 2
@@ -55,12 +68,13 @@ def test_fsdp_findings(fsdp: InductorDump) -> None:
 
 def test_resnet_counts(resnet: InductorDump) -> None:
     (plan,) = resnet.plans
-    only = plan.only
-    assert (only.nodes, only.buffers) == (1104, 1157)
-    assert sorted(only.user_kernels.values()) == [49, 53, 53, 107]
-    assert only.extern_calls["torch.ops.aten.convolution_backward.default"] == 105
-    assert only.extern_calls["extern_kernels.mm"] == 2
-    assert len(only.nop_nodes) == 265
+    graph = graph_of(resnet)
+    assert (len(graph.leaves), len(graph.buffers)) == (1104, 1157)
+    calls = [leaf.kernel for leaf in graph.leaves]
+    assert calls.count("torch.ops.aten.convolution_backward.default") == 105
+    assert calls.count("extern_kernels.mm") == 2
+    assert sum(leaf.is_nop for leaf in graph.leaves) == 265
+    assert plan.kernel_counts["user_triton"] == 49 + 53 + 53 + 107
     assert plan.totals.unknown_allocations == 105
 
 

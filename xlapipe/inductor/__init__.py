@@ -22,5 +22,5 @@ The steps, in order:
 An InductorPlan is not a `xlapipe.plans.Plan`, in which every allocation is reserved for the whole
 run at a fixed offset: Inductor allocates and frees memory while it runs. It shares Plan's
 BufferAllocation, LogicalBuffer, LiveRange, InputOutputAlias, Gemm and SourceLine, and the keys of
-its JSON. What only Inductor has is in `InductorPlan.only`.
+its JSON.
 """

@@ -1,8 +1,6 @@
 """From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels' lines."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from xlapipe.inductor.allocations import Replay
@@ -21,14 +19,12 @@ from xlapipe.inductor.inductor_plan import (
     InductorCollective,
     InductorFinding,
     InductorKernel,
-    InductorOnly,
     InductorOutput,
     InductorPlan,
     InductorTotals,
     ResizedStorage,
 )
 from xlapipe.inductor.ir.graph import IrGraph
-from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.layouts import Layout, sum_if_known
 from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
@@ -44,8 +40,6 @@ def plan_of_wrapper(
 ) -> InductorPlan:
     """The plan of wrapper code after its replay."""
     returned = {tensor.storage for _, tensor in replay.returned if tensor is not None}
-    only = ir_facts(ir) if ir is not None else InductorOnly()
-    resized = tuple(replay.resized) or only.resized_storages
     return _plan(
         files,
         replay,
@@ -55,7 +49,7 @@ def plan_of_wrapper(
         exact=True,
         findings=wrapper_findings(replay),
         notes=(*notes, *replay.notes),
-        only=replace(only, resized_storages=resized),
+        resized_storages=tuple(replay.resized) or (_resized(ir) if ir is not None else ()),
     )
 
 
@@ -75,7 +69,7 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
             "keeps longer, and arguments that the caller gives away, are not in it",
             *replay.notes,
         ),
-        only=ir_facts(graph),
+        resized_storages=_resized(graph),
     )
 
 
@@ -224,50 +218,12 @@ def _unused(
             )
 
 
-def ir_facts(graph: IrGraph) -> InductorOnly:
-    """What Inductor's IR has and XLA's dumps do not, counted."""
-    leaves, buffers = graph.leaves, graph.buffers.values()
-    weak = (
-        (leaf.name, dependency.name)
-        for leaf in leaves
-        for dependency in leaf.reads
-        if dependency.kind == "WeakDep"
+def _resized(graph: IrGraph) -> tuple[ResizedStorage, ...]:
+    """The storages that nodes of IR resize."""
+    return tuple(
+        ResizedStorage(name, leaf.name, None, leaf.line)
+        for leaf in graph.leaves
+        if leaf.inner == "ResizeStorageBytes"
+        for buffer in leaf.outputs
+        for name in buffer.mutations
     )
-    return InductorOnly(
-        nodes=len(leaves),
-        buffers=len(graph.buffers),
-        fused_nodes=sum(bool(node.parts) for node in graph.nodes),
-        node_kinds=_counted(f"{leaf.kind}({leaf.inner})" for leaf in leaves),
-        extern_calls=_counted(leaf.kernel for leaf in leaves if leaf.kernel is not None),
-        nop_nodes=tuple(leaf.name for leaf in leaves if leaf.is_nop),
-        weak_dependencies=tuple(weak),
-        mutations=tuple((buffer.name, name) for buffer in buffers for name in buffer.mutations),
-        mutation_buffers=sum(bool(buffer.mutations) for buffer in buffers),
-        alias_lists=sum(bool(buffer.aliases) for buffer in buffers),
-        can_inplace=sum(user.can_inplace for buffer in buffers for user in buffer.users),
-        resized_storages=tuple(
-            ResizedStorage(name, leaf.name, None, leaf.line)
-            for leaf in leaves
-            if leaf.inner == "ResizeStorageBytes"
-            for buffer in leaf.outputs
-            for name in buffer.mutations
-        ),
-        user_kernels=_counted(
-            _user_kernel(graph, leaf) for leaf in leaves if leaf.inner == "UserDefinedTritonKernel"
-        ),
-    )
-
-
-def _user_kernel(graph: IrGraph, leaf: IrNode) -> str:
-    """Operands and results of a user-defined kernel, whose name dumps do not print."""
-    written = []
-    for buffer in leaf.outputs:
-        layout = graph.layouts.get(graph.memory_of(buffer.name))
-        written.append(layout.dtype or "?" if layout is not None else "?")
-    operands = sum(1 for _ in graph.reads_of(leaf))
-    return f"{operands} operands, writes {', '.join(written)}"
-
-
-def _counted(names: Iterable[str]) -> Mapping[str, int]:
-    counts = Counter(names)
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

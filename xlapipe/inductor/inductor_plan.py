@@ -9,7 +9,7 @@ are no thunks and no HLO. A `Plan` with these gaps filled in would add facts tha
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -212,37 +212,6 @@ class ResizedStorage:
     line: int
 
 
-@dataclass(frozen=True)
-class InductorOnly:
-    """What Inductor has and XLA does not.
-
-    Attributes:
-      nodes: nodes of the scheduler, parts of fused ones counted, fused ones not; None without IR.
-      node_kinds: number of nodes by `SchedulerNode(ComputedBuffer)` and so on.
-      extern_calls: number of calls by operator.
-      mutations: (buffer, buffer or argument of which it is the new state).
-      nop_nodes: allocations and views that launch nothing.
-      weak_dependencies: order without data: (node, buffer).
-      mutation_buffers: buffers that are the state of another one after a node.
-      alias_lists: buffers that share the memory of others.
-      user_kernels: number of user-defined Triton kernels by what they read and write.
-    """
-
-    nodes: int | None = None
-    buffers: int | None = None
-    fused_nodes: int | None = None
-    node_kinds: Mapping[str, int] = field(default_factory=dict)
-    extern_calls: Mapping[str, int] = field(default_factory=dict)
-    nop_nodes: tuple[str, ...] = ()
-    weak_dependencies: tuple[tuple[str, str], ...] = ()
-    mutations: tuple[tuple[str, str], ...] = ()
-    mutation_buffers: int | None = None
-    alias_lists: int | None = None
-    can_inplace: int | None = None
-    resized_storages: tuple[ResizedStorage, ...] = ()
-    user_kernels: Mapping[str, int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class InductorTotals:
     """Bytes of one call; the names that `xlapipe.plans.Totals` has too mean the same.
@@ -313,7 +282,7 @@ class InductorPlan:
     collectives: tuple[InductorCollective, ...] = ()
     unknown: tuple[UnknownAllocation, ...] = ()
     findings: tuple[InductorFinding, ...] = ()
-    only: InductorOnly = InductorOnly()
+    resized_storages: tuple[ResizedStorage, ...] = ()
     peak_position: int | None = None
     peak_line: int | None = None
     notes: tuple[str, ...] = ()

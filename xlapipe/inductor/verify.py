@@ -60,7 +60,7 @@ def _lifetimes(plan: InductorPlan) -> Iterator[_Problem]:
 
 
 def _sums(plan: InductorPlan) -> Iterator[_Problem]:
-    if any(storage.new_bytes is not None for storage in plan.only.resized_storages):
+    if any(storage.new_bytes is not None for storage in plan.resized_storages):
         return  # sizes change while they are held
     peak = end = 0
     given = {a.allocation for a in plan.arguments if a.given_away}

@@ -76,7 +76,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "unknown": plan.unknown,
         "findings": plan.findings,
         "thunks": None,
-        "inductor": plan.only,
+        "resized_storages": plan.resized_storages,
     }
 
 

@@ -168,28 +168,8 @@ def kernel_line(plan: InductorPlan) -> str:
     return f"kernels: {len(plan.kernels)}" + (f" ({counts})" if counts else "")
 
 
-def only_lines(plan: InductorPlan) -> Iterator[str]:
-    """What Inductor has and XLA has not."""
-    only = plan.only
-    if only.nodes is not None:
-        yield (
-            f"nodes {only.nodes:,}, buffers {only.buffers:,}, fused nodes {only.fused_nodes:,}, "
-            f"mutations {only.mutation_buffers:,}, alias lists {only.alias_lists:,}, "
-            f"weak dependencies {len(only.weak_dependencies):,}, Nop nodes {len(only.nop_nodes):,}"
-        )
-    for title, counts in (("nodes", only.node_kinds), ("calls", only.extern_calls)):
-        if counts:
-            yield f"{title}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
-    if only.user_kernels:
-        kinds = "; ".join(f"{count} × {name}" for name, count in only.user_kernels.items())
-        yield f"user-defined Triton kernels: {sum(only.user_kernels.values())} ({kinds})"
-    for storage in only.resized_storages:
-        size = "" if storage.new_bytes is None else f" to {exact(storage.new_bytes)}"
-        yield f"storage of {storage.buffer} is resized{size}"
-
-
 def alias_lines(plan: InductorPlan) -> Iterator[str]:
-    """Arguments whose memory outputs take, and arguments changed in place."""
+    """Arguments whose memory outputs take, arguments changed in place, and resized storages."""
     names = {argument.number: argument.name for argument in plan.arguments}
     shared = [alias for alias in plan.aliases if alias.output_index is not None]
     mutated = [alias for alias in plan.aliases if alias.output_index is None]
@@ -200,6 +180,9 @@ def alias_lines(plan: InductorPlan) -> Iterator[str]:
         listed = ", ".join(names.get(alias.parameter_number, "?") for alias in mutated[:MOST_ROWS])
         more = f" and {len(mutated) - MOST_ROWS} more" if len(mutated) > MOST_ROWS else ""
         yield f"changed in place: {listed}{more}"
+    for storage in plan.resized_storages:
+        size = "" if storage.new_bytes is None else f" to {exact(storage.new_bytes)}"
+        yield f"storage of {storage.buffer} is resized{size}"
 
 
 def _positions(plan: InductorPlan, allocation: BufferAllocation) -> str:
@@ -257,7 +240,6 @@ def _section(plan: InductorPlan) -> Section:
         *(f"note: {note}" for note in plan.notes),
         kernel_line(plan),
         *alias_lines(plan),
-        *only_lines(plan),
     )
     tables = (
         _total_table(plan),
