@@ -310,9 +310,7 @@ def test_show_lists_collectives(dumps: Dumps, capsys: pytest.CaptureFixture[str]
     assert len(figures["requested_collectives"]) == 6
 
 
-def test_check_and_report_list_collectives(
-    dumps: Dumps, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_and_show_list_collectives(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(dumps["reference"].path)
     assert main(["check", path]) == 0
     assert "  collectives: 1 all-gather, 1 reduce-scatter; requested: 3" in capsys.readouterr().out
@@ -320,9 +318,9 @@ def test_check_and_report_list_collectives(
     (result,) = json.loads(capsys.readouterr().out)
     assert [row["kind"] for row in result["collectives"]] == ["all-gather", "reduce-scatter"]
     assert len(result["requested_collectives"]) == 6
-    assert main(["report", "--text", path]) == 0
+    assert main(["show", "--all", path]) == 0
     text = capsys.readouterr().out
-    assert "## Collectives" in text
+    assert "\nCollectives" in text
     assert "all-gather (2 combined)" in text
 
 

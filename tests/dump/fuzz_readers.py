@@ -120,7 +120,6 @@ _DUMP_RUNS = {
         "diff --json": "diff --json SOUND DIR",
         "report": "report DIR --out OUT",
         "report of two": "report SOUND DIR --out OUT",
-        "report --text": "report --text DIR",
         "diff --markdown": "diff --markdown DIR SOUND",
         "explain --plan": f"explain --plan DIR {DATA}/failures/temp_too_large.log",
     }.items()
@@ -287,10 +286,7 @@ READERS = (
     Reader(
         "Inductor",
         lambda: ROOT / "tests/inductor/data/torch-2.13-cpu-loop",
-        {
-            name: _DUMP_RUNS[name]
-            for name in ("show", "show --json", "report", "report --text", "diff", "check")
-        },
+        {name: _DUMP_RUNS[name] for name in ("show", "show --json", "report", "diff", "check")},
     ),
     Reader(
         "executable",

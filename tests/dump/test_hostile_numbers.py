@@ -99,7 +99,7 @@ Total bytes used: 64 (64B)
 
 @pytest.mark.parametrize(
     "command",
-    [("show",), ("show", "--time"), ("check",), ("report", "--text")],
+    [("show",), ("show", "--time"), ("check",), ("show", "--all")],
 )
 def test_cyclic_operands(command: tuple[str, ...], tmp_path: Path) -> None:
     """Only a damaged module has them; they used to be a traceback."""

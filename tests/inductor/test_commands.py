@@ -120,16 +120,11 @@ def test_show_json_of_several_graphs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert gemm["source"] == "net.py:7"
 
 
-def test_report_as_text_and_as_a_page(
-    tmp_path: Path, ir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "--text", str(ir)]) == 0
-    text = capsys.readouterr().out
-    assert "### held at the peak: 576 B" in text
-    assert "| op2  | " in text
+def test_report_as_a_page(tmp_path: Path, ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
     assert main(["report", "--out", str(page), str(ir)]) == 0
     html = page.read_text()
+    assert "held at the peak: 576 B" in html
     assert "duplicate stores: 1, 128 B" in html
     assert "<script" not in html
     assert "Content-Security-Policy" in html
@@ -153,7 +148,7 @@ def test_reading_imports_neither_jax_nor_torch(ir: Path) -> None:
     code = (
         "import sys; from xlapipe.cli import main; "
         f"main(['show', {str(ir)!r}]); main(['check', {str(ir)!r}]); "
-        f"main(['report', '--text', {str(ir)!r}]); "
+        f"main(['report', '--json', {str(ir)!r}]); "
         "assert not {'jax', 'jaxlib', 'torch', 'numpy'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -297,9 +297,6 @@ def test_the_report_has_a_section_on_memories(folder: Path, tmp_path: Path) -> N
     section = html.partition('id="memories-')[2].partition("</section>")[0]
     for text in ("VMEM", "copy-start.2", "409,600 B"):
         assert text in section
-    text = tmp_path / "report.md"
-    assert main(["report", str(folder), "--text", "--out", str(text)]) == 0
-    assert "## Memories" in text.read_text(encoding="utf-8")
 
 
 def test_a_diff_states_moves_and_the_memory_of_the_chip(program: Program) -> None:

@@ -31,9 +31,9 @@ def test_json_has_the_space_of_every_allocation(capsys: pytest.CaptureFixture[st
     assert subject["peak"]["occupied_bytes"] <= figures["totals"]["total_allocation_bytes"]
 
 
-def test_markdown_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--text", str(DUMP)]) == 0
-    _, _, section = capsys.readouterr().out.partition("\n## Host\n")
+def test_all_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--all", str(DUMP)]) == 0
+    _, _, section = capsys.readouterr().out.partition("\nHost\n")
     assert f"host memory: {ON_HOST:,} B" in section
     assert "not in the totals of the device" in section
     assert f"host to device: {ON_HOST:,} B, asynchronous, copy-start.2, host.py:39" in section

@@ -28,7 +28,6 @@ from xlapipe.files.visible_text import visible_line, visible_lines
 from xlapipe.plans.program import Program
 from xlapipe.report.changed_dumps import changed_figures, changed_markdown
 from xlapipe.report.html_page import render_page
-from xlapipe.report.plan_page import report_markdown
 from xlapipe.report.xla_subject import XlaSubject
 
 DUMP = ROOT / f"hlo_dumps/qwen3-step-donated/h200-triton-jax{GOLDEN_JAXLIB}"
@@ -134,12 +133,6 @@ def test_show_and_check_and_diff(opened: XlaSubject, capsys: pytest.CaptureFixtu
     assert unsafe(capsys.readouterr().out) == []
 
 
-def test_markdown(opened: XlaSubject) -> None:
-    text = visible_lines(report_markdown([replace(opened, given_name=hostile("name"))]))
-    assert unsafe(text) == []
-    assert "<img" not in outside_code(text)
-
-
 def test_a_comment_escapes_the_name_of_a_plan(opened: XlaSubject) -> None:
     dump = changed_figures(hostile("name"), opened, opened)
     text = "\n".join(changed_markdown([dump]))
@@ -187,7 +180,7 @@ def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[byte
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-@pytest.mark.parametrize("command", [("report", "--text"), ("show",), ("show", "--json")])
+@pytest.mark.parametrize("command", [("show", "--all"), ("show", "--json")])
 def test_other_encodings(encoding: str, command: tuple[str, ...]) -> None:
     ended = run(*command, str(DUMP), env={"PYTHONIOENCODING": encoding}, capture_output=True)
     assert ended.returncode == 0, ended.stderr

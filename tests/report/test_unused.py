@@ -13,7 +13,6 @@ from xlapipe.dump.dump import open_dump
 from xlapipe.expect.unused import unused_findings
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.html_page import render_page
-from xlapipe.report.plan_page import report_markdown
 from xlapipe.report.subjects import ShowOptions
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -91,7 +90,5 @@ def test_every_display_has_the_notes_on_the_step() -> None:
         shown = "\n".join(map(str, opened.lines(options)))
         assert all(note in shown for note in notes), shown
     assert set(notes) <= set(opened.figures(ShowOptions())["notes"])
-    markdown, page = report_markdown([opened]), Page(render_page([opened]))
-    for note in notes:
-        assert f"- {note}\n" in markdown.replace("\\", "")
-        assert note in page.text
+    page = Page(render_page([opened])).text
+    assert all(note in page for note in notes)

@@ -1,4 +1,4 @@
-"""Write a report on dumps: one HTML file, or Markdown.
+"""Write a report on dumps: one HTML file.
 
 xlapipe report DIR --out report.html
     one offline page
@@ -11,14 +11,12 @@ from pathlib import Path
 
 from xlapipe.cli.options import NETWORK, PATH_HELP, Options
 from xlapipe.cli.output import print_json, print_text
-from xlapipe.files.visible_text import visible_lines
 
 _DEFAULT_PAGE = Path("report.html")
 
 OPTIONS: Options = {
     "paths PATH": {"nargs": "+", "help": PATH_HELP},
     "--out FILE": f"default: {_DEFAULT_PAGE}",
-    "--text": "Markdown instead of HTML; printed, or written to --out",
     **NETWORK,
 }
 
@@ -29,20 +27,13 @@ def run(options: argparse.Namespace) -> int:
 
     report = open_report(options.paths)
     data = report.data if options.json else {}
-    files: dict[Path, bytes] = {}
-    if options.text:
-        text = visible_lines(report.markdown())
-        if options.out is not None:
-            files[options.out] = text.encode()
-        elif not options.json:
-            print(text, end="")
-    elif options.out is not None or not options.json:
+    out = options.out or (None if options.json else _DEFAULT_PAGE)
+    if out is not None:
         # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
-        files[options.out or _DEFAULT_PAGE] = report.page().encode(errors="replace")
-    write_files(files)
+        page = report.page().encode(errors="replace")
+        write_files({out: page})
     if options.json:
-        print_json({**data, "written": [str(path) for path in files]})
+        print_json({**data, "written": [] if out is None else [str(out)]})
     else:
-        for path, content in files.items():
-            print_text(f"{path}: {len(content):,} B")
+        print_text(f"{out}: {len(page):,} B")
     return 0

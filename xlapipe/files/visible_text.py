@@ -3,7 +3,7 @@
 A name in a dump may hold characters that move a terminal's cursor, change its title, turn the
 direction of writing, or begin a new line that looks like xlapipe's own. Each becomes one visible
 character, so that widths stay as they are. Used where output leaves: by `cli.output` for terminals,
-by `report.markdown_syntax` for Markdown and by `report.html_page` for HTML, which escape markup.
+by `report.changed_dumps` for Markdown and by `report.html_page` for HTML, which escape markup.
 """
 
 _PICTURES = 0x2400  # Unicode's pictures of control characters: ␛ for ESC, ␊ for a new line

@@ -1,4 +1,4 @@
-"""Cells of tables: what they hold, and their text on a terminal; Markdown and HTML have their own.
+"""Cells of tables: what they hold, and their text on a terminal; HTML has its own.
 
 A text and a number are cells too.
 """

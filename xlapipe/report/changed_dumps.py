@@ -1,6 +1,7 @@
 """What changed between two folders of dumps, in Markdown for a pull request."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from xlapipe.dump.dump import HLO, PLAN, open_dump, read_checked_file, read_mani
 from xlapipe.dump.manifest import MANIFEST
 from xlapipe.dump.normal_form.plan import read_normal_form
 from xlapipe.errors import XlapipeError
+from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.donation import donations, small_copies
 from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import listed
-from xlapipe.report.pages import code, html_text, table
 from xlapipe.report.records import named
+from xlapipe.report.text_table import column_widths
 from xlapipe.report.units import rounded, seconds_text
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict import Prediction
@@ -205,9 +207,9 @@ def changed_markdown(
     if changed:
         shown = _shown_columns(changed)
         first = changed[:_MAX_ROWS]
-        rows = ((code(dump["name"]), *(_cell(dump, key) for key in shown)) for dump in first)
+        rows = [(code(dump["name"]), *(_cell(dump, key) for key in shown)) for dump in first]
         headings = tuple(_HEADINGS[key] for key in shown)
-        blocks += table(("plan", *headings), rows, right=range(1, len(shown) + 1))
+        blocks += _table([("plan", *headings), *rows])
         if more := len(changed) - len(first):
             blocks.append(f"… and {more} more plans.\n")
         blocks.append("Of the causes, A is before and B after.\n")
@@ -222,6 +224,33 @@ def changed_markdown(
             return f"{text}{cut}{report}"
         text += f"{block}\n"
     return f"{text}{report}"
+
+
+def code(text: object, *, in_table: bool = True) -> str:
+    """A code span of Markdown that shows `text` unchanged, also in a table.
+
+    >>> print(code("a`b|c"))
+    `` a`b\\|c ``
+    """
+    content = visible_line(str(text))
+    if in_table:
+        content = content.replace("|", "\\|")
+    fence = "`"
+    while fence in content:
+        fence += "`"
+    pad = " " if "`" in content else ""
+    return f"{fence}{pad}{content}{pad}{fence}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, padded so that it is also readable as plain text; numbers are right."""
+    first, *others = (max(3, width) for width in column_widths(rows))
+    ruler = ["-" * first, *("-" * (width - 1) + ":" for width in others)]
+    lines = (
+        [row[0].ljust(first), *map(str.rjust, row[1:], others)]
+        for row in (rows[0], ruler, *rows[1:])
+    )
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
 
 
 def changed_lines(changed: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
@@ -244,7 +273,7 @@ def _shown_columns(changed: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _details(dump: Mapping[str, Any]) -> Iterator[str]:
     texts = dump["changes"]
-    heading = html_text(f"{dump['name']}: {dump['verdict']}")
+    heading = escape(visible_line(f"{dump['name']}: {dump['verdict']}"))
     yield f"<details><summary><code>{heading}</code></summary>"
     yield ""
     for what, causes in dump["causes"].items():

@@ -95,13 +95,6 @@ class InductorReport:
         """The JSON of `xlapipe report`."""
         return {"subjects": list(map(inductor_figures, self.dumps))}
 
-    def markdown(self) -> str:
-        """The report as Markdown."""
-        from xlapipe.report.inductor_page import inductor_page
-        from xlapipe.report.pages import pages_markdown
-
-        return pages_markdown(list(map(inductor_page, self.dumps)))
-
     def page(self) -> str:
         """The report as one HTML document."""
         from xlapipe.report.html_page import render_tables_page

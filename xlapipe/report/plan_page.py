@@ -1,4 +1,4 @@
-"""A plan of XLA as a page, which a terminal, Markdown and HTML show."""
+"""A plan of XLA as a page, which a terminal and HTML show."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -20,7 +20,7 @@ from xlapipe.report.cells import Gaps, Held, Name, Outcome
 from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_rows
-from xlapipe.report.pages import Page, Section, pages_markdown
+from xlapipe.report.pages import Page, Section
 from xlapipe.report.plan_figures import fusion_rows, known_copies
 from xlapipe.report.target_text import device_text, short_label
 from xlapipe.report.text_table import Table, grouped, shapes_of_product
@@ -362,14 +362,6 @@ def _fusions(opened: XlaSubject) -> Section:
         },
     )
     return _instruction_section(opened, "Fusions", "fusions", len(table.rows), table)
-
-
-def report_markdown(
-    dumps: Sequence[XlaSubject], comparison: Mapping[str, Any] | None = None
-) -> str:
-    """The report as Markdown."""
-    difference = [difference_page(comparison)] if comparison is not None else []
-    return pages_markdown([*difference, *map(plan_page, dumps)])
 
 
 def difference_page(comparison: Mapping[str, Any]) -> Page:

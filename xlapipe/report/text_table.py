@@ -16,7 +16,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for people, which terminal, Markdown and HTML render.
+    """A table for people, which a terminal and HTML render.
 
     Attributes:
       left_out: number of rows that are not listed.

@@ -237,12 +237,6 @@ class XlaReport:
 
         return {"subjects": list(map(dump_data, self.dumps)), "difference": self._comparison}
 
-    def markdown(self) -> str:
-        """The report as Markdown."""
-        from xlapipe.report.plan_page import report_markdown
-
-        return report_markdown(self.dumps, self._comparison)
-
     def page(self) -> str:
         """The report as one HTML document."""
         from xlapipe.report.html_page import render_page
