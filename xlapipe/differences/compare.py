@@ -52,7 +52,8 @@ def _compare(
     changes += thunk_changes(matching)
     changes += order_change(matching)
     changes += placement_changes(matching)
-    changes += _host_memory_change(a, b)
+    host = [program.plan.spaces[MemorySpace.HOST].total_bytes for program in (a, b)]
+    changes += [HostMemoryChange(*host)] if host[0] != host[1] else []
     return Difference(
         a_name=names[0],
         b_name=names[1],
@@ -71,11 +72,6 @@ def _on_device(program: Program) -> Program:
     if len(plan.device_allocations) == len(plan.allocations):
         return program
     return replace(program, plan=replace(plan, allocations=plan.device_allocations))
-
-
-def _host_memory_change(a: Program, b: Program) -> list[HostMemoryChange]:
-    host = [program.plan.spaces[MemorySpace.HOST].total_bytes for program in (a, b)]
-    return [HostMemoryChange(*host)] if host[0] != host[1] else []
 
 
 def _written_bytes(change: InstructionChange) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Violation, no_module
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
-from xlapipe.time.cost import KernelCost, StepCost, step_cost
+from xlapipe.time.cost import StepCost, step_cost
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.study import Study, study_of
 
@@ -37,7 +37,7 @@ class TrafficAtMost(Expectation):
             Violation(
                 expected,
                 f"{most:,} B, {most - self.limit_bytes:,} B more",
-                f"most of them in {_kernel_text(largest)}",
+                f"most of them in {largest.name} ({largest.kind}), {largest.touched_bytes:,} B",
                 largest.source,
                 "list the kernels with `xlapipe show --time`; look for values that are written and "
                 "read again, and for arguments that several kernels read",
@@ -119,10 +119,6 @@ class StepTimeAtMost(Expectation):
                 "`--why KERNEL`",
             ),
         )
-
-
-def _kernel_text(kernel: KernelCost) -> str:
-    return f"{kernel.name} ({kernel.kind}), {kernel.touched_bytes:,} B"
 
 
 def _cost(cost: StepCost | None) -> StepCost:

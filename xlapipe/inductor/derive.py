@@ -50,7 +50,8 @@ class _Deriver:
         )
         self._replay = Replay(on_host=on_host)
         self._tensors: dict[str, Tensor] = {}
-        self._kept = frozenset(graph.outputs) | frozenset(_given_to_arguments(graph))
+        to_arguments = (source for node in graph.nodes for _, source in _set_storages(node))
+        self._kept = {*graph.outputs, *map(graph.memory_of, to_arguments)}
         self._results = _results_of_fallbacks(graph)
         self._done: set[str] = set()
         self._last = self._last_uses()
@@ -267,12 +268,6 @@ def _set_storages(node: IrNode) -> Iterator[tuple[str, str]]:
         for buffer in leaf.outputs:
             if buffer.kind == "SetSourceTensorKernel" and len(buffer.aliases) == 2:
                 yield buffer.aliases[0], buffer.aliases[1]
-
-
-def _given_to_arguments(graph: IrGraph) -> Iterator[str]:
-    for node in graph.nodes:
-        for _, source in _set_storages(node):
-            yield graph.memory_of(source)
 
 
 def _results_of_fallbacks(graph: IrGraph) -> dict[str, list[IrBuffer]]:

@@ -73,14 +73,10 @@ def is_inductor(path: Path) -> bool:
             return False
         if _plain(path.name) in _GRAPH_FILES:
             return True
-        return not _begins_as_xla(path) and is_inductor_text(read_source(path).text)
+        of_xla = _XLA.match(read_head(path, _HEAD_BYTES))  # some of whose dumps are large
+        return of_xla is None and is_inductor_text(read_source(path).text)
     except DumpError:
         return False
-
-
-def _begins_as_xla(path: Path) -> bool:
-    """Whether a file begins as XLA's dumps do, some of which are large."""
-    return _XLA.match(read_head(path, _HEAD_BYTES)) is not None
 
 
 def is_inductor_text(text: str) -> bool:

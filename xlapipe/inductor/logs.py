@@ -116,15 +116,12 @@ def _end(lines: list[_Line], start: int, kind: str) -> int:
     prefixed = kind != "graph" and first < len(lines) and lines[first].prefixed
     for at in range(first, len(lines)):
         line = lines[at]
-        other = line.begins and not line.prefixed and at > start
-        if other or (prefixed and not line.prefixed) or (at > start and _starts(line)):
+        # `Output code written to: …` follows the code.
+        other = (line.begins and not line.prefixed) or any(
+            title.match(line.text) for title in (_OUTPUT, _GRAPH, _FUSION)
+        )
+        if (other and at > start) or (prefixed and not line.prefixed):
             return at
         if last is not None and last.match(line.text):
             return at + 1
     return len(lines)
-
-
-def _starts(line: _Line) -> bool:
-    """Whether a document begins, other than IR without a title."""
-    # `Output code written to: …` follows the code.
-    return any(title.match(line.text) for title in (_OUTPUT, _GRAPH, _FUSION))

@@ -88,7 +88,7 @@ def change(name: str, delta_bytes: int | None) -> Number | str:
     if delta_bytes is None:
         return ""
     tone = units.change_class(name, delta_bytes) if delta_bytes else ""
-    return Number(delta_bytes, units.signed(delta_bytes), tone=tone)
+    return Number(delta_bytes, f"{delta_bytes:+,} B", tone=tone)
 
 
 @dataclass(frozen=True, slots=True)

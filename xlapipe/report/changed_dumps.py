@@ -53,7 +53,10 @@ def changed_dumps(old: Path, new: Path) -> list[dict[str, Any]]:
 
     `before` and `after` are None in the folder that lacks a dump.
     """
-    names = {folder: _dump_names(folder) for folder in (old, new)}
+    names = {
+        folder: {str(path.parent.relative_to(folder)) for path in folder.rglob(MANIFEST)}
+        for folder in (old, new)
+    }
     if not names[new]:
         raise XlapipeError(f"{new}: expected dumps of xlapipe, found no {MANIFEST}")
     changed = []
@@ -180,10 +183,6 @@ def _states_same(*sides: Path | None) -> bool:
     """Whether expectations, and what is known of further calls, are the same."""
     manifests = [read_manifest(side, check_files=False) for side in sides if side is not None]
     return len({(str(manifest.expectations), str(manifest.call)) for manifest in manifests}) == 1
-
-
-def _dump_names(folder: Path) -> set[str]:
-    return {str(path.parent.relative_to(folder)) for path in folder.rglob(MANIFEST)}
 
 
 def changed_markdown(

@@ -83,7 +83,9 @@ def collective_section(opened: XlaSubject) -> Section:
         "execution": lambda group: _execution(group[0]),
         "overlaps with": _overlap,
         "source": lambda group: Name.of(group[0].source),
-        "instruction": lambda group: Name(group[0].instruction, _instructions(group)),
+        "instruction": lambda group: Name(
+            group[0].instruction, tuple(item.instruction for item in group)
+        ),
         "operation": lambda group: Name.of(group[0].op_name),
     }
     alike = ("kind", "input", "output", "devices", "execution", "source")
@@ -133,10 +135,6 @@ def _execution(collective: Collective) -> str:
     """Whether it is asynchronous, and how often it is executed in a step."""
     mode, executions = "async" if collective.asynchronous else "sync", collective.executions
     return mode if executions == 1 else f"{mode} × {'?' if executions is None else executions}"
-
-
-def _instructions(group: Sequence[Collective]) -> tuple[str, ...]:
-    return tuple(item.instruction for item in group)
 
 
 def _overlap(group: Sequence[Collective]) -> str:

@@ -56,7 +56,8 @@ def _total_line(difference: Difference) -> Text:
         f"total {a.total_allocation_bytes:,} B → {b.total_allocation_bytes:,} B: ", style="bold"
     )
     total.append(f"{difference.delta_bytes:+,} B", style=_colour(difference.delta_bytes))
-    total.append(_direction(difference.delta_bytes))
+    if delta := difference.delta_bytes:
+        total.append(f", {rounded(abs(delta))} {'more' if delta > 0 else 'less'}")
     total.append(f" (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)")
     return total
 
@@ -65,13 +66,6 @@ def _colour(delta_bytes: int) -> str:
     if not delta_bytes:
         return ""
     return "green" if change_class("total", delta_bytes) == "better" else "red"
-
-
-def _direction(delta_bytes: int) -> str:
-    """Whether the total rose, in words, and rounded."""
-    if not delta_bytes:
-        return ""
-    return f", {rounded(abs(delta_bytes))} {'more' if delta_bytes > 0 else 'less'}"
 
 
 def _account_lines(account: Sequence[Sentence], everything: bool) -> Iterator[Text]:

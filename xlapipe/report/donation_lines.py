@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlapipe.plans.copies import Move
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import SMALL_COPIES, Donation, small_copies
 from xlapipe.plans.leaf_writes import together
-from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plans.memory_spaces import is_on_chip
 from xlapipe.plans.wording import counted
 from xlapipe.report.memory_spaces import move_figures
 from xlapipe.report.records import named
@@ -109,7 +108,8 @@ def _outcome(row: Donation) -> str:
             return f"{_word(row).upper()} -> {row.output}: {row.reason}"
         if not row.moves:
             return f"-> {row.output}"
-        spaces = {str(space).upper() for move in row.moves for space in _on_chip(move)}
+        ends = {space for move in row.moves for space in (move.source_space, move.target_space)}
+        spaces = {str(space).upper() for space in ends if is_on_chip(space)}
         moved_bytes = sum(move.copy.copied_bytes for move in row.moves)
         return f"-> {row.output}, {moved_bytes:,} B moved to or from {' and '.join(sorted(spaces))}"
     return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
@@ -117,10 +117,6 @@ def _outcome(row: Donation) -> str:
 
 def _word(row: Donation) -> str:
     return "in place, but rewritten" if row.holds and row.reason else str(row.outcome)
-
-
-def _on_chip(move: Move) -> Iterator[MemorySpace]:
-    return (space for space in (move.source_space, move.target_space) if is_on_chip(space))
 
 
 def _details(row: Donation) -> Iterator[str]:

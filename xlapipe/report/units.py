@@ -70,11 +70,6 @@ def rounded(size_bytes: int) -> str:
     return f"{'-' if size_bytes < 0 else ''}{size:,.{digits}f} {_UNITS[unit]}"
 
 
-def signed(size_bytes: int) -> str:
-    """A difference, exact, e.g. `+7,340,032 B`."""
-    return f"{size_bytes:+,} B"
-
-
 def change_class(name: str, difference: int) -> str:
     """`better` or `worse`: fewer bytes are better, except those that are updated in place.
 

@@ -119,7 +119,9 @@ class Machine:
             *(folder / name for folder in on_path),
             *(root / "bin" / name for root in self._default_roots()),
         ]
-        return next((path for path in candidates if _is_executable(path)), None)
+        return next(
+            (path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None
+        )
 
     def libdevice_folder(self) -> Path | None:
         """The first existing folder `nvvm/libdevice`; XLA uses no other."""
@@ -177,10 +179,6 @@ class Machine:
     def _default_roots(self) -> list[Path]:
         wheels = self.in_site_packages("nvidia/cu13")
         return [*self.toolkits, *([wheels] if wheels else [])]
-
-
-def _is_executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def hide_missing_gpu() -> None:

@@ -90,9 +90,10 @@ class CatalogueRow:
           TargetError: XLA cannot compile for this GPU.
         """
         if self.unsupported is not None:
+            supported = (row.name for row in catalogue() if row.unsupported is None)
             raise TargetError(
                 f"target {self.name} ({self.description}) is not supported: {self.unsupported}; "
-                f"fix: use one of {', '.join(_supported_names())}"
+                f"fix: use one of {', '.join(supported)}"
             )
         return Target(
             name=self.name,
@@ -238,7 +239,3 @@ def _named_rows() -> dict[str, Named]:
         name: Named(name, row.description, row.hbm_bytes) for name, row in tpu_catalogue().items()
     }
     return gpus | tpus
-
-
-def _supported_names() -> list[str]:
-    return [row.name for row in catalogue() if row.unsupported is None]

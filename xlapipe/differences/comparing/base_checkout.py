@@ -116,7 +116,8 @@ def _notes(top: Path, commit: str, ref: str, has_own_python: bool) -> Iterator[s
     changed = _git(top, "status", "--porcelain", "--ignore-submodules=dirty").splitlines()
     if changed:
         yield (
-            f"{counted(len(changed), 'file')} of the working tree {_are(changed)} not committed "
+            f"{counted(len(changed), 'file')} of the working tree "
+            f"{'is' if len(changed) == 1 else 'are'} not committed "
             f"({listed([line[3:] for line in changed], 3)}), and part of what is compared; to "
             "leave them out: git stash --include-untracked"
         )
@@ -133,10 +134,6 @@ def _notes(top: Path, commit: str, ref: str, has_own_python: bool) -> Iterator[s
             "compiled with the packages of this environment, so that the table lacks what other "
             "packages change; to include it: --base-python PYTHON of an environment with the base's"
         )
-
-
-def _are(items: list[str]) -> str:
-    return "is" if len(items) == 1 else "are"
 
 
 def _link_submodules(top: Path, root: Path, commit: str, ref: str) -> None:

@@ -66,11 +66,8 @@ class SourceTexts:
 
 def _project_of(path: Path) -> Path | None:
     """The nearest folder above a path that is a project's; None without one."""
-    return next(
-        (folder for folder in (path, *path.parents) if any(map(os.path.lexists, _marks(folder)))),
-        None,
-    )
-
-
-def _marks(folder: Path) -> tuple[Path, ...]:
-    return tuple(folder / name for name in ("pyproject.toml", ".git", "setup.py", "setup.cfg"))
+    marks = ("pyproject.toml", ".git", "setup.py", "setup.cfg")
+    for folder in (path, *path.parents):
+        if any(os.path.lexists(folder / mark) for mark in marks):
+            return folder
+    return None
