@@ -1,22 +1,23 @@
 """Writes docs/lab/figures.md, the tables of figures that the documentation cites, from the records.
 
-    python -m tests.figures          # what takes seconds: predicted tuning
+    python -m tests.figures          # what takes seconds: the first day
     python -m tests.figures --time   # also predicted times: ten minutes of CPU, no GPU
 
 Without `--time`, the tables of predicted times stay as they are in the page.
 """
 
 import importlib.util
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
 from typing import Any
 
-from tests.time.predicted_lock_record import record, summary_lines, table_lines
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/lab/figures.md"
+FIRST_DAY = ROOT / "tests/gpu/first_day.json"
 TIME_BEGIN, TIME_END = "<!-- predicted times -->\n", "<!-- end of predicted times -->\n"
 _HEAD = """\
 # Figures
@@ -93,17 +94,58 @@ def _errors(compare: ModuleType, zoos: Sequence[Sequence[Any]]) -> Iterator[str]
         yield f"| {name} | {len(programs)} | {' | '.join(cells)} | {row['width']:.2f} |"
 
 
-def predicted_locks() -> Iterator[str]:
-    """Tables of predicted tuning."""
-    rows = record()
-    yield "## Predicted tuning"
+def first_day() -> Iterator[str]:
+    """Tables of what is predicted without a lock, beside a device."""
+    programs = json.loads(FIRST_DAY.read_text(encoding="utf-8"))["programs"]
+    yield "## The first day"
     yield ""
-    yield "Recorded programs, each predicted from others alone, against the device's plan."
+    yield "Programs that no fit has seen, by the device's plan and by one made without a lock"
+    yield "(`tests/gpu/first_day.py`). A step is one of calls back to back."
     yield ""
-    yield from summary_lines(rows)
+    yield "| program | step, ms | total | kernels, by both plans | step | in the interval |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for name, row in programs.items():
+        total = f"{_total_error(row):+.1%}"
+        if other := row["without"]["other"]:
+            chance, more_bytes = other
+            total += f", or {_total_error(row, more_bytes):+.1%} (chance {chance:.0%})"
+        cells = [f"{1e3 * row['measured']['step_seconds']:.2f}", total]
+        cells += (
+            ", ".join(f"{_error(row, plan, key):+.1%}" for plan in _PLANS)
+            for key in ("kernel_seconds", "step_seconds")
+        )
+        cells.append(", ".join("yes" if _is_inside(row, plan) else "no" for plan in _PLANS))
+        yield f"| {name} | {' | '.join(cells)} |".replace("%", " %")
     yield ""
-    yield from table_lines(rows)
+    yield "| programs | total within 2, 5 % | kernels, mean | step, mean | in the interval |"
+    yield "|---|--:|--:|--:|--:|"
+    for family in ("learning", "numerics"):
+        rows = [row for name, row in programs.items() if name.startswith(family)]
+        within = [sum(abs(_total_error(row)) <= limit for row in rows) for limit in (0.02, 0.05)]
+        cells = [f"{within[0]}, {within[1]} of {len(rows)}"]
+        for key in ("kernel_seconds", "step_seconds"):
+            means = (mean(abs(_error(row, plan, key)) for row in rows) for plan in _PLANS)
+            cells.append(", ".join(f"{it:.1%}" for it in means))
+        cells.append(", ".join(str(sum(_is_inside(it, plan) for it in rows)) for plan in _PLANS))
+        yield f"| {family} | {' | '.join(cells)} |".replace("%", " %")
     yield ""
+
+
+_PLANS = ("with", "without")
+
+
+def _error(row: Mapping[str, Any], plan: str, key: str) -> float:
+    return float(row[plan][key] / row["measured"][key] - 1)
+
+
+def _total_error(row: Mapping[str, Any], more_bytes: int = 0) -> float:
+    total_bytes = row["without"]["total_bytes"] + more_bytes
+    return float(total_bytes / row["measured"]["total_bytes"] - 1)
+
+
+def _is_inside(row: Mapping[str, Any], plan: str) -> bool:
+    low, high = row[plan]["interval"]
+    return bool(low <= row["measured"]["step_seconds"] <= high)
 
 
 def page(before: str, *, times: bool) -> str:
@@ -115,7 +157,7 @@ def page(before: str, *, times: bool) -> str:
     """
     kept = before.partition(TIME_BEGIN)[2].partition(TIME_END)[0]
     text = "\n".join(predicted_times()) if times else kept
-    rest = "\n".join(predicted_locks())
+    rest = "\n".join(first_day())
     return f"{_HEAD}{TIME_BEGIN}{text}{TIME_END}\n{rest}\n"
 
 

@@ -183,7 +183,7 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     monkeypatch.setattr(compile_program._Compile, "module_of_a_client", lambda _: None)
     monkeypatch.setattr(compile_program, "tuned_instructions", lambda _: ())
     monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
-    lock = SimpleNamespace(results="entries {}", basis={})
+    lock = SimpleNamespace(results="entries {}", basis={}, other_choice=0.0)
     monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
     request = SimpleNamespace(platform="cuda", known_path=Path(), dump_folder=Path(), options={})
     one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]

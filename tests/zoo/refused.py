@@ -1,14 +1,17 @@
 """Steps that xlapipe refuses, what its message must state, and the step after the fix.
 
-Each row of `REFUSALS` is a step as a user may write it. The message states where (the leaf, or the
-user's line), the cause and the fix; the step that follows the fix compiles.
+Each row of `_STEPS` is a step as a user may write it, and the step after the fix, which compiles.
+`refused.toml` has what the message states: where (the leaf, or the user's line), the cause and the
+fix.
 """
 
 import functools
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -343,56 +346,43 @@ def attends_with_cudnn() -> Workload:
     )
 
 
-REFUSALS: dict[str, Refusal] = {
+_STEPS: dict[str, tuple[Callable[[], Any], Callable[[], Workload] | None]] = {
     # The arguments.
-    "static_string": Refusal(
-        "argument mode … 'hello', expected an array … static_argnames=",
+    "static_string": (
         lambda: of(scaled, X, "hello"),
         lambda: of(scaled, X, "hello", static_argnames="mode"),
     ),
-    "dtype_as_argument": Refusal(
-        "argument dtype … numpy.float16 … static_argnames=",
+    "dtype_as_argument": (
         lambda: of(cast, X, np.float16),
         lambda: of(cast, X, np.float16, static_argnames="dtype"),
     ),
-    "jitted_string": Refusal(
-        "argument mode … is of type <class 'str'> … the jitted function's static_argnames=",
+    "jitted_string": (
         lambda: of(jax.jit(scaled), X, "hello"),
         lambda: of(jax.jit(scaled, static_argnames="mode"), X, "hello"),
     ),
-    "one_argument_less": Refusal(
-        "def add( … missing a required argument: 'y' … args= or kwargs= for each parameter",
-        lambda: of(add, X),
-        lambda: of(add, X, kwargs={"y": X}),
-    ),
-    "tensor_of_another_library": Refusal(
-        "argument x … 'torch.float32', expected a dtype of numpy or jax … jax.ShapeDtypeStruct(",
+    "one_argument_less": (lambda: of(add, X), lambda: of(add, X, kwargs={"y": X})),
+    "tensor_of_another_library": (
         lambda: of(jnp.sin, Tensor()),
         lambda: of(jnp.sin, jax.ShapeDtypeStruct(Tensor.shape, jnp.float32)),
     ),
-    "metadata_of_a_checkpoint": Refusal(
-        "argument state['w'] … ShardingMetadata … jax.tree.map(lambda leaf",
+    "metadata_of_a_checkpoint": (
         lambda: of(apply, METADATA, X),
         lambda: of(
             apply,
             *jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (METADATA, X)),
         ),
     ),
-    "layout_of_another_library": Refusal(
-        "argument x … has layout row-major, expected a jax.experimental.layout.Layout … "
-        "state the layout",
+    "layout_of_another_library": (
         lambda: of(jnp.sin, Described()),
         lambda: of(
             jnp.sin, in_place(Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0])))
         ),
     ),
-    "layout_over_devices": Refusal(
-        "argument x … is over several devices … leave the layout out",
+    "layout_over_devices": (
         lambda: of(jnp.sin, in_place(Format(Layout((1, 0)), _OVER_4))),
         lambda: of(jnp.sin, in_place(_OVER_4)),
     ),
-    "memory_on_one_device": Refusal(
-        "argument y … in memory 'pinned_host', and the program is over several … NamedSharding",
+    "memory_on_one_device": (
         lambda: of(
             add,
             sharded(MESH, P("x")),
@@ -404,130 +394,91 @@ REFUSALS: dict[str, Refusal] = {
             sharded(MESH, P("x"), "pinned_host"),
         ),
     ),
-    "sharding_without_axes": Refusal(
-        "argument x … GSPMDSharding over 4 devices … jax.sharding.NamedSharding over a mesh",
+    "sharding_without_axes": (
         lambda: of(jnp.sin, in_place(replicated(on_cpus(4)))),
         lambda: of(jnp.sin, sharded(MESH, P())),
     ),
     # Specs and meshes.
-    "specs_of_another_tree": Refusal(
-        "in_specs … are not a prefix of args … the form of that argument",
+    "specs_of_another_tree": (
         lambda: of(apply, {"w": X}, X, mesh={"x": 4}, in_specs=({"v": P("x")}, P())),
         lambda: of(apply, {"w": X}, X, mesh={"x": 4}, in_specs=({"w": P("x")}, P())),
     ),
-    "specs_and_shardings": Refusal(
-        "argument x … in_specs give another … leave one of them out",
+    "specs_and_shardings": (
         lambda: of(jnp.sin, sharded(_AUTO, P("x")), mesh={"x": 4}, in_specs=P(None, "x")),
         lambda: of(jnp.sin, sharded(_AUTO, P("x")), mesh={"x": 4}),
     ),
-    "spec_too_long": Refusal(
-        "x (float32[64, 64]) … 3 entries for 2 dimensions … leave some out",
+    "spec_too_long": (
         lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P(None, None, "x")),
         lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P(None, "x")),
     ),
-    "unknown_axis": Refusal(
-        "x (float32[64, 64]) … the mesh has no axis 'y'; it has x … name one of these",
+    "unknown_axis": (
         lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P("y")),
         lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P("x")),
     ),
-    "indivisible": Refusal(
-        "x (float32[64, 64]) … 'x' (6) does not divide dimension 0 of 64 … multiple of 6",
+    "indivisible": (
         lambda: of(jnp.sin, X, mesh={"x": 6}, in_specs=P("x")),
         lambda: of(
             jnp.sin, jax.ShapeDtypeStruct((66, 64), jnp.float32), mesh={"x": 6}, in_specs=P("x")
         ),
     ),
-    "two_meshes": Refusal(
-        "argument y … {'a': 2, 'b': 2}, argument x over {'x': 4} … over one mesh",
+    "two_meshes": (
         lambda: of(add, sharded(MESH, P("x")), sharded(_OTHER_MESH, P("a"))),
         lambda: of(add, sharded(MESH, P("x")), sharded(MESH, P("x"))),
     ),
-    "reordered_devices": Refusal(
-        "argument x … devices [1, 0, 2, 3] … jax.make_mesh",
+    "reordered_devices": (
         lambda: of(jnp.sin, sharded(on_cpus(4, (1, 0, 2, 3)), P("x"))),
         lambda: of(jnp.sin, sharded(on_cpus(4), P("x"))),
     ),
-    "devices_inside": Refusal(
-        "def constrained( … is over 4 devices inside, and its arguments and mesh= are over 1 … "
-        "shard the arguments",
+    "devices_inside": (
         lambda: of(constrained_to(replicated(on_cpus(4))), X),
         lambda: of(constrained_to(replicated(on_cpus(4))), sharded(MESH, P("x"))),
     ),
-    "abstract_mesh_of_another_size": Refusal(
-        "def constrained( … AbstractMesh size: 2 does not match the device assignment size: 4 … "
-        "over the mesh that the step uses",
+    "abstract_mesh_of_another_size": (
         lambda: of(
             constrained_to(NamedSharding(on_cpus(4), P("x"))),
             sharded(AbstractMesh((2,), ("x",)), P("x")),
         ),
         lambda: of(constrained_to(NamedSharding(on_cpus(4), P("x"))), sharded(MESH, P("x"))),
     ),
-    "fewer_devices_than_inside": Refusal(
-        "def constrained( … argument x of … over the mesh that the step uses",
+    "fewer_devices_than_inside": (
         lambda: of(
             constrained_to(NamedSharding(on_cpus(4), P("x"))),
             in_place(NamedSharding(first_two(on_cpus(4)), P("x"))),
         ),
         lambda: of(constrained_to(NamedSharding(on_cpus(4), P("x"))), sharded(MESH, P("x"))),
     ),
-    "own_mesh_in_shard_map": Refusal(
-        "in maps_over_another_mesh: return mapped(x) … {'a': 2, 'b': 2} … leave mesh= out",
+    "own_mesh_in_shard_map": (
         lambda: of(maps_over_another_mesh, X, mesh={"a": 2, "b": 2}),
         lambda: of(maps_over_the_current_mesh, X, mesh={"a": 2, "b": 2}),
     ),
-    "jitted_shardings_and_mesh": Refusal(
-        "workload jitted_shardings_and_mesh: fn … in_shardings over the mesh {'x': 4} … "
-        "leave mesh= out",
+    "jitted_shardings_and_mesh": (
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X, mesh={"x": 4}),
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X),
     ),
-    "outputs_sharded_otherwise_and_mesh": Refusal(
-        "workload outputs_sharded_otherwise_and_mesh: fn … "
-        "out_shardings over the mesh {'x': 4}, and the workload has mesh={'a': 2, 'b': 2} … "
-        "name one mesh in both",
+    "outputs_sharded_otherwise_and_mesh": (
         lambda: of(jax.jit(jnp.sin, out_shardings=_OVER_4), X, mesh={"a": 2, "b": 2}),
         lambda: of(jax.jit(jnp.sin, out_shardings=_OVER_4), X, mesh={"x": 4}),
     ),
-    "sharded_otherwise_and_mesh": Refusal(
-        "argument x … "
-        "over the mesh (a=2 Explicit, b=2 Explicit), and the workload has mesh= with (a=4 "
-        "Auto … leave mesh= out",
+    "sharded_otherwise_and_mesh": (
         lambda: of(jnp.sin, sharded(_OTHER_MESH, P("a")), mesh={"a": 4, "b": 1}),
         lambda: of(jnp.sin, sharded(_OTHER_MESH, P("a"))),
     ),
-    "axis_types_and_mesh": Refusal(
-        "argument x … "
-        "is over the mesh (x=4 Explicit), and the workload has mesh= with (x=4 Auto) … leave "
-        "mesh= out",
+    "axis_types_and_mesh": (
         lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}),
         lambda: of(jnp.sin, sharded(MESH, P("x"))),
     ),
-    "devices_in_another_order_and_mesh": Refusal(
-        "argument x … devices [1, 0, 2, 3] … jax.make_mesh",
+    "devices_in_another_order_and_mesh": (
         lambda: of(jnp.sin, sharded(on_cpus(4, (1, 0, 2, 3)), P("x")), mesh={"x": 4}),
         lambda: of(jnp.sin, sharded(on_cpus(4), P("x")), mesh={"x": 4}),
     ),
-    "set_mesh_and_mesh": Refusal(
-        "workload set_mesh_and_mesh … jax.set_mesh has set AbstractMesh('x': 4 … leave mesh= out",
-        lambda: under_set_mesh(mesh={"x": 4}),
-        under_set_mesh,
-    ),
-    "another_topology": Refusal(
-        "workload another_topology … (x=4) has 4 devices, topology 1x2 has 2 … same size",
+    "set_mesh_and_mesh": (lambda: under_set_mesh(mesh={"x": 4}), under_set_mesh),
+    "another_topology": (
         lambda: of(jnp.sin, X, mesh={"x": 4}),
         lambda: of(jnp.sin, X, mesh={"x": 2}),
-        options=("--topology", "1x2"),
     ),
-    "topology_without_mesh": Refusal(
-        "workload topology_without_mesh … it has no mesh, so it uses 1 device … "
-        "give the workload a",
-        lambda: of(jnp.sin, X),
-        lambda: of(jnp.sin, X, mesh={"x": 2}),
-        options=("--topology", "1x2"),
-    ),
+    "topology_without_mesh": (lambda: of(jnp.sin, X), lambda: of(jnp.sin, X, mesh={"x": 2})),
     # The function.
-    "pmapped": Refusal(
-        "def mean_over_devices( … is under jax.pmap … jax.shard_map(jax.vmap(f)",
+    "pmapped": (
         lambda: of(jax.pmap(mean_over_devices, axis_name="i"), X),
         lambda: of(
             jax.shard_map(jax.vmap(mean_over_devices), in_specs=P("i"), out_specs=P("i")),
@@ -536,166 +487,86 @@ REFUSALS: dict[str, Refusal] = {
             in_specs=P("i"),
         ),
     ),
-    "keras_train_function": Refusal(
-        "def iterator_step( … takes an iterator … jax.jit(model.train_step, donate_argnums=0)",
+    "keras_train_function": (
         lambda: of(iterator_step, X, iter(())),
         lambda: of(jax.jit(add, donate_argnums=0), X, X),
     ),
-    "unknown_wrapper": Refusal(
-        "def bytes_in_use( … Wrapped, a wrapper that xlapipe does not know … before it was wrapped",
-        lambda: of(Wrapped(bytes_in_use), X),
-        lambda: of(jnp.sin, X),
-    ),
-    "jitted_and_donated": Refusal(
-        "def add( … is jitted already … leave donate_argnums out",
+    "unknown_wrapper": (lambda: of(Wrapped(bytes_in_use), X), lambda: of(jnp.sin, X)),
+    "jitted_and_donated": (
         lambda: of(jax.jit(add), X, X, donate_argnums=0),
         lambda: of(jax.jit(add, donate_argnums=0), X, X),
     ),
-    "jitted_for_a_backend": Refusal(
-        "workload jitted_for_a_backend: fn … backend='cpu' … leave backend= out",
-        jitted_for_a_backend,
-        lambda: of(jax.jit(jnp.sin), X),
-    ),
-    "without_jit": Refusal(
-        'def add( … operation by operation … jax.config.update("jax_disable_jit", False)',
-        lambda: without_jit(True),
-        lambda: without_jit(False),
-    ),
-    "option_that_is_not_data": Refusal(
-        "def add( … 'xla_embed_ir_in_executable' in its compiler_options, a NoneType … "
-        "leave it out",
+    "jitted_for_a_backend": (jitted_for_a_backend, lambda: of(jax.jit(jnp.sin), X)),
+    "without_jit": (lambda: without_jit(True), lambda: without_jit(False)),
+    "option_that_is_not_data": (
         lambda: of(jax.jit(add, compiler_options={"xla_embed_ir_in_executable": None}), X, X),
         lambda: of(jax.jit(add), X, X),
     ),
-    "unknown_option": Refusal(
-        "unknown_option … No such compile option: 'xla_gpu_no_such_option' … leave the option out",
+    "unknown_option": (
         lambda: of(jnp.sin, X, options={"xla_gpu_no_such_option": True}),
         lambda: of(jnp.sin, X),
     ),
-    "lost_donation": Refusal(
-        "return update(state, x) … 'update' at  … give 'update' itself as fn",
-        lambda: of(update_undonated, X, X),
-        lambda: of(update, X, X),
-    ),
-    "donation_in_a_library": Refusal(
-        "return _LIBRARY_STEP(state, x) … of a library … name the arguments in donate_argnums=",
+    "lost_donation": (lambda: of(update_undonated, X, X), lambda: of(update, X, X)),
+    "donation_in_a_library": (
         lambda: of(call_library, X, X),
         lambda: of(call_library, X, X, donate_argnums=0),
     ),
-    "updates_in_place": Refusal(
-        "model.bias … in place … nnx.jit(fn)",
+    "updates_in_place": (
         lambda: of(train, *trained(), X),
         lambda: of(nnx.jit(train), *trained(), X),
     ),
-    "empty_program": Refusal(
-        "def step(self) … returns nothing … as an argument and return it",
-        lambda: of(_Trainer().step),
-        lambda: of(jnp.tanh, X),
-    ),
-    "donation_of_another_argument": Refusal(
-        "return scale_both(x, y) … its donation has no effect … give 'scale_both' itself as fn",
+    "empty_program": (lambda: of(_Trainer().step), lambda: of(jnp.tanh, X)),
+    "donation_of_another_argument": (
         lambda: of(calls_scale_both, X, X, donate_argnums=0),
         lambda: of(calls_scale_both, X, X, donate_argnums=(0, 1)),
     ),
-    "donation_in_a_checkpoint": Refusal(
-        "lambda x, y: calls(jax.checkpoint(update), x, y) … its donation has no effect … "
-        "give 'update' itself as fn",
+    "donation_in_a_checkpoint": (
         lambda: of(lambda x, y: calls(jax.checkpoint(update), x, y), X, X),
         lambda: of(update, X, X),
     ),
-    "layout_of_inner_jit": Refusal(
-        "return fn(*args) … its layouts have no effect … give 'transposed' itself as fn",
+    "layout_of_inner_jit": (
         lambda: of(lambda x: calls(transposed_on_this_machine(), x), X),
         lambda: of(transposed_on_this_machine(), X),
     ),
-    "unused_of_inner_jit": Refusal(
-        "return fn(*args) … its keep_unused=True has no effect … "
-        "give jax.jit(fn, keep_unused=True)",
+    "unused_of_inner_jit": (
         lambda: of(lambda x, y: calls(FIRST, x, y), X, X),
         lambda: of(jax.jit(lambda x, y: calls(FIRST, x, y), keep_unused=True), X, X),
     ),
-    "device_of_inner_jit": Refusal(
-        "return fn(*args) … is jitted for one device of this machine … "
-        "leave device=, backend= and SingleDeviceSharding out of its jax.jit",
+    "device_of_inner_jit": (
         lambda: of(lambda x: calls(sin_on_the_cpu(), x), X),
         lambda: of(lambda x: calls(jax.jit(jnp.sin), x), X),
     ),
-    "options_of_inner_jit": Refusal(
-        "return fn(*args) … can only be passed to top-level `jax.jit` … "
-        "give that function itself as fn",
+    "options_of_inner_jit": (
         lambda: of(lambda x, y: calls(ADD_WITH_OPTIONS, x, y), X, X),
         lambda: of(ADD_WITH_OPTIONS, X, X),
     ),
-    "compiled_step": Refusal(
-        "workload compiled_step … fn is a jax.stages.Compiled … "
-        "give the function before lower() or compile()",
+    "compiled_step": (
         lambda: of(jax.jit(add).lower(X, X).compile(), X, X),
         lambda: of(jax.jit(add), X, X),
     ),
-    "variable_of_the_module": Refusal(
-        "workload variable_of_the_module … its module sets JAX_ENABLE_X64=true in os.environ … "
-        "jax.config.update('jax_enable_x64', value)",
+    "variable_of_the_module": (
         lambda: with_variable("JAX_ENABLE_X64", "true"),
         lambda: with_setting("jax_enable_x64", True),
     ),
-    "flags_of_the_module": Refusal(
-        "workload flags_of_the_module … "
-        "its module sets XLA_FLAGS=--xla_gpu_enable_triton_gemm=false in os.environ … "
-        "options={'xla_…': value} on the workload",
+    "flags_of_the_module": (
         lambda: with_variable(
             "XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false --xla_dump_to=/tmp/unused"
         ),
         lambda: of(add, X, X, options={"xla_gpu_enable_triton_gemm": False}),
     ),
     # What it does while it is traced.
-    "asks_for_memory": Refusal(
-        "in bytes_in_use: stats = jax … device.memory_stats of the target … outside the step",
-        lambda: of(bytes_in_use, X),
-        lambda: of(add, X, X),
-    ),
-    "asks_cudnn_itself": Refusal(
-        "in asks_cudnn: return x * cuda … cuDNN not found … pip install 'xlapipe[cudnn]'",
-        lambda: of(asks_cudnn, X),
-    ),
-    "lowers_another": Refusal(
-        "def lowers_another( … lowers 2 programs, expected one … outside of the step",
-        lambda: of(lowers_another, X),
-        lambda: of(jnp.sin, X),
-    ),
-    "value_of_another_trace": Refusal(
-        "return lambda x: x * scales[0] … float32[64,64] that another trace computed … "
-        "without eval_shape",
+    "asks_for_memory": (lambda: of(bytes_in_use, X), lambda: of(add, X, X)),
+    "asks_cudnn_itself": (lambda: of(asks_cudnn, X), None),
+    "lowers_another": (lambda: of(lowers_another, X), lambda: of(jnp.sin, X)),
+    "value_of_another_trace": (
         lambda: of(uses_a_leaked_value(), X),
         lambda: of(lambda x: x * (jnp.ones((64, 64)) * 2), X),
     ),
-    # The reference.
-    "no_attribute": Refusal(
-        "refused:nothing_of_this_name … has no attribute 'nothing_of_this_name' … name one of",
-        reference="refused:nothing_of_this_name",
-    ),
-    "not_a_function": Refusal(
-        "refused:X(size=3) … X is not a function … leave them out", reference="refused:X(size=3)"
-    ),
-    "not_a_workload": Refusal(
-        "refused:X … found ShapeDtypeStruct … xlapipe.Workload(name=…, fn=step, args=…)",
-        reference="refused:X",
-    ),
-    "step_as_reference": Refusal(
-        "refused:add … found one that needs x, y … Workload(fn=…, args=…) if it is the step",
-        reference="refused:add",
-    ),
-    "unknown_parameter": Refusal(
-        "refused:of_size … no parameter 'sizes'; it has size … name one of these",
-        reference="refused:of_size(sizes=3, size=3)",
-    ),
-    "function_of_python": Refusal(
-        "textwrap:dedent … "
-        "textwrap is a module of Python itself, whose functions are not called … name a "
-        "workload of the project",
-        reference="textwrap:dedent(text='a')",
-    ),
-    "no_module": Refusal(
-        "no_such_module_here:x … No module named 'no_such_module_here' … in the folder that has it",
-        reference="no_such_module_here:x",
-    ),
+}
+
+_MESSAGES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+REFUSALS: dict[str, Refusal] = {
+    row: Refusal(**stated, **dict(zip(("step", "fixed"), _STEPS.get(row, ()), strict=False)))
+    for row, stated in _MESSAGES.items()
 }

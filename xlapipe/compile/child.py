@@ -214,6 +214,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         refused=compiled.refused,
         fusion_without_result=compiled.fusion_without_result,
         predicted_lock=compiled.predicted_lock,
+        other_choice=compiled.other_choice,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),

@@ -50,6 +50,7 @@ class CompiledProgram:
       renumbered: whether XLA got the module in the order that it has on the device.
       predicted_lock: number of tuned instructions by the basis of their result; None if no result
         was predicted.
+      other_choice: as of `PredictedLock`.
       refused: XLA's message if it made a plan, and then refused it because the device has too
         little memory; there is no executable then.
     """
@@ -58,6 +59,7 @@ class CompiledProgram:
     fusion_without_result: str | None = None
     renumbered: bool = False
     predicted_lock: Mapping[str, int] | None = None
+    other_choice: float | None = None
     refused: str | None = None
 
 
@@ -147,7 +149,8 @@ class _Compile:
                 if _was_ended_by_signal(error):
                     raise
                 raise PredictedLockError(str(error)) from error
-        return replace(compiled, predicted_lock=dict(lock.basis))
+        basis, other_choice = dict(lock.basis), lock.other_choice
+        return replace(compiled, predicted_lock=basis, other_choice=other_choice)
 
     def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
         """The program as XLA compiled it, or planned and then refused it."""

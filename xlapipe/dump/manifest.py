@@ -28,6 +28,7 @@ _NOT_IN_OLDER_DUMPS = frozenset(
     {"asked_early", "call", "dropped_updates", "extra_options", "kernel_codes", "left_out"}
     | {
         "named_values",
+        "other_choice",
         "platform",
         "predicted_lock",
         "reference",

@@ -1,7 +1,7 @@
 """Expectations of memory: sizes and kinds of allocations, and totals."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
@@ -11,6 +11,7 @@ from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
+from xlapipe.time.predicted_locks.plan_error import other_plan
 
 # Leaves or, of more, arguments that an error lists.
 _MAX_LISTED = 8
@@ -169,7 +170,8 @@ class TempAtMost(Expectation):
     def _check(self, program: Program) -> Finding:
         temp_bytes = program.plan.totals.temp_bytes
         if temp_bytes <= self.limit_bytes:
-            return self.finding(f"{temp_bytes:,} B", *undecided(program))
+            finding = self.finding(f"{temp_bytes:,} B", *undecided(program))
+            return _with_other_plan(finding, program, temp_bytes, self.limit_bytes.__ge__)
         temps = [a for a in program.plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
         largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
         return self.finding(
@@ -193,10 +195,15 @@ class TotalWithin(Expectation):
 
     def _check(self, program: Program) -> Finding:
         allocated_bytes = program.plan.totals.total_allocation_bytes
+
+        def is_within(size_bytes: int) -> bool:
+            return abs(size_bytes / self.total_bytes - 1) <= self.relative
+
         deviation = (allocated_bytes - self.total_bytes) / self.total_bytes
         measured = f"{allocated_bytes:,} B, {deviation:+.4%}"
-        if abs(deviation) <= self.relative:
-            return self.finding(measured, *undecided(program))
+        if is_within(allocated_bytes):
+            finding = self.finding(measured, *undecided(program))
+            return _with_other_plan(finding, program, allocated_bytes, is_within)
         return self.finding(
             measured,
             Violation(
@@ -223,7 +230,8 @@ class BeyondAtMost(Expectation):
         ]
         other_bytes = sum(allocation.size_bytes for allocation in others)
         if other_bytes <= self.limit_bytes:
-            return self.finding(f"{other_bytes:,} B", *undecided(program))
+            finding = self.finding(f"{other_bytes:,} B", *undecided(program))
+            return _with_other_plan(finding, program, other_bytes, self.limit_bytes.__ge__)
         largest = max(others, key=lambda allocation: allocation.size_bytes)
         return self.finding(
             f"{other_bytes:,} B",
@@ -264,6 +272,22 @@ def undecided(program: Program) -> tuple[Violation, ...]:
             "compile on the GPU with --target attached",
         ),
     )
+
+
+def _with_other_plan(
+    finding: Finding, program: Program, size_bytes: int, holds: Callable[[int], bool]
+) -> Finding:
+    """A warning in place of a finding that holds, if the tuner's other choice fails it."""
+    other = other_plan(program.plan, program.facts.other_choice)
+    if finding.violations or other is None or holds(size_bytes + other.more_bytes):
+        return finding
+    violation = Violation(
+        f"{finding.expectation} with either backend that the tuner may choose",
+        f"{size_bytes:,} B, or {other.text(size_bytes)}: a product's choice between a workspace of "
+        "cuBLASLt and none is a near tie",
+        advice="a lock of the device decides: `xlapipe dump … --target attached --tuning tune`",
+    )
+    return replace(finding, violations=(violation,), is_warning=True)
 
 
 def describe(allocation: BufferAllocation) -> str:

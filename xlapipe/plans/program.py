@@ -221,6 +221,8 @@ class CompileFacts(StepFacts):
       fusion_without_result: the first fusion that the autotune results do not cover.
       predicted_lock: if the autotune results were predicted, the number of instructions with a
         result of each basis; see `xlapipe.time.predicted_locks.predict.Basis`.
+      other_choice: the probability that the device's own results differ from the predicted ones in
+        whether there is a workspace; see `xlapipe.time.predicted_locks.plan_error`.
       refused_tuning: whether XLA refused autotune results that were predicted; the plan has none.
       refused: XLA's message if it planned the program and then refused it for lack of memory.
       sorts_undecided, rematerialised_bytes: as of `Plan`.
@@ -237,6 +239,7 @@ class CompileFacts(StepFacts):
     topology: str | None = None
     fusion_without_result: str | None = None
     predicted_lock: Mapping[str, int] | None = None
+    other_choice: float | None = None
     refused_tuning: bool = False
     refused: str | None = None
     sorts_undecided: bool = False

@@ -20,6 +20,7 @@ from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import counted
 from xlapipe.report.subjects import ShowOptions, TimeOptions
 from xlapipe.report.units import rounded
+from xlapipe.time.predicted_locks.plan_error import OtherPlan, other_plan
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from xlapipe.time.study import Study, study_of
 
@@ -176,7 +177,15 @@ class XlaSubject:
             notes += _largest_copy(self)
         on_unused = dump.manifest.notes_on_unused
         notes += [note for note in self.notes if note not in on_unused]
+        if other := self.other_plan:
+            total = self.plan.totals.total_allocation_bytes
+            notes.append(f"expected total: {total:,} B, or {other.text(total)}")
         return [*notes, *host_lines(self.plan)]
+
+    @property
+    def other_plan(self) -> OtherPlan | None:
+        """The plan with the other choice of the tuner; None where that is unlikely."""
+        return other_plan(self.plan, self.program.facts.other_choice)
 
     @property
     def closing_lines(self) -> Sequence[str]:

@@ -30,7 +30,7 @@ from xlapipe.report.units import has_error
 from xlapipe.search.memory_budget import MemoryBudget
 from xlapipe.time.predict import Prediction
 from xlapipe.time.predicted_locks.basis import shares_text
-from xlapipe.time.predicted_locks.plan_error import plan_error_bytes
+from xlapipe.time.predicted_locks.plan_error import OtherPlan, other_plan, plan_error_bytes
 from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
 from xlapipe.time.study import Study, device_of
@@ -63,6 +63,7 @@ class PlannedMemory:
       predicted: the predicted time of a step, without its kernels; None without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
         on; see `plan_error_bytes`.
+      other_plan: the plan with the other choice of the tuner; None where that is unlikely.
       basis: what they rest on, in words; None for the device's own, or without autotuning.
       predicted_lock: number of tuned instructions by the basis of their results; None if no
         results were predicted.
@@ -89,6 +90,7 @@ class PlannedMemory:
     outside: OutsidePlan | None = None
     reserved_bytes: int = 0
     error_bytes: int = 0
+    other_plan: OtherPlan | None = None
     basis: str | None = None
     predicted_lock: Mapping[str, int] | None = None
 
@@ -197,6 +199,7 @@ def planned_memory(
         error_bytes=plan_error_bytes(
             compiled.plan, tuned=False if depends else None, predicted_lock=lock
         ),
+        other_plan=other_plan(compiled.plan, facts.other_choice),
         basis=("untuned" if lock is None else f"predicted tuning, {shares_text(lock)}")
         if depends
         else None,
@@ -228,6 +231,11 @@ def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
             f"±: {'untuned. ' if untuned else ''}9 of 10 programs recorded on NVIDIA GPUs differ "
             "from the device's plan by less."
         )
+    for plan in plans:
+        if (other := plan.other_plan) is not None and (
+            len(plans) == 1 or (plan.headroom_bytes < other.more_bytes) == plan.fits
+        ):
+            yield f"Expected total: {plan.total_bytes:,} B, or {other.text(plan.total_bytes)}."
 
 
 class _CompiledPlan(NamedTuple):

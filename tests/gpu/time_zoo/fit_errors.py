@@ -3,7 +3,7 @@
     python tests/gpu/time_zoo/fit_errors.py    # from records/first_sight.json
 
 Prints coverage and width of the intervals of each zoo by what was fitted to the others. Errors of
-pairs of variants stay as they are (docs/lab/what_left.md).
+pairs of variants, and of plans without a lock, stay as they are (docs/lab/what_left.md).
 """
 
 import json
@@ -18,7 +18,6 @@ from compare import RECORDS
 from scipy.optimize import linprog
 
 from xlapipe.time.predict.interval import Errors, is_learning, shipped_errors, traits
-from xlapipe.time.predicted_locks.basis import is_guessed
 
 ERRORS = Path(__file__).parents[3] / "xlapipe/time/predict/calibrations/errors.json"
 QUANTILE = 0.95
@@ -71,30 +70,11 @@ def _quantile(rows: Sequence[Mapping[str, float]], errors: Sequence[float]) -> d
 
 
 def fitted(items: Sequence[Program], pairs: Errors) -> Errors:
-    """The errors' coefficients from programs; those of pairs as they are."""
+    """The errors' coefficients from programs; those of pairs and of tuners as they are."""
     rows = [item.traits for item in items]
     above = _quantile(rows, [item.error for item in items])
     below = _quantile(rows, [-item.error for item in items])
-    return replace(pairs, above=above, below=below, scaled=_SCALED, **tuners())
-
-
-def tuners() -> dict[str, float]:
-    """Quantiles of how far predictions of plans without a lock are from those of the device's."""
-    record = json.loads((RECORDS.parents[1] / "predicted_locks.json").read_text(encoding="utf-8"))
-    guessed = [row for row in record.values() if is_guessed(row["predicted"].get("basis"))]
-    errors = {}
-    for name, kind, rows in (
-        ("untuned", "untuned", list(record.values())),
-        ("guessed", "predicted", guessed),
-    ):
-        off = [
-            math.log(row["device"]["predicted_seconds"] / row[kind]["predicted_seconds"])
-            for row in rows
-            if row["device"].get("predicted_seconds") and row[kind].get("predicted_seconds")
-        ]
-        above, below = np.quantile(off, [QUANTILE, 1 - QUANTILE])
-        errors |= {f"{name}_above": round(above, 3), f"{name}_below": round(-below, 3)}
-    return errors
+    return replace(pairs, above=above, below=below, scaled=_SCALED)
 
 
 def coverage(items: Sequence[Program], pairs: Errors) -> Iterator[str]:

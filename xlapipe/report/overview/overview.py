@@ -75,6 +75,7 @@ class Overview:
             "total_bytes": self.total_bytes,
             "usable_bytes": memory.usable_bytes if memory is not None else None,
             "error_bytes": self.error_bytes,
+            "other_plan": self.opened.other_plan,
             "peak_position": self.peak.position,
             "peak_phase": self.peak_phase,
             "peak_source": self.peak_source,

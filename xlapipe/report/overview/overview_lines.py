@@ -74,6 +74,9 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         usable, device = memory.usable_bytes, memory.device_memory_bytes
         text = f"  {exact(total)} of {exact(usable)} usable, {usable / device:.0%} of the device's"
         yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
+    if other := opened.other_plan:
+        text = f"  Expected: {exact(total)}, or {other.text(total)}: a choice of the tuner's"
+        yield from map(Text, wrapped(text, width, indent=2))
     dump = opened.dump
     if dump is not None and dump.manifest.tuned_or_none is not None:
         yield Text(f"  GEMM policy {dump.manifest.gemm_policy}, {short_label(dump.autotuning)}")

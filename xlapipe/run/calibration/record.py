@@ -64,6 +64,7 @@ class ProgramTimes:
     Attributes:
       kernels: launches and seconds of each instruction's kernels.
       kernel_seconds: of all kernels, also of those that were joined with no instruction.
+      step_seconds: of a call in a loop of calls back to back; None if that was not timed.
       trips: of each loop whose number the plan does not state; None if unknown.
     """
 
@@ -72,6 +73,7 @@ class ProgramTimes:
     wall_seconds: _Seconds
     kernels: Mapping[Line, tuple[int, _Seconds]]
     trips: int | None = None
+    step_seconds: _Seconds | None = None
 
     @property
     def measured(self) -> tuple[MeasuredKernel, ...]:
@@ -200,6 +202,7 @@ def _times(paths: Iterable[Path], folder: Path) -> Iterator[tuple[str, ProgramTi
                     kernel.name: (kernel.launches, round(kernel.seconds, 9))
                     for kernel in measured.kernels
                 },
+                step_seconds=data.get("step_seconds"),
             ),
         )
 

@@ -26,6 +26,7 @@ _VOTERS = 20
 # has a logistic distribution's probability; where the margin is not known, that often.
 _NEAR_TIE, _ASSUMED_CHANCE = 0.1, 0.1
 _OTHER_BACKEND = {"TRITON": "CUBLASLT_FISSION", "CUBLASLT_FISSION": "TRITON"}
+_WITH_WORKSPACE = ("CUBLASLT", "CUBLASLT_FISSION")
 # Share of votes.
 _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
@@ -46,11 +47,14 @@ class PredictedLock:
     Attributes:
       results: XLA's AutotuneResults in text format.
       basis: number of instructions by `Basis`.
+      other_choice: the probability that the device's results have a workspace of cuBLASLt where
+        these have none, or none where these have one.
       chosen: the result of each instruction that has one, by fingerprint.
     """
 
     results: str
     basis: Mapping[str, int]
+    other_choice: float
     chosen: Mapping[str, KnownResult]
 
 
@@ -59,10 +63,12 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
     chosen = {}
+    # The probability of another backend of each product, with a workspace and without one.
+    others: dict[bool, list[float]] = {True: [], False: []}
     for text in instructions:
         key = fingerprint(text)
         result = by_fingerprint.get(key) if key is not None else None
-        how = Basis.KNOWN
+        how, agreement = Basis.KNOWN, 1.0
         form = form_of(text) if result is None else None
         if form is not None:
             result, agreement = nearest(form, known, block_limits(text))
@@ -75,10 +81,14 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
         if result is not None and result.other_jaxlib and how is not Basis.UNSURE:
             how = Basis.OTHER_JAXLIB
         basis[how] += 1
+        if result is not None and " dot(" in text:
+            others[result.backend in _WITH_WORKSPACE].append(1 - agreement)
         if result is not None and key is not None:
             chosen[key] = result
     entries = (_entry(key, result, known) for key, result in sorted(chosen.items()))
-    return PredictedLock("".join(entries), basis, chosen)
+    # Products of a program err together, since the same results vote for them.
+    other_choice = min(others[True]) if others[True] else max(others[False], default=0.0)
+    return PredictedLock("".join(entries), basis, round(other_choice, 3), chosen)
 
 
 def nearest(
