@@ -7,7 +7,7 @@ depends on what they consist of; quantile regression on these errors gave the co
 
 import json
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -114,7 +114,8 @@ def traits(shares: Iterable[Share], seconds: float) -> dict[str, float]:
 
 def least_known(shares: Iterable[Share]) -> str:
     """The kind of kernels that adds most to the width of the interval."""
-    above, doubts = shipped_errors().above, Counter[str]()
+    above = shipped_errors().above
+    doubts: dict[str, float] = defaultdict(float)
     for share in shares:
         kind, _, seconds, spread = share
         own = traits([share], seconds)
