@@ -128,6 +128,11 @@ def stated_in_shardings(traced: jax.stages.Traced) -> list[bool]:
     return [isinstance(item, jax.sharding.Sharding) for item in traced._params["in_shardings"]]
 
 
+def with_other_jaxpr(traced: jax.stages.Traced, jaxpr: Any) -> None:
+    """Lets a step be lowered with another jaxpr of the same inputs and outputs. Loud."""
+    traced._params = {**traced._params, "jaxpr": jaxpr}
+
+
 def moves_to_memory(jaxpr: Any) -> bool:
     """Whether a step names memories, which commits its outputs to their device. Loud."""
     return bool(pxla.jaxpr_transfer_mem_kinds(jaxpr))

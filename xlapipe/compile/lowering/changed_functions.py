@@ -31,12 +31,20 @@ from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
-from xlapipe.compile.lowering.forms import Forms, Proof, place_of, proof_of_loss, proof_of_mean
+from xlapipe.compile.lowering.forms import (
+    Forms,
+    Gradient,
+    Proof,
+    place_of,
+    proof_of_loss,
+    proof_of_mean,
+)
 from xlapipe.compile.lowering.forward_graph import PolicyKey, PolicySite
 from xlapipe.compile.lowering.forward_values import policy_key, policy_keys
 from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.policy_change import (
     BLOCK,
+    CAST,
     CHECKPOINT,
     GRADIENT,
     LOOP,
@@ -46,8 +54,9 @@ from xlapipe.compile.lowering.policy_change import (
     VMAP,
 )
 from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls, calling_frame
+from xlapipe.compile.lowering.widened import Narrowing
 from xlapipe.errors import ParameterError, WorkloadError
-from xlapipe.jax_private import is_vmapped
+from xlapipe.jax_private import is_vmapped, with_other_jaxpr
 
 
 @contextmanager
@@ -117,13 +126,20 @@ class AppliedPolicy:
         with patch.object(self, "_kind", None), patch.object(self, "_records", False):
             yield
 
+    def cast(self, traced: Any) -> None:
+        """Updates in a narrow dtype, of a step that was traced."""
+        if self._kind == CAST:
+            narrowing = Narrowing(self._lines)
+            with_other_jaxpr(traced, narrowing(traced.jaxpr))
+            self._applied.update(narrowing.sites)
+
     def refuse_not_applied(self) -> None:
         """Refuses a plan that would be another one than that of the policy.
 
         Raises:
           WorkloadError: the policy was applied nowhere, or not at all lines.
         """
-        by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS, LOOP)
+        by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS, LOOP, CAST)
         missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._kind is not None and not self._applied):
             where = ", ".join(missing) or "any line"
@@ -203,7 +219,11 @@ class AppliedPolicy:
                         whole[position] = jax.tree.map(_as_weight, args[position])
                 if not outermost or is_nnx:
                     return differentiated(*whole, **kwargs)
-                return self._of_batch(called, given, fun, differentiated, args, kwargs, whole)
+                gradient = Gradient(gradient_of, fun, args, kwargs, given)
+                return self._of_batch(called, gradient, lambda: differentiated(*whole, **kwargs))
+
+            def gradient_of(loss: Callable[..., Any]) -> Any:
+                return transform(loss, argnums, has_aux, **options)
 
             differentiated = transform(with_arguments, argnums, has_aux, **options)
             return with_named_weights
@@ -219,47 +239,41 @@ class AppliedPolicy:
             called = PolicySite(GRADIENT, place[0], f"nnx.{transform.__name__}")
             given = argnums if isinstance(argnums, tuple) else (argnums,)
             positions: Any = [getattr(position, "argnum", position) for position in given]
-            loss = self._loss(called, positions, f[0])
-            gradient = transform(loss, argnums=argnums, **options)
 
-            @wraps(gradient)
+            def gradient_of(loss: Callable[..., Any]) -> Any:
+                return transform(loss, argnums=argnums, **options)
+
+            as_written = gradient_of(self._loss(called, positions, f[0]))
+
+            @wraps(as_written)
             def with_arguments(*args: Any, **kwargs: Any) -> Any:
                 if self._differentiates or is_vmapped():
-                    return gradient(*args, **kwargs)
-                return self._of_batch(called, positions, f[0], gradient, args, kwargs, args)
+                    return as_written(*args, **kwargs)
+                gradient = Gradient(gradient_of, f[0], args, kwargs, positions)
+                return self._of_batch(called, gradient, lambda: as_written(*args, **kwargs))
 
             return with_arguments
 
         return differentiate
 
     def _of_batch(
-        self,
-        called: PolicySite,
-        given: Sequence[int],
-        loss: Callable[..., Any],
-        gradient: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        recorded: Any,
+        self, called: PolicySite, gradient: Gradient, as_written: Callable[[], Any]
     ) -> Any:
         """The outermost gradient, perhaps in microbatches, for whose number it is proved.
-
-        Args:
-          recorded: the arguments with what is recorded of them.
 
         Raises:
           ParameterError: it is not proved.
         """
         if self._kind != MICROBATCHES or called.source not in self._lines:
-            results = gradient(*recorded, **kwargs)
+            results = as_written()
             if self._records:
                 with self._without_record():
-                    self.forms.add_gradient(called, gradient, loss, args, kwargs, given)
+                    self.forms.add_gradient(called, gradient)
             return results
         self._applied.add(called.source)
         accumulated = self._code["accumulated"]
-        batch = self._proved(proof_of_mean, gradient, args, kwargs, given, accumulated)
-        return accumulated(gradient, batch=batch)(*args, **kwargs)
+        opened, batch = self._proved(proof_of_mean, gradient, accumulated)
+        return accumulated(opened.of(opened.loss), batch=batch)(*opened.args, **opened.kwargs)
 
     def _loss(
         self, called: PolicySite, given: Sequence[int], loss: Callable[..., Any]
@@ -277,30 +291,32 @@ class AppliedPolicy:
         def blocked(*args: Any, **kwargs: Any) -> Any:
             self._applied.add(called.source)
             in_blocks = self._code["loss_in_blocks"]
-            batch = self._proved(proof_of_loss, loss, args, kwargs, given, in_blocks)
-            return in_blocks(loss, batch=batch)(*args, **kwargs)
+            gradient = Gradient(jax.grad, loss, args, kwargs, given)
+            opened, batch = self._proved(proof_of_loss, gradient, in_blocks)
+            return in_blocks(opened.loss, batch=batch)(*opened.args, **kwargs)
 
         return blocked
 
     def _proved(
         self,
-        proof_of: Callable[..., Proof],
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        given: Sequence[int],
+        proof_of: Callable[[Gradient, int], Proof],
+        gradient: Gradient,
         form: Callable[..., Any],
-    ) -> tuple[int, ...]:
-        """The positions of the batch; the second parameter of the form is the number of parts."""
+    ) -> tuple[Gradient, tuple[int, ...]]:
+        """With its batch as arguments, and their positions.
+
+        The second parameter of the form is the number of parts.
+        """
         parts = [*inspect.signature(form).parameters.values()][1].default
+        opened, _ = gradient.opened()
         with self._without_record():
-            proof = proof_of(function, args, kwargs, given, parts)
+            proof = proof_of(opened, parts)
         if proof.refused:
             raise ParameterError(
                 f"{self._kind} in {parts} parts is not proved: {proof.refused}; fix: leave out "
                 "this form"
             )
-        return proof.batch
+        return opened, proof.batch
 
     def _keep_keys(self, function: Callable[..., Any], arguments: Any, has_aux: bool) -> None:
         """Keeps what a policy sees: the shapes of one example."""

@@ -40,6 +40,7 @@ def changed_workload(
     more_devices: int | None = None,
     specs: Mapping[str, Sequence[Any]] | None = None,
     unreturned: Sequence[int] = (),
+    constants_as_arguments: bool = False,
     policy: Mapping[str, Any] | None = None,
     devices: int | None = None,
 ) -> Workload:
@@ -51,6 +52,7 @@ def changed_workload(
         it are sharded over two devices.
       shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
+      constants_as_arguments: of the program, of what the step captures.
       unreturned: numbers of outputs, in the order of their leaves, that the step returns no more.
       specs: of leaves of the arguments, by path, over the workload's own mesh.
 
@@ -64,6 +66,8 @@ def changed_workload(
         original = _over_devices(original, more_devices)
     if policy is not None:  # before the module is imported, which may call jax.grad then
         apply_policy(PolicyChange.from_json(policy))
+    if constants_as_arguments:
+        jax.config.update("jax_use_simplified_jaxpr_constants", True)
     workload = load_workload(original, devices=devices)
     apply_to_libraries()
     if donate:

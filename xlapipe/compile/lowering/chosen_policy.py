@@ -39,6 +39,7 @@ from xlapipe.compile.lowering.policy_change import LOOP, PolicyChange
 from xlapipe.compile.lowering.recorded_calls import (
     recorded_calls,
 )
+from xlapipe.compile.lowering.widened import Narrowing
 from xlapipe.errors import DifferentTracesError, WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import lower_traced, replaced
@@ -119,6 +120,7 @@ def _at_lowering(applied: AppliedPolicy, record: Path | None) -> None:
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
         _refuse_policies_by_name()
+        applied.cast(self)
         applied.refuse_not_applied()
         lowered = original(self, **options)
         if _COMPARED:
@@ -134,8 +136,10 @@ def _at_lowering(applied: AppliedPolicy, record: Path | None) -> None:
                 applied.recorded,
                 applied.gradients,
             )
-            forms, digest = applied.forms.sites(), _digest(applied.program)
-            graph = replace(graph, program_sha256=digest, forms=forms)
+            widened = Narrowing()
+            widened(self.jaxpr)
+            forms = (*applied.forms.sites(), *widened.sites.values())
+            graph = replace(graph, program_sha256=_digest(applied.program), forms=forms)
             write_files({record: json.dumps(asdict(graph)).encode()})
         return lowered
 

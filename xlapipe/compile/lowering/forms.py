@@ -4,7 +4,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import FrameType
+from types import CellType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,53 @@ _RBG = "rbg"
 # The first proof compares the batch with one of so many parts.
 _PARTS = 2
 Place = tuple[str, int]
+
+
+class Gradient(NamedTuple):
+    """A call of a gradient.
+
+    Attributes:
+      of: the gradient of another function.
+      loss: what is differentiated.
+      given: positions of the arguments that it is differentiated by.
+    """
+
+    of: Callable[[Callable[..., Any]], Callable[..., Any]]
+    loss: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    given: Sequence[int]
+
+    def opened(self) -> tuple["Gradient", tuple[str, ...]]:
+        """With variables that the function closes over as last arguments, and their names.
+
+        Those are taken whose arrays have first axes of one size, as a batch has.
+        """
+        code, closure = getattr(self.loss, "__code__", None), getattr(self.loss, "__closure__", ())
+        if not inspect.isfunction(self.loss) or code is None or not closure:
+            return self, ()
+        function, cells = self.loss, dict(zip(code.co_freevars, closure, strict=True))
+        values = {}
+        for name, cell in cells.items():
+            with suppress(ValueError):  # a cell without content
+                if any(isinstance(leaf, jax.core.Tracer) for leaf in _leaves(cell.cell_contents)):
+                    values[name] = cell.cell_contents
+        values = {name: value for name, value in values.items() if len(_sizes(value)) == 1}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            count = len(args) - len(values)
+            own = dict(zip(values, map(CellType, args[count:]), strict=True))
+            cells_of_call = tuple({**cells, **own}[name] for name in code.co_freevars)
+            same = FunctionType(
+                code, function.__globals__, function.__name__, function.__defaults__, cells_of_call
+            )
+            same.__kwdefaults__ = function.__kwdefaults__
+            return same(*args[:count], **kwargs)
+
+        given = [position % len(self.args) for position in self.given]
+        args = (*self.args, *values.values())
+        opened = self._replace(loss=call if values else function, args=args, given=given)
+        return opened, tuple(values)
 
 
 class Forms:
@@ -46,40 +93,39 @@ class Forms:
         kwargs: Mapping[str, Any],
     ) -> None:
         """Adds a call of what `jax.vmap(fun, *options, **named)` returned."""
-        before = self._sites.get((VMAP, place), FormSite(VMAP, *place, 0, 0))
         given = _VMAP.bind(fun, *options, **named).arguments
-        site = None
-        if before is not None and all(given[name] is None for name in given.keys() - {*_TAKEN}):
-            # What cannot be traced in blocks has no such form.
-            with suppress(Exception):
-                site = _vmap_site(place, fun, as_written, given, args, kwargs)
-        if site is not None and before is not None and site.largest_bytes < before.largest_bytes:
-            site = before
-        self._sites[VMAP, place] = site
+        try:
+            site = _vmap_site(place, fun, as_written, given, args, kwargs)
+        except Exception as error:  # noqa: BLE001  # whatever the user's function raises
+            site = FormSite(VMAP, *place, 0, 0, refused=_first_line(error))
+        before = self._sites.get((VMAP, place))
+        if site is not None and before is not None:  # one that is refused stays
+            site = max(before, site, key=lambda own: (bool(own.refused), own.largest_bytes))
+        self._sites[VMAP, place] = site or before
 
-    def add_gradient(
-        self,
-        called: PolicySite,
-        gradient: Callable[..., Any],
-        loss: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        given: Sequence[int],
-    ) -> None:
+    def add_gradient(self, called: PolicySite, gradient: Gradient) -> None:
         """Adds a call of what `jax.grad` returned, with the reason if it has no other form."""
         place = (called.source, 0)
         shift = called.function.startswith("eqx.")  # which splits the first argument in two
-        for kind, proof_of, function in (
-            (MICROBATCHES, proof_of_mean, gradient),
-            (LOSS, proof_of_loss, loss),
-        ):
-            proof = proof_of(function, args, kwargs, given, _PARTS)
-            batch = tuple(position - shift for position in proof.batch)
+        opened, closed_over = gradient.opened()
+        count = len(gradient.args)
+        for kind, proof_of in ((MICROBATCHES, proof_of_mean), (LOSS, proof_of_loss)):
+            proof = proof_of(opened, _PARTS)
+            names = tuple(closed_over[n - count] for n in proof.batch if n >= count)
+            batch = [position - shift for position in proof.batch if position < count]
+            batch += range(count - shift, count - shift + len(names))
             refused = proof.refused
             if (kind, place) in self._sites:
                 refused = "several calls on the line"
             self._sites[kind, place] = FormSite(
-                kind, *place, proof.size, proof.bytes, called.function, batch, refused
+                kind,
+                *place,
+                proof.size,
+                proof.bytes,
+                called.function,
+                tuple(batch),
+                refused,
+                names,
             )
 
 
@@ -99,57 +145,64 @@ class Proof(NamedTuple):
     refused: str
 
 
-def _proof(compare: Callable[..., tuple[int, str]]) -> Callable[..., Proof]:
-    """A proof for a function, its arguments, which are differentiated, and a number of parts."""
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
-    def proof_of(
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        given: Sequence[int],
-        parts: int,
-    ) -> Proof:
-        differentiated = {position % len(args) for position in given}
-        sizes = {
-            n: {leaf.shape[0] if getattr(leaf, "shape", ()) else 0 for leaf in jax.tree.leaves(arg)}
-            for n, arg in enumerate(args)
-            if n not in differentiated
-        }
+
+def _leaves(value: Any) -> list[Any]:
+    leaves: list[Any] = jax.tree.leaves(value)
+    return leaves
+
+
+def _sizes(value: Any) -> set[int]:
+    """Sizes of the first axes of its arrays; 0 for what has none."""
+    return {leaf.shape[0] if getattr(leaf, "shape", ()) else 0 for leaf in _leaves(value)}
+
+
+def _proof(
+    compare: Callable[[Gradient, Sequence[int], int], tuple[int, str]],
+) -> Callable[[Gradient, int], Proof]:
+    """A proof for a gradient and a number of parts: of the first batch for which it holds."""
+
+    def proof_of(gradient: Gradient, parts: int) -> Proof:
+        args = gradient.args
+        differentiated = {position % len(args) for position in gradient.given}
+        sizes = {n: _sizes(arg) for n, arg in enumerate(args) if n not in differentiated}
         counts = Counter(next(iter(own)) for own in sizes.values() if len(own) == 1)
-        (size, _), *_ = counts.most_common(1) or [(0, 0)]
-        batch = tuple(n for n, own in sizes.items() if own == {size})
-        if size < 2 or size % parts:
-            reason = f"no arguments beside the weights have a batch that is divisible by {parts}"
-            return Proof((), size, 0, reason)
-        try:
-            return Proof(batch, size, *compare(function, args, kwargs, batch, parts))
-        except Exception as error:  # noqa: BLE001  # whatever the user's function raises of a part
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            return Proof(batch, size, 0, reason)
+        proofs = []
+        for size, _ in counts.most_common():
+            batch = tuple(n for n, own in sizes.items() if own == {size})
+            if size < 2 or size % parts:
+                continue
+            try:
+                proofs.append(Proof(batch, size, *compare(gradient, batch, parts)))
+            except Exception as error:  # noqa: BLE001  # whatever the user's function raises of a part
+                proofs.append(Proof(batch, size, 0, _first_line(error)))
+            if not proofs[-1].refused:
+                return proofs[-1]
+        reason = (
+            "of the arguments and the variables that the function closes over, but the weights, "
+            f"none has a batch that is divisible by {parts}"
+        )
+        return proofs[0] if proofs else Proof((), 0, 0, reason)
 
     return proof_of
 
 
 @_proof
-def proof_of_mean(
-    gradient: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    batch: Sequence[int],
-    parts: int,
-) -> tuple[int, str]:
+def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str]:
     """Compares a gradient of the batch with that of a part: all results are means."""
 
     def of(values: Any) -> Any:
-        whole = [jax.tree.map(lambda leaf: leaf, argument) for argument in args]
+        whole = [jax.tree.map(lambda leaf: leaf, argument) for argument in gradient.args]
         for n, value in zip(batch, values, strict=True):
             whole[n] = value
-        return gradient(*whole, **kwargs)
+        return gradient.of(gradient.loss)(*whole, **gradient.kwargs)
 
     def part(leaf: Any) -> Any:
         return jax.ShapeDtypeStruct((leaf.shape[0] // parts, *leaf.shape[1:]), leaf.dtype)
 
-    values = [args[n] for n in batch]
+    values = [gradient.args[n] for n in batch]
     whole = jax.make_jaxpr(of)(values)
     of_part = jax.make_jaxpr(of)(jax.tree.map(part, values))
     given, expected = [ROWS] * len(whole.in_avals), [MEAN] * len(whole.out_avals)
@@ -157,21 +210,17 @@ def proof_of_mean(
 
 
 @_proof
-def proof_of_loss(
-    loss: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    batch: Sequence[int],
-    parts: int,
-) -> tuple[int, str]:
+def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str]:
     """Compares what follows the largest product, and its gradient, for the batch and a part.
 
     The loss is a mean, and so is the gradient of weights; that of a value with the batch is `parts`
     times the rows of the whole.
     """
     pasted: Any = loss_in_blocks
-    _, whole, *_ = pasted.cut_at_product(loss, 1, batch, args, kwargs)
-    _, of_part, split, _ = pasted.cut_at_product(loss, parts, batch, args, kwargs)
+    _, whole, *_ = pasted.cut_at_product(gradient.loss, 1, batch, gradient.args, gradient.kwargs)
+    _, of_part, split, _ = pasted.cut_at_product(
+        gradient.loss, parts, batch, gradient.args, gradient.kwargs
+    )
     floats = [jnp.issubdtype(aval.dtype, jnp.inexact) for aval in whole.in_avals]
 
     def with_gradient(closed: Any) -> Any:
@@ -232,32 +281,36 @@ def _vmap_site(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> FormSite | None:
+    """None for a call of constants."""
     axes, out_axes = given.get("in_axes", 0), given.get("out_axes", 0)
     closed, outputs = jax.make_jaxpr(lambda: as_written(*args, **kwargs), return_shape=True)()
-    values = [*closed.consts, *jax.tree.leaves((args, kwargs))]
-    if closed.effects or not any(isinstance(value, jax.core.Tracer) for value in values):
-        return None
-    pasted: Any = vmap_in_blocks
-    in_blocks = pasted.vmap_in_blocks(fun, axes, out_axes, batch_size=1)
-    if jax.eval_shape(lambda: in_blocks(*args, **kwargs)) != outputs:
+    values = [*closed.consts, *_leaves((args, kwargs))]
+    if not any(isinstance(value, jax.core.Tracer) for value in values):
         return None
     given_axes = (axes if isinstance(axes, int) else tuple(axes), 0)
     whole: Any = jax.tree.broadcast(given_axes, (tuple(args), kwargs), is_leaf=lambda a: a is None)
     leaves = jax.tree.leaves(whole, is_leaf=lambda a: a is None)
-    sizes = {
-        leaf.shape[axis]
-        for leaf, axis in zip(jax.tree.leaves((args, kwargs)), leaves, strict=True)
-        if axis is not None
-    }
-    (size,) = sizes
+    pairs = zip(_leaves((args, kwargs)), leaves, strict=True)
+    sizes = {leaf.shape[axis] for leaf, axis in pairs if axis is not None}
+    (size,) = sizes or (given.get("axis_size"),)
     returned = {id(variable) for variable in closed.jaxpr.outvars}
-    largest_bytes = 0
+    largest_bytes, refused = 0, ""
     for equation in equations(closed.jaxpr):
-        if any(_RBG in str(getattr(v.aval, "dtype", "")) for v in equation.invars):
-            return None
-        if equation.primitive.name.startswith("rng_"):
-            return None
+        is_rbg = any(_RBG in str(getattr(v.aval, "dtype", "")) for v in equation.invars)
+        if is_rbg or equation.primitive.name.startswith("rng_"):
+            refused = "bits of rbg's keys depend on how many are mapped"
         for variable in equation.outvars:
             if size in getattr(variable.aval, "shape", ()) and id(variable) not in returned:
                 largest_bytes = max(largest_bytes, size_bytes(variable.aval))
-    return FormSite(VMAP, *place, size, largest_bytes)
+    options = [name for name in given.keys() - {*_TAKEN} if given[name] is not None]
+    if closed.effects or options:
+        refused = f"{', '.join(options)} is given" if options else "it has side effects"
+    elif not refused:
+        pasted: Any = vmap_in_blocks
+        in_blocks = pasted.vmap_in_blocks(fun, axes, out_axes, batch_size=1)
+        try:
+            if jax.eval_shape(lambda: in_blocks(*args, **kwargs)) != outputs:
+                refused = "its results have other shapes"
+        except Exception as error:  # noqa: BLE001  # what cannot be traced in blocks
+            refused = _first_line(error)
+    return FormSite(VMAP, *place, size, largest_bytes, refused=refused)

@@ -92,14 +92,16 @@ class FormSite:
     """A call that can be written in another form, with equal results.
 
     Attributes:
-      kind: `vmap`, or `microbatches` and `loss` of a gradient.
+      kind: `vmap`, `cast`, or `microbatches` and `loss` of a gradient.
       source: `file:line`.
       column: of the call on the line.
       size: items of the axis that blocks are taken of.
       largest_bytes: size of the largest value of all items, without what a vmap returns.
       function: as the user calls it, e.g. `nnx.value_and_grad`.
       batch: positions of the arguments with that axis, of a gradient.
-      refused: why a gradient has no other form; empty if it has.
+      refused: why it has no other form; empty if it has.
+      dtype: in which `cast` moves a value.
+      closed_over: names of the last of those, which the differentiated function closes over.
     """
 
     kind: str
@@ -110,6 +112,8 @@ class FormSite:
     function: str = "jax.vmap"
     batch: tuple[int, ...] = ()
     refused: str = ""
+    closed_over: tuple[str, ...] = ()
+    dtype: str = ""
 
     @property
     def place(self) -> str:

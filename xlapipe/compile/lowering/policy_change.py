@@ -8,6 +8,7 @@ import msgspec
 
 GRADIENT, SCAN, CHECKPOINT, BLOCK = "gradient", "scan", "checkpoint", "block"
 VMAP, MICROBATCHES, LOSS, LOOP = "vmap", "microbatches", "loss", "loop"
+CAST = "cast"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,8 @@ class PolicyChange:
     Attributes:
       kind: where the policy is put: `GRADIENT`, `SCAN`, `CHECKPOINT` or `BLOCK`, as in
         `xlapipe.compile.lowering.chosen_policy`; `VMAP`, `MICROBATCHES`,
-        `LOSS` and `LOOP` for functions of `xlapipe.compile.lowering.pasted`; None for the step as
+        `LOSS` and `LOOP` for functions of `xlapipe.compile.lowering.pasted`; `CAST` for updates in
+        a narrow dtype, as in `xlapipe.compile.lowering.widened`; None for the step as
         written.
       source: the code that is printed for the user; it defines `policy` and the decorators.
       lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans import AllocationKind, SourceLine
+from xlapipe.plans.constants import large_constants
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donatable import donatable
@@ -41,8 +41,6 @@ _LAUNCH_SECONDS, _FEW_LAUNCHES = 0.7e-6, 16
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6
 _MAX_NOTES = 2
-_LARGE_CONSTANT_BYTES = 1 << 20
-_CAST = "convert_element_type"
 _MORE = re.compile(r" and \d+ more")
 
 
@@ -251,23 +249,10 @@ def _copies(overview: Overview) -> Iterator[str]:
 
 def _constants(overview: Overview) -> Iterator[str]:
     """Large arrays that the program holds, those of one line together."""
-    sizes: Counter[SourceLine | None] = Counter()
-    folded = set[SourceLine | None]()
-    for allocation in overview.plan.device_allocations:
-        if not allocation.is_a(AllocationKind.CONSTANT):
-            continue
-        for value in allocation.values:
-            source = overview.plan.nearest_source(value.instruction)
-            sizes[source] += value.size_bytes
-            made = overview.plan.instructions.get(value.instruction)
-            # XLA gives a constant that it folds the name of the operation that it computes.
-            if made is not None and not (made.op_name or _CAST).endswith(_CAST):
-                folded.add(source)
-    for source, size_bytes in sizes.most_common(_MAX_NOTES):
-        if size_bytes >= _LARGE_CONSTANT_BYTES:
-            at = f" at {overview.named(source)}" if source is not None else ""
-            how = "Captured or folded by XLA" if source in folded else "Captured"
-            yield f"{how}{at}, {rounded(size_bytes)}: pass it as an argument"
+    for constant in large_constants(overview.plan)[:_MAX_NOTES]:
+        at = f" at {overview.named(constant.source)}" if constant.source is not None else ""
+        how = "Captured or folded by XLA" if constant.folded else "Captured"
+        yield f"{how}{at}, {rounded(constant.size_bytes)}: pass it as an argument"
 
 
 def _collectives(overview: Overview) -> Iterator[str]:

@@ -25,7 +25,7 @@ from xlapipe.search.choosing.compiles import (
     items_of,
     target_device,
 )
-from xlapipe.search.choosing.forms import form_changes
+from xlapipe.search.choosing.forms import form_changes, refused_forms
 from xlapipe.search.choosing.order import Order
 from xlapipe.search.choosing.policies import (
     KEEP_ALL,
@@ -381,6 +381,7 @@ class _Search:
         if graph is not None:
             self.saved = self.saved or saved_values(self._written, graph, base.target)
             yield from form_changes(self._written, graph)
+            self.notes += refused_forms(self._written, graph)
         if places:
             yield from policies_for(base.target, places)
         yield from (change for change in changes if not change.is_same_step)

@@ -1,17 +1,25 @@
 """Other forms of a step than its own: the code to write, and which sizes are compiled."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
 from typing import NamedTuple
 
 from xlapipe.compile import lowering
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
-from xlapipe.compile.lowering.policy_change import LOOP, LOSS, MICROBATCHES, VMAP, PolicyChange
+from xlapipe.compile.lowering.policy_change import (
+    CAST,
+    LOOP,
+    LOSS,
+    MICROBATCHES,
+    VMAP,
+    PolicyChange,
+)
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_plain
 from xlapipe.plans.program import Program
+from xlapipe.report.units import rounded
 from xlapipe.search.candidate import StepChange
 from xlapipe.time.recomputed import relative
 
@@ -31,14 +39,18 @@ class _OfBatch(NamedTuple):
     """A form of a gradient.
 
     Attributes:
+      name: as in the sentence that it is not tried.
       default, batch: in its code, the number of parts and the positions of the batch.
+      over_mesh: in its code, how the batch is split, and how it is over a mesh.
       written: how it is called.
       counts: numbers of parts, of 2 examples or more each: a part of one is not proved.
     """
 
+    name: str
     module: str
     default: str
     batch: str
+    over_mesh: Mapping[str, str]
     written: str
     text: str
     counts: Sequence[int]
@@ -46,17 +58,28 @@ class _OfBatch(NamedTuple):
 
 _OF_BATCH = {
     LOSS: _OfBatch(
+        "loss in blocks",
         "loss_in_blocks",
         "blocks=4",
         "batch=(1, 2)",
+        {
+            "shape[:axis], parts, -1, *": "shape[:axis], -1, parts, *",
+            "jnp.moveaxis(array, axis, 0)": "jnp.moveaxis(array, axis + 1, 0)",
+        },
         "{}(loss_in_blocks(…))",
         "loss in {} blocks",
         (4, 16),
     ),
     MICROBATCHES: _OfBatch(
         "microbatches",
+        "microbatches",
         "microbatches=4",
         "batch=(1,)",
+        {
+            "array.reshape(microbatches, -1, *array.shape[1:])": (
+                "jnp.moveaxis(array.reshape(-1, microbatches, *array.shape[1:]), 1, 0)"
+            )
+        },
         "accumulated({}(…))",
         "{} microbatches",
         (2, 4, 8),
@@ -65,18 +88,62 @@ _OF_BATCH = {
 
 
 def form_changes(program: Program, graph: ForwardGraph) -> Iterator[StepChange]:
-    """The forms that can lower the memory of a step on one device."""
-    if prod((program.facts.mesh or {}).values()) > 1:
-        return  # blocks would be taken of an axis that is sharded
-    least_bytes = _LEAST_SHARE * program.plan.totals.temp_bytes
-    large = [site for site in graph.forms if site.largest_bytes >= max(least_bytes, _LEAST_BYTES)]
-    largest_first = sorted(large, key=lambda site: -site.largest_bytes)
+    """The forms that can lower the memory of a step.
+
+    Over a mesh, each part of a batch takes every nth example, so that a device's stay on it. What
+    a vmap maps may be sharded in other ways.
+    """
+    devices, large = _large(program, graph)
+    allowed = [site for site in large if not site.refused]
+    largest_first = sorted(allowed, key=lambda site: -site.largest_bytes)
     for site in [site for site in largest_first if site.kind == VMAP][:_MOST_SITES]:
-        yield from _vmap_changes(site)
+        if devices == 1:
+            yield from _vmap_changes(site)
+    for site in allowed:
+        if site.kind in _OF_BATCH:
+            yield from _batch_changes(site, devices)
+    for site in allowed:
+        if site.kind == CAST:
+            yield _cast_change(site)
+    if devices == 1:
+        yield from _loop_changes(graph)
+
+
+def refused_forms(program: Program, graph: ForwardGraph) -> Iterator[str]:
+    """Why calls that are large have no other form."""
+    devices, large = _large(program, graph)
+    texts: dict[tuple[str, str], list[str]] = {}
     for site in large:
-        if site.kind in _OF_BATCH and not site.refused:
-            yield from _batch_changes(site)
-    yield from _loop_changes(graph)
+        name, refused = "vmap in blocks", site.refused
+        if site.kind in _OF_BATCH:
+            name = _OF_BATCH[site.kind].name
+        elif devices > 1 and site.kind == VMAP:
+            refused = "over a mesh, what it maps may be sharded"
+        if refused:
+            texts.setdefault((relative(site.source), refused), []).append(name)
+    for (where, refused), names in texts.items():
+        yield f"No {' and no '.join(names)} ({where}): {refused}."
+
+
+def _large(program: Program, graph: ForwardGraph) -> tuple[int, list[FormSite]]:
+    """The devices, and sites of which each has a large value, or one of unknown size."""
+    devices = prod((program.facts.mesh or {}).values())
+    least_bytes = max(_LEAST_SHARE * program.plan.totals.temp_bytes, _LEAST_BYTES)
+    return devices, [
+        site
+        for site in graph.forms
+        if site.largest_bytes >= devices * least_bytes or (site.refused and not site.largest_bytes)
+    ]
+
+
+def _cast_change(site: FormSite) -> StepChange:
+    where, size = relative(site.source), rounded(site.largest_bytes)
+    code = (
+        f"# {where}: convert what is written to {site.dtype}, and not the array that it is\n"
+        f"# written into, which is converted back: {size} less to make, with equal bits\n"
+    )
+    text = f"update in {site.dtype} in place of {size} that are converted back ({where})"
+    return StepChange(text, code, policy=PolicyChange(kind=CAST, lines=(site.source,)))
 
 
 def _loop_changes(graph: ForwardGraph) -> Iterator[StepChange]:
@@ -120,17 +187,23 @@ def _scan_of(header: str) -> str | None:
     return f"{carry} = scanned({body}, {carry}, {ast.unparse(loop.iter)})"
 
 
-def _batch_changes(site: FormSite) -> Iterator[StepChange]:
+def _batch_changes(site: FormSite, devices: int) -> Iterator[StepChange]:
     """A gradient in microbatches, or its loss in blocks of the batch."""
     where, function = relative(site.source), site.function
     form = _OF_BATCH[site.kind]
-    for count in dict.fromkeys(gcd(site.size, count) for count in form.counts):
-        if count == 1 or site.size < 2 * count:
+    size = site.size // devices
+    for count in dict.fromkeys(gcd(size, count) for count in form.counts):
+        if count == 1 or size < 2 * count:
             continue
         code = _pasted(form.module, form.default, form.default.replace("4", str(count)))
         code = _with(code, form.batch, f"batch={site.batch!r}")
+        for text, over_mesh in form.over_mesh.items() if devices > 1 else ():
+            code = _with(code, text, over_mesh)
         written = form.written.format(function)
         code += f"\n\n# {where}: write {written} for {function}(…)\n"
+        if site.closed_over:
+            names = ", ".join(site.closed_over)
+            code += f"# with {names} as last arguments of the function, which closes over them\n"
         text = f"{form.text.format(count)} of {site.size // count:,} ({where})"
         policy = PolicyChange(kind=site.kind, source=code, lines=(site.source,))
         yield StepChange(text, code, policy=policy)

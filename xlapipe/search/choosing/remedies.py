@@ -6,6 +6,7 @@ from math import prod
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.policy_change import BLOCK
+from xlapipe.plans.constants import large_constants
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.program import Program
 from xlapipe.plans.returned import returned
@@ -22,6 +23,7 @@ from xlapipe.search.choosing.policies import (
 )
 from xlapipe.search.choosing.replicated import replicated
 from xlapipe.search.choosing.search import groups_of, solutions
+from xlapipe.time.recomputed import relative
 
 _SHARDS = 2
 # Shares of what is saved that searched policies may keep.
@@ -83,11 +85,18 @@ def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
         yield StepChange(text, options={slop: percent})
     if overlap is not None:
         yield StepChange(f"XLA option {overlap}=False", options={overlap: False})
-    constants = program.plan.totals.constant_bytes
-    if job.target is not None and constants >= _LARGE_BYTES:
+    constants = large_constants(program.plan)
+    constant_bytes = sum(constant.size_bytes for constant in constants)
+    if constants:
+        lines = [relative(str(own.source)) for own in constants if own.source is not None][:3]
+        at = f" at {', '.join(lines)}" if lines else ""
+        text = f"captured constants as arguments: {rounded(constant_bytes)}{at}"
+        code = f"# pass what the step captures{at} as arguments of the step\n"
+        yield StepChange(text, code, arguments={"constants_as_arguments": True})
+    if job.target is not None and constants:
         passes = f"{job.options.get(_DISABLED, '')},constant_folding".lstrip(",")
-        text = f"XLA option {_DISABLED}={passes}: XLA computes nothing of {rounded(constants)} of "
-        yield StepChange(f"{text}constants while it compiles", options={_DISABLED: passes})
+        text = f"XLA option {_DISABLED}={passes}: XLA computes no constants, of which it has "
+        yield StepChange(f"{text}{rounded(constant_bytes)}", options={_DISABLED: passes})
 
 
 def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[StepChange]:
