@@ -23,7 +23,7 @@ from xlapipe.errors import ParameterError
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing import forms
 from xlapipe.search.choosing.compiles import forward_graph_at
-from xlapipe.search.choosing.forms import form_changes
+from xlapipe.search.choosing.forms import form_changes, refused_forms
 
 pytestmark = pytest.mark.jax
 
@@ -140,11 +140,25 @@ def whole(x: jax.Array) -> jax.Array:
     return jax.vmap(lambda row: jnp.sum(x**2), out_axes=None, axis_size=64)(x)
 
 
-@pytest.mark.parametrize("step", [of_axis, of_bits, printing, of_constants, small, whole])
+@pytest.mark.parametrize(
+    ("step", "refused"),
+    [
+        (of_axis, "axis_name is given"),
+        (of_bits, "bits of rbg's keys depend on how many are mapped"),
+        (printing, "it has side effects"),
+        (of_constants, None),
+        (small, ""),
+        (whole, "axis_size is given"),
+    ],
+)
 def test_a_vmap_with_another_result_or_little_use_has_no_blocks(
-    step: Callable[..., Any], tmp_path: Path
+    step: Callable[..., Any], refused: str | None, tmp_path: Path
 ) -> None:
-    assert changes(step, (uniform(64, 8),), tmp_path) == []
+    graph = recorded(step, (uniform(64, 8),), tmp_path)
+    assert [*form_changes(Written(), graph)] == []  # type: ignore[arg-type]
+    assert [site.refused for site in graph.forms] == ([] if refused is None else [refused])
+    texts = [*refused_forms(Written(), graph)]  # type: ignore[arg-type]
+    assert [text.rpartition("): ")[2] for text in texts] == [f"{refused}."] * bool(refused)
 
 
 def test_inner_and_outer_vmaps_of_a_line_are_distinguished(tmp_path: Path) -> None:
@@ -166,6 +180,8 @@ def test_blocks_of_small_values_and_sharded_steps_are_left_out() -> None:
     graph = ForwardGraph((), (), forms=(FormSite("vmap", "a.py:1", 0, 4096, 2**22),))
     large = type("Large", (Written,), {"plan": type("P", (), {"totals": Totals(2**26)})})
     sharded = type("Sharded", (Written,), {"facts": type("F", (), {"mesh": {"data": 2}})})
+    (text,) = refused_forms(sharded(), graph)
+    assert text == "No vmap in blocks (a.py:1): over a mesh, what it maps may be sharded."
     assert [*form_changes(large(), graph)] == [*form_changes(sharded(), graph)] == []
     assert len([*form_changes(Written(), graph)]) == 3  # type: ignore[arg-type]
 
@@ -259,6 +275,39 @@ def test_what_mixes_the_batch_has_no_microbatches(loss: Callable[..., Any], tmp_
     assert refused["microbatches"]
     if loss is not batch_steps.dropout_loss:  # before the products whose results are large
         assert refused["loss"]
+
+
+def closing(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """A step whose loss closes over its batch."""
+
+    def step(weights: Any, tokens: Any, targets: Any) -> Any:
+        scale = jnp.float32(2)
+        return jax.value_and_grad(lambda w: scale * loss(w, tokens, targets))(weights)
+
+    return step
+
+
+def test_a_batch_that_the_loss_closes_over_is_split(tmp_path: Path) -> None:
+    loss, args = MEANS["optax"]
+    own = changes(closing(loss), args, tmp_path)
+    for kind in ("microbatches", "loss"):
+        change = by_kind(own, kind)[0]
+        assert "batch=(1, 2)" in change.code
+        assert "# with targets, tokens as last arguments of the function" in change.code
+        assert_equal(closing(loss), args, change)
+
+
+def test_a_batch_of_a_helper_that_is_closed_over_is_refused(tmp_path: Path) -> None:
+    def step(weights: Any, batch: Any) -> Any:
+        def error() -> jax.Array:
+            return jnp.mean((batch["x"] @ weights["first"] - batch["y"]) ** 2)
+
+        return jax.grad(lambda w: error() * jnp.sum(w["second"]))(weights)
+
+    graph = recorded(step, (mlp_weights(), pairs()), tmp_path)
+    (text,) = refused_forms(Written(), graph)  # type: ignore[arg-type]
+    assert text.startswith("No microbatches and no loss in blocks (")
+    assert "the variables that the function closes over, but the weights, none has a batch" in text
 
 
 def unchanged(gradient: Any) -> Any:

@@ -84,7 +84,7 @@ def gpt_in_blocks(weights: Any, tokens: Array, targets: Array, *, blocks: int) -
         normal = jax.nn.logsumexp(logits, axis=-1)
         own = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2) == targets[..., None]
         loss = jnp.sum(normal - jnp.sum(jnp.where(own, logits, 0), -1)) / tokens.size
-        back = ((jnp.exp(logits - normal[..., None]) - own) / tokens.size).astype(BF16)
+        back = ((jnp.exp(logits - normal[..., None]) - own) / tokens.size).astype(hidden.dtype)
         of_embedding = jnp.einsum("btv,btd->vd", back, hidden, preferred_element_type=F32)
         return loss, jnp.einsum("btv,vd->btd", back, embedding), of_embedding
 
@@ -100,7 +100,7 @@ def gpt_in_blocks(weights: Any, tokens: Array, targets: Array, *, blocks: int) -
         parts = [a.reshape(blocks, -1, *a.shape[1:]) for a in (hidden, targets)]
         zeros = jnp.zeros(()), jnp.zeros(embedding.shape, F32)
         (loss, of_embedding), of_hidden = jax.lax.scan(add, zeros, parts)
-        return loss, (of_hidden.reshape(hidden.shape), of_embedding.astype(BF16))
+        return loss, (of_hidden.reshape(hidden.shape), of_embedding.astype(embedding.dtype))
 
     loss_of.defvjp(forward, lambda kept, g: jax.tree.map(lambda a: a * g.astype(a.dtype), kept))
 
@@ -116,7 +116,7 @@ def gpt_in_blocks(weights: Any, tokens: Array, targets: Array, *, blocks: int) -
 def vit_loss(weights: Any, images: Array, labels: Array, wrap: Any = lambda f: f) -> Array:
     batch, side = images.shape[0], images.shape[1] // 16
     x = images.reshape(batch, side, 16, side, 16, 3).swapaxes(2, 3).reshape(batch, side**2, -1)
-    x = x.astype(BF16) @ weights["embedding"]
+    x = x.astype(weights["embedding"].dtype) @ weights["embedding"]
     own = wrap(partial(block, causal=False))
     for p in weights["blocks"]:
         x = own(x, p)
@@ -156,7 +156,7 @@ def residual(x: Array, p: Any) -> Array:
 
 
 def resnet_loss(weights: Any, images: Array, labels: Array, wrap: Any = lambda f: f) -> Array:
-    x = jax.nn.relu(group_norm(conv(images.astype(BF16), weights["stem"], 2)))
+    x = jax.nn.relu(group_norm(conv(images.astype(weights["stem"].dtype), weights["stem"], 2)))
     for p in weights["blocks"]:
         x = wrap(residual)(x, p)
     logits = (x.mean((1, 2)) @ weights["head"]).astype(F32)
@@ -456,10 +456,10 @@ FORMS = {
 
 
 def step(name: str, form: str = "", *, small: bool = False) -> Workload:
-    """A step, as written or in a form that is written by hand."""
+    """A step, as written or in a form that is written by hand; a small one is in float32."""
     public = FORMS[name]
     args = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(*leaf),
+        lambda leaf: jax.ShapeDtypeStruct(leaf[0], F32 if small and leaf[1] == BF16 else leaf[1]),
         public.shapes(small),
         is_leaf=lambda leaf: isinstance(leaf, tuple) and len(leaf) == 2 and leaf[1] in DTYPES,
     )

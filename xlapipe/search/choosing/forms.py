@@ -126,14 +126,19 @@ def refused_forms(program: Program, graph: ForwardGraph) -> Iterator[str]:
 
 
 def _large(program: Program, graph: ForwardGraph) -> tuple[int, list[FormSite]]:
-    """The devices, and sites of which each has a large value, or one of unknown size."""
+    """The devices, and sites of which each has a large value, or one of unknown size.
+
+    Microbatches make all values with the batch smaller, not the largest alone.
+    """
     devices = prod((program.facts.mesh or {}).values())
-    least_bytes = max(_LEAST_SHARE * program.plan.totals.temp_bytes, _LEAST_BYTES)
-    return devices, [
-        site
-        for site in graph.forms
-        if site.largest_bytes >= devices * least_bytes or (site.refused and not site.largest_bytes)
-    ]
+    least_bytes = _LEAST_SHARE * program.plan.totals.temp_bytes
+
+    def is_large(site: FormSite) -> bool:
+        least = _LEAST_BYTES if site.kind == MICROBATCHES else max(least_bytes, _LEAST_BYTES)
+        of_unknown = site.refused and not site.largest_bytes
+        return bool(of_unknown) or site.largest_bytes >= devices * least
+
+    return devices, [site for site in graph.forms if is_large(site)]
 
 
 def _cast_change(site: FormSite) -> StepChange:
