@@ -1,6 +1,10 @@
 """Other forms of a step: offered only where their results are equal, which the CPU computes."""
 
 import importlib.util
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +17,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.folders import ROOT, STEPS
 from tests.steps import batch_steps, form_steps
 from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries, stop
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
@@ -426,3 +431,21 @@ def test_a_loop_over_equal_blocks_is_a_scan(equal: bool, tmp_path: Path) -> None
 
 def test_a_loop_without_a_source_file_has_no_scan() -> None:
     assert forms._scan_of("<ipython-input-1>:3") is None
+
+
+def test_forms_over_a_mesh_that_splits_the_batch_are_equal(tmp_path: Path) -> None:
+    out = tmp_path / "forms.json"
+    subprocess.run(
+        [sys.executable, STEPS / "forms_on_cpus.py", out],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": "."},
+    )
+    record = json.loads(out.read_text())
+    assert record["forms"].keys() == {
+        *(f"{count} microbatches of {16 // count}" for count in (2, 4)),
+        "loss in 4 blocks of 4",
+    }
+    for name, form in record["forms"].items():
+        assert form["error"] < TOLERANCE and form["gathers"] == 0
+        assert "loss" in name or form["temp_bytes"] < 0.6 * record["written_bytes"]

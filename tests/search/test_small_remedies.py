@@ -8,14 +8,20 @@ import jax.numpy as jnp
 import pytest
 
 from tests.folders import STEPS
+from tests.shared.sample_records import planned, predicted
+from xlapipe.cli.choose_table import choice_lines
 from xlapipe.compile.lowering.changed_workload import changed_workload
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, PolicySite
+from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.errors import WorkloadError
-from xlapipe.registry import WorkloadReference
-from xlapipe.search.candidate import Recomputed
+from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.search.candidate import Candidate, Recomputed, StepChange
+from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.compiles import target_device
 from xlapipe.search.choosing.policies import products_notes
+from xlapipe.search.choosing.rows import row_figures, with_chosen
 from xlapipe.search.choosing.search import estimate
+from xlapipe.search.rows import Row
 
 
 def product(number: int, batched: bool, **facts: object) -> ForwardValue:
@@ -59,6 +65,40 @@ def test_an_estimate_counts_what_is_kept_to_compute_others_again() -> None:
     assert all_again.again_seconds == pytest.approx(3 * last_again.again_seconds)
     assert all_again.is_worse_than(replace(last_again, freed_bytes=all_again.freed_bytes))
     assert not all_again.is_worse_than(last_again)
+
+
+OFFLOADED = StepChange("offload a", policy=PolicyChange(source="'pinned_host'"))
+WRITTEN = planned(temp_bytes=40, predicted=predicted(1e-3, 8e-4, 2e-3))
+
+
+@pytest.mark.parametrize(
+    ("change", "temp_bytes", "seconds", "host_bytes", "effect"),
+    [
+        (StepChange("XLA option a"), 40, 1e-3, 0, "changes nothing"),
+        (StepChange("XLA option a"), 40, 0.9e-3, 0, ""),
+        (StepChange("XLA option a"), 44, 1.1e-3, 0, "no smaller, and slower"),
+        (StepChange("keep a"), 20, 1.1e-3, 0, ""),
+        (OFFLOADED, 20, 1e-3, 0, "moves nothing to the host"),
+        (OFFLOADED, 20, 1e-3, 8, ""),
+        (OFFLOADED, 44, 3e-3, 8, "no smaller, and slower"),
+        (StepChange("half batch", arguments={"halve": "batch"}), 40, 1e-3, 0, ""),
+        (StepChange("two devices", several_devices=True), 40, 1e-3, 0, ""),
+    ],
+)
+def test_a_row_says_that_its_change_has_no_effect_or_a_bad_one(
+    change: StepChange, temp_bytes: int, seconds: float, host_bytes: int, effect: str
+) -> None:
+    time = predicted(seconds, seconds, seconds)
+    changed = planned(temp_bytes=temp_bytes, predicted=time, host_bytes=host_bytes)
+    base = Candidate(find_workload("step:train"), {}, "h200")
+    rows = with_chosen([Row(base, WRITTEN, 0), Row(replace(base, change=change), changed, 1)])
+    (own,) = [row for row in rows if row.candidate.change is not None]
+    (written,) = [row for row in rows if row.candidate.change is None]
+    assert (own.effect, written.effect) == (effect, "")
+    assert row_figures(own)["effect"] == effect
+    table = [line.plain for line in choice_lines(Choice(workload="a", maximise=None, rows=rows))]
+    (line,) = [line for line in table if change.text in line]
+    assert line.rstrip().endswith(f"{change.text}; {effect}" if effect else change.text)
 
 
 @pytest.mark.jax

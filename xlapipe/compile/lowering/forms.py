@@ -292,7 +292,7 @@ def _vmap_site(
     leaves = jax.tree.leaves(whole, is_leaf=lambda a: a is None)
     pairs = zip(_leaves((args, kwargs)), leaves, strict=True)
     sizes = {leaf.shape[axis] for leaf, axis in pairs if axis is not None}
-    (size,) = sizes or (given.get("axis_size"),)
+    (size,) = sizes or {int(given["axis_size"])}
     returned = {id(variable) for variable in closed.jaxpr.outvars}
     largest_bytes, refused = 0, ""
     for equation in equations(closed.jaxpr):

@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any
 
 from jax import numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax.extend.core import Literal, Var
 
 from xlapipe.compile.lowering.forward_graph import FormSite
 from xlapipe.compile.lowering.jaxprs import KERNELS, size_bytes, user_line
@@ -40,14 +40,15 @@ class Narrowing:
 
     def __call__(self, value: Any) -> Any:
         """The jaxprs in a value, rewritten; the value itself if nothing was."""
-        if isinstance(value, ClosedJaxpr) and value.jaxpr is not value:  # since jax 0.12 it is
-            jaxpr = self(value.jaxpr)
-            return value if jaxpr is value.jaxpr else value.replace(jaxpr=jaxpr)
         if type(value) is tuple:
             items = tuple(map(self, value))
             return value if all(map(is_, items, value)) else items
-        if not isinstance(value, Jaxpr):
+        if not hasattr(value, "eqns"):
             return value
+        inner = getattr(value, "jaxpr", value)
+        if inner is not value:  # closed, until jax 0.12
+            jaxpr = self(inner)
+            return value if jaxpr is inner else value.replace(jaxpr=jaxpr)
         equations = [self._inside(equation) for equation in value.eqns]
         while (changed := self._once(equations, value.outvars)) is not None:
             equations = changed
@@ -104,10 +105,8 @@ def _before(made: Any, variable: Any, dtype: Any) -> Any:
 
 
 def _holds(wide: Any, narrow: Any) -> bool:
-    for kind, info in ((jnp.floating, jnp.finfo), (jnp.integer, jnp.iinfo)):
-        if jnp.issubdtype(wide, kind) and jnp.issubdtype(narrow, kind):
-            a, b = info(wide), info(narrow)
-            holds = a.min <= b.min and a.max >= b.max
-            is_float = kind is jnp.floating
-            return bool(holds and (not is_float or (a.nmant >= b.nmant and a.minexp <= b.minexp)))
-    return False
+    if not all(jnp.issubdtype(dtype, jnp.floating) for dtype in (wide, narrow)):
+        return False
+    info: Any = jnp.finfo
+    a, b = info(wide), info(narrow)
+    return bool(a.max >= b.max and a.nmant >= b.nmant and a.minexp <= b.minexp)
