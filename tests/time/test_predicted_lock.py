@@ -2,6 +2,8 @@
 
 import re
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -178,14 +180,21 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError(f"INTERNAL: ptxas exited with non-zero error code {status}, output: ")
 
+    @contextmanager
+    def answering(_: Path, __: str, answer: Callable[[bytes], None]) -> Iterator[list[bool]]:
+        answer(b"")
+        yield [True]
+
+    lock = SimpleNamespace(chosen={"key": None}, defaults={}, basis={}, other_choice=0.0)
     monkeypatch.setattr(compile_program._Compile, "compiled", refuse)
-    monkeypatch.setattr(compile_program._Compile, "executable", lambda *_: None)
-    monkeypatch.setattr(compile_program._Compile, "module_of_a_client", lambda _: None)
-    monkeypatch.setattr(compile_program, "tuned_instructions", lambda _: ())
+    monkeypatch.setattr(compile_program._Compile, "module_before_passes", lambda _: ("", b""))
+    monkeypatch.setattr(compile_program, "answering", answering)
+    monkeypatch.setattr(compile_program, "predict_lock", lambda *_: lock)
+    for name in ("fingerprint_text", "tuned_instructions", "write_results"):
+        monkeypatch.setattr(compile_program, name, lambda *_: None)
     monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
-    lock = SimpleNamespace(results="entries {}", basis={}, other_choice=0.0)
-    monkeypatch.setattr(compile_program, "predict_lock", lambda *_, **__: lock)
-    request = SimpleNamespace(platform="cuda", known_path=Path(), dump_folder=Path(), options={})
+    folders = dict.fromkeys(("known_path", "dump_folder", "results_folder"), Path())
+    request = SimpleNamespace(platform="cuda", options={}, **folders)
     one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
     error = compile_program.PredictedLockError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:

@@ -80,7 +80,7 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     unknown = predict_lock(texts, known)
     # Both backends are near.
     assert unknown.basis == {**dict.fromkeys(Basis, 0), Basis.UNSURE: 1}
-    assert FINGERPRINT in unknown.results
+    assert list(unknown.chosen) == [FINGERPRINT]
     tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
     own = predict_lock(texts, known.with_results([tile]))
     assert own.basis[Basis.KNOWN] == 1

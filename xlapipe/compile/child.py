@@ -26,11 +26,11 @@ from jax.extend import source_info_util
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
+from xlapipe.compile.answered_tuning import PredictedLockError
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.compile_program import (
     CompiledProgram,
     KernelsRefusedError,
-    PredictedLockError,
     compile_program,
 )
 from xlapipe.compile.lowering.asked_early import noting_questions

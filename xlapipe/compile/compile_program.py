@@ -14,6 +14,12 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir, pxla
 
 from xlapipe import jax_private
+from xlapipe.compile.answered_tuning import (
+    ANSWERED_OPTIONS,
+    PredictedLockError,
+    answering,
+    write_results,
+)
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
 from xlapipe.compile.messages import CompileRequest, LoweredProgram
@@ -32,7 +38,7 @@ from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
 from xlapipe.time.predicted_locks.known_results import KnownResults
-from xlapipe.time.predicted_locks.predict import decides_tuning, predict_lock
+from xlapipe.time.predicted_locks.predict import PredictedLock, decides_tuning, predict_lock
 
 # A program that XLA started, with its status as `wait` returns it, whose low bits are a signal.
 _ENDED_PROGRAM = re.compile(r"\w+ exited with non-zero error code (\d+)")
@@ -61,10 +67,6 @@ class CompiledProgram:
     predicted_lock: Mapping[str, int] | None = None
     other_choice: float | None = None
     refused: str | None = None
-
-
-class PredictedLockError(Exception):
-    """XLA did not compile a program with predicted tuning."""
 
 
 class KernelsRefusedError(Exception):
@@ -122,33 +124,41 @@ class _Compile:
     def with_predicted_lock(self) -> CompiledProgram:
         """The program with the autotune results that the device's tuner is likely to give.
 
-        XLA is asked for complete results first. It stops where it would assign them, before it
-        generates code, and its dump holds the instructions. It reads a file of results once in a
-        process, at the first compile that names one.
+        They are predicted while XLA compiles, once its passes have made the tuned instructions.
         """
-        complete = self.platform.complete_autotune_option or ""
-        load = self.platform.load_autotune_flag or ""
-        module = self.module_of_a_client()
-        with tempfile.TemporaryDirectory() as folder:
-            first = {"xla_dump_to": folder, "xla_dump_hlo_as_text": False, complete: True}
-            with suppress(RuntimeError):  # another error is raised again when it is compiled
-                self.executable({**self.options, **first}, module)
-            files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
-            texts = [fingerprint_text(path.read_bytes()) for path in files]
+        name, content = self.module_before_passes()
+        module = in_client_order(content) if content and self.is_renumbered else None
         known = KnownResults.read(self.request.known_path)
-        instructions = tuned_instructions("\n".join(texts))
-        lock = predict_lock(instructions, known)
-        if not lock.results:
-            return self.compiled(self.options)
-        with tempfile.TemporaryDirectory() as folder:
-            results = Path(folder) / "autotune_results.pbtxt"
-            results.write_text(lock.results, encoding="utf-8")
+        predicted: list[PredictedLock | Exception] = []
+        folder = self.request.results_folder
+
+        def answer(content: bytes) -> None:
             try:
-                compiled = self.compiled({**self.options, load: str(results)}, module)
+                lock = predict_lock(tuned_instructions(fingerprint_text(content)), known)
+                write_results(folder, {**lock.defaults, **lock.chosen}, known)
+                predicted.append(lock)
+            except Exception as error:  # noqa: BLE001 - it is raised where XLA was called
+                predicted.append(error)
+
+        results = {self.platform.results_folder_option or "": str(folder)}
+        options = {**self.options, **ANSWERED_OPTIONS, **results}
+        compiled = refusal = None
+        with answering(self.request.dump_folder, _next_name(name), answer) as has_waited:
+            try:
+                compiled = self.compiled(options, module)
             except RuntimeError as error:
-                if _was_ended_by_signal(error):
-                    raise
-                raise PredictedLockError(str(error)) from error
+                refusal = error
+        lock = next(iter(predicted), None)
+        if isinstance(lock, Exception):
+            raise lock
+        is_empty = lock is not None and not lock.chosen
+        if is_empty or (lock is None and refusal is not None):
+            shutil.rmtree(self.request.dump_folder, ignore_errors=True)
+            return self.compiled(self.options)
+        if refusal is not None and _was_ended_by_signal(refusal):
+            raise refusal
+        if lock is None or compiled is None or not has_waited:
+            raise PredictedLockError(str(refusal or "XLA did not wait for results"))
         basis, other_choice = dict(lock.basis), lock.other_choice
         return replace(compiled, predicted_lock=basis, other_choice=other_choice)
 
@@ -183,15 +193,23 @@ class _Compile:
             return False
         return any(self.request.dump_folder.glob("*.after_optimizations-live-range.txt"))
 
+    @property
+    def is_renumbered(self) -> bool:
+        """Whether XLA gets the module in the order that it has on the device."""
+        if self.request.target_config is None or not can_compile_modules(self.platform.plugin):
+            return False
+        return XlaPatch.INSTRUCTION_ORDER not in self.request.without_xla_patches
+
     def module_of_a_client(self) -> bytes | None:
-        """XLA's module of the program before optimisation, in the order that it has on the device.
+        """XLA's module before optimisation, in the order that it has on the device."""
+        content = self.module_before_passes()[1] if self.is_renumbered else b""
+        return in_client_order(content) if content else None
+
+    def module_before_passes(self) -> tuple[str, bytes]:
+        """XLA's module of the program before optimisation, with the name of its file.
 
         XLA writes the module to its dump before its first pass, and stops after a few passes.
         """
-        if self.request.target_config is None or not can_compile_modules(self.platform.plugin):
-            return None
-        if XlaPatch.INSTRUCTION_ORDER in self.request.without_xla_patches:
-            return None
         with tempfile.TemporaryDirectory() as folder:
             options = {
                 **self.options,
@@ -204,7 +222,7 @@ class _Compile:
             with suppress(RuntimeError):
                 self.executable(options)
             files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
-            return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
+            return (files[0].name, files[0].read_bytes()) if len(files) == 1 else ("", b"")
 
     def executable(self, options: dict[str, Any], module: bytes | None = None) -> Any:
         """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
@@ -285,6 +303,12 @@ def _array(value: Any) -> tuple[str, list[int]]:
     """dtype as XLA writes it, and dimensions."""
     kind = ir.RankedTensorType(value.type)
     return str(kind.element_type), kind.shape
+
+
+def _next_name(file: str) -> str:
+    """The name of the next module of the same program in a dump, from a file of the last one."""
+    match = re.match(r"module_(\d+)(.*)\.before_optimizations", file)
+    return f"module_{int(match[1]) + 1:04d}{match[2]}" if match is not None else "module_0001"
 
 
 def fingerprint_text(content: bytes) -> str:

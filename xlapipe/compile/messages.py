@@ -104,6 +104,11 @@ class CompileRequest:
         return Path(self.folder, "known_results.jsonl")
 
     @property
+    def results_folder(self) -> Path:
+        """Predicted results, where XLA looks them up."""
+        return Path(self.folder, "results")
+
+    @property
     def cuda_folder(self) -> Path:
         """CUDA's files with which kernels are not assembled."""
         return Path(self.folder, "cuda")

@@ -82,6 +82,11 @@ class Row:
         return self.candidate.change is None or self.candidate.change.is_same_step
 
     @property
+    def is_useless(self) -> bool:
+        """Whether the step as written is as good, or better."""
+        return bool(self.effect) and (self.saved_bytes or 0) <= 0
+
+    @property
     def fits(self) -> bool:
         return isinstance(self.outcome, PlannedMemory) and self.outcome.fits
 

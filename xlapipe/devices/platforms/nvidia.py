@@ -134,6 +134,7 @@ NVIDIA = Platform(
     may_sort_by_library=True,
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
+    results_folder_option="xla_gpu_per_fusion_autotune_cache_dir",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",
     # Optimising generated code comes after buffer assignment.
     memory_slop_option="xla_gpu_memory_limit_slop_factor",

@@ -72,6 +72,7 @@ class Platform:
       may_sort_by_library: whether XLA may give large sorts to a library, where it has the device.
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results; None
         without autotuning.
+      results_folder_option: XLA option for a folder with a file of each autotune result.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
       topology_arguments: the arguments of `jax.experimental.topologies.get_topology_desc`, from
         the target's config text and a topology in the platform's own form; None for one device.
@@ -137,6 +138,7 @@ class Platform:
     may_sort_by_library: bool = False
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
+    results_folder_option: str | None = None
     complete_autotune_option: str | None = None
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
     child_environment: Mapping[str, str] = field(default_factory=dict)

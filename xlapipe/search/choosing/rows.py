@@ -49,29 +49,29 @@ def with_chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
 
     Another one that is slower by less than the error of times is chosen if its memory fits by more
     than its error, and that of the first does not. Targets are in the order in which they were
-    given.
+    given. A change that saves nothing and has no effect, or a bad one, is never chosen.
     """
     ordered: list[Row] = []
     for target_rows in by_target(sorted(rows, key=lambda row: row.number)).values():
-        own = sorted(target_rows, key=lambda row: row.rank)
-        best = _best([row for row in own if row.fits])
-        written = {row.candidate.values_text: row for row in own if row.candidate.change is None}
-        for row in own:
-            as_written = written.get(row.candidate.values_text)
-            total_bytes = as_written.memory.total_bytes if as_written is not None else None
-            probability = _probability(row, best)
-            ordered.append(
-                replace(
-                    row,
-                    chosen=row is best,
-                    probability_faster=probability,
-                    saved_bytes=None
-                    if total_bytes is None
-                    else total_bytes - row.memory.total_bytes,
-                    effect=_effect(row, as_written) if as_written is not None else "",
-                )
-            )
+        written = {r.candidate.values_text: r for r in target_rows if r.candidate.change is None}
+        own = [
+            _compared(row, written.get(row.candidate.values_text))
+            for row in sorted(target_rows, key=lambda row: row.rank)
+        ]
+        best = _best([row for row in own if row.fits and not row.is_useless])
+        ordered += [
+            replace(row, chosen=row is best, probability_faster=_probability(row, best))
+            for row in own
+        ]
     return tuple(ordered)
+
+
+def _compared(row: Row, written: Row | None) -> Row:
+    """The row with what its change saves."""
+    if written is None:
+        return row
+    saved_bytes = written.memory.total_bytes - row.memory.total_bytes
+    return replace(row, saved_bytes=saved_bytes, effect=_effect(row, written))
 
 
 def _effect(row: Row, written: Row) -> str:
@@ -85,9 +85,11 @@ def _effect(row: Row, written: Row) -> str:
     if saved_bytes > 0 or seconds is None or not written.seconds_per_item:
         return ""
     slower = seconds / written.seconds_per_item - 1
-    if saved_bytes == 0 and abs(slower) < _SAME_TIME:
-        return "changes nothing"
-    return "no smaller, and slower" if slower >= _SAME_TIME else ""
+    if slower <= -_SAME_TIME:
+        return ""
+    if slower >= _SAME_TIME:
+        return "no smaller, and slower"
+    return "changes nothing" if saved_bytes == 0 else "larger, and no faster"
 
 
 def _best(fitting: Sequence[Row]) -> Row | None:

@@ -38,6 +38,12 @@ def instruction_texts(module_text: str) -> Iterator[str]:
         yield "\n".join(lines)
 
 
+def is_generic(text: str) -> bool:
+    """Whether a tuned instruction is a fusion without a product, such as a loop or a reduction."""
+    fusion = _FUSION.search(text.split("\n", 1)[0])
+    return fusion is not None and fusion[1] != "kCustom"
+
+
 def _is_tuned(text: str) -> bool:
     head = text.split("\n", 1)[0]
     fusion = _FUSION.search(head)

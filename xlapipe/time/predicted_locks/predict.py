@@ -16,6 +16,7 @@ from xlapipe.time.predicted_locks.block_limits import (
 )
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
+from xlapipe.time.predicted_locks.instructions import is_generic
 from xlapipe.time.predicted_locks.known_results import KnownResult, KnownResults
 
 # Largest distance, in octaves, from which a result is used.
@@ -27,6 +28,7 @@ _VOTERS = 20
 _NEAR_TIE, _ASSUMED_CHANCE = 0.1, 0.1
 _OTHER_BACKEND = {"TRITON": "CUBLASLT_FISSION", "CUBLASLT_FISSION": "TRITON"}
 _WITH_WORKSPACE = ("CUBLASLT", "CUBLASLT_FISSION")
+_NATIVE = KnownResult("", "backend: NATIVE_EMITTER backend_config { native_emitter { } }", "v1")
 # Share of votes.
 _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
@@ -45,24 +47,25 @@ class PredictedLock:
     """Results for the tuned instructions of a module.
 
     Attributes:
-      results: XLA's AutotuneResults in text format.
       basis: number of instructions by `Basis`.
       other_choice: the probability that the device's results have a workspace of cuBLASLt where
         these have none, or none where these have one.
       chosen: the result of each instruction that has one, by fingerprint.
+      defaults: what XLA itself chooses for loops and reductions without one, which it would
+        otherwise compile to find out.
     """
 
-    results: str
     basis: Mapping[str, int]
     other_choice: float
     chosen: Mapping[str, KnownResult]
+    defaults: Mapping[str, KnownResult]
 
 
 def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedLock:
     """Predict what the device's tuner would choose."""
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
-    chosen = {}
+    chosen, defaults = {}, {}
     # The probability of another backend of each product, with a workspace and without one.
     others: dict[bool, list[float]] = {True: [], False: []}
     for text in instructions:
@@ -85,10 +88,11 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
             others[result.backend in _WITH_WORKSPACE].append(1 - agreement)
         if result is not None and key is not None:
             chosen[key] = result
-    entries = (_entry(key, result, known) for key, result in sorted(chosen.items()))
+        elif key is not None and is_generic(text):
+            defaults[key] = replace(_NATIVE, fingerprint=key)
     # Products of a program err together, since the same results vote for them.
     other_choice = min(others[True]) if others[True] else max(others[False], default=0.0)
-    return PredictedLock("".join(entries), basis, round(other_choice, 3), chosen)
+    return PredictedLock(basis, round(other_choice, 3), chosen, defaults)
 
 
 def nearest(
@@ -145,12 +149,3 @@ def _chance_of_another(row: KnownResult) -> float:
     if row.margin is None:
         return _ASSUMED_CHANCE
     return 1 / (1 + exp(row.margin / _NEAR_TIE))
-
-
-def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
-    return (
-        f'entries {{\n  key {{\n    target {{\n      device: "{known.device}"\n      '
-        f'hlo_fingerprint: "{key}"\n    }}\n    environment {{\n      codegen_version: '
-        f'"{known.codegen}"\n    }}\n  }}\n  value {{\n    optimal_config {{ {result.config} }}\n'
-        f'    optimal_backend_version: "{result.version}"\n  }}\n}}\n'
-    )
