@@ -136,6 +136,30 @@ def test_choose_does_not_rank_a_lower_bound() -> None:
     assert figures["predicted_at_least_seconds"] == 1e-6
 
 
+def test_choose_never_chooses_a_change_without_a_use() -> None:
+    """Both are predicted to be faster, by less than is seen, and neither is smaller."""
+    rows = with_chosen(
+        [
+            row(1e-3),
+            row(0.9999e-3, change="same"),
+            row(0.9998e-3, total_bytes=5, change="larger"),
+            row(0.9997e-3, total_bytes=3, change="smaller"),
+            row(0.98e-3, total_bytes=6, change="faster"),
+        ]
+    )
+    said = {item.candidate.change_text: (item.effect, item.saved_bytes) for item in rows}
+    assert said == {
+        "faster": ("", -2),
+        "smaller": ("", 1),
+        "larger": ("larger, and no faster", -1),
+        "same": ("changes nothing", 0),
+        "as written": ("", 0),
+    }
+    without = [item for item in rows if item.candidate.change_text not in ("faster", "smaller")]
+    (chosen,) = (item for item in with_chosen(without) if item.chosen)
+    assert chosen.candidate.change is None
+
+
 def test_choose_states_that_a_chosen_lower_bound_is_not_known_to_be_fastest() -> None:
     rows = with_chosen([row(None, total_bytes=3, change="small"), row(None)])
     assert [item.candidate.change is None for item in rows] == [True, False]
