@@ -17,7 +17,6 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.xla_log import last_pass
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.autotune_lock import AutotuneLock
-from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.registry import WorkloadReference
 
 pytestmark = pytest.mark.jax
@@ -140,21 +139,10 @@ def test_what_a_stopped_compile_was_doing(tmp_path: Path) -> None:
         "I1128 19:06:12.8 1 hlo_pass_pipeline.cc:211]   HLO pass topk-splitter\n"
     )
     assert last_pass(f"] hlo_pass_pipeline.cc:211]   HLO pass cse\n{ended}\n") == ("cse", False)
-    module = HloProto()
-    names = module.hlo_module.stack_frame_index
-    names.file_names.append("/home/me/step.py")
-    names.file_locations.add(file_name_id=1, line=14)
-    names.stack_frames.add(file_location_id=1)
-    operations = module.hlo_module.computations.add().instructions
-    operations.add(name="dot.1", opcode="dot")
-    operations.add(name="top_k.3", opcode="topk").metadata.stack_frame_id = 1
-    (tmp_path / "dump").mkdir()
-    (tmp_path / "dump/m.before_optimizations.hlo.pb").write_bytes(module.SerializeToString())
     job = Job(reference=WorkloadReference("topk", "step:topk", None), target=None)
     error = str(stopped(job, tmp_path, 11_000_000_000, limit_bytes=10_000_000_000))
-    assert "more than 10.0 GB and was stopped in XLA's pass topk-splitter" in error
-    assert "probably at top_k.3 (step.py:14); the process had 11.0 GB" in error
-    assert "fix: change that operation, or allow more with --child-memory" in error
+    assert "more than 10.0 GB and was stopped in XLA's pass topk-splitter; the process had" in error
+    assert "fix: allow more with --child-memory, or change the operations of that pass" in error
 
 
 @pytest.mark.usefixtures("in_own_folder")

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,10 @@ from xlapipe.compile.make_jobs import ATTACHED, CompileSettings, jobs_of
 from xlapipe.compile.tuning import tuning_of
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
-from xlapipe.expect import Expectation
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
-_STAGES = "jax._src.stages"
-
-
-@dataclass(frozen=True)
-class LoweredStep:
-    """A step that the user has lowered: a `jax.stages.Lowered`."""
-
-    name: str
-    lowered: Any
-    expectations: tuple[Expectation, ...] = ()
 
 
 def workload_of(
@@ -39,7 +27,7 @@ def workload_of(
     name: str | None,
     donate: Donate | None,
     **fields: Any,
-) -> Workload | LoweredStep:
+) -> Workload:
     """The Workload of a step, or `step` itself if it is one, or the one that it names.
 
     Args:
@@ -55,8 +43,11 @@ def workload_of(
 
         step = load_workload(find_workload(step) if isinstance(step, str) else step)
     others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
-    if type(step).__module__ == _STAGES and not hasattr(step, "trace"):
-        return _lowered_step(step, name or default_name(_name_of_stage(step)), others)
+    if type(step).__module__ == "jax._src.stages" and not hasattr(step, "trace"):
+        raise WorkloadError(
+            f"a jax.stages.{type(step).__name__}, which jax made for this machine, expected a "
+            "function; fix: give the function and its arguments: xlapipe.plan(jax.jit(f), *args)"
+        )
     if isinstance(step, Workload):
         if others:
             raise WorkloadError(
@@ -78,38 +69,6 @@ def workload_of(
     )
 
 
-def _lowered_step(step: Any, name: str, others: Sequence[str]) -> LoweredStep:
-    """The step of a `jax.stages.Lowered`; other stages are refused.
-
-    Raises:
-      WorkloadError: another stage, or other arguments.
-    """
-    kind = type(step).__name__
-    if kind != "Lowered":
-        raise WorkloadError(
-            f"a jax.stages.{kind}, expected a function or a jax.stages.Lowered: "
-            + (
-                "jax keeps neither the program nor the buffer assignment of what it has compiled"
-                if kind == "Compiled"
-                else "code that asks for the device was traced for this machine's"
-            )
-            + "; fix: give the function and its arguments: xlapipe.plan(jax.jit(f), *args)"
-        )
-    if others:
-        raise WorkloadError(
-            f"{name}: was lowered with its own arguments and options; fix: leave out "
-            f"{', '.join(others)}, or give the function"
-        )
-    return LoweredStep(name, step)
-
-
-def _name_of_stage(step: Any) -> str:
-    """The name of a stage's function."""
-    lowering = getattr(step, "_lowering", None)
-    arguments = getattr(lowering, "compile_args", {}).get("all_args_info")
-    return str(arguments.debug_info.func_name) if arguments else "step"
-
-
 def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
     """Positions of arguments that are given by position or by parameter name."""
     donated = [donate] if isinstance(donate, (int, str)) else list(donate)
@@ -127,7 +86,7 @@ def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
 
 
 def job_of(
-    workload: Workload | LoweredStep | WorkloadReference,
+    workload: Workload | WorkloadReference,
     *,
     target: str | Path | None,
     gemm: str | None,
@@ -180,11 +139,9 @@ def _patches(names: str | Sequence[str]) -> frozenset[XlaPatch]:
     return frozenset(map(XlaPatch, given))
 
 
-def _reference(workload: Workload | LoweredStep | WorkloadReference) -> WorkloadReference:
+def _reference(workload: Workload | WorkloadReference) -> WorkloadReference:
     if isinstance(workload, WorkloadReference):
         return workload
-    if isinstance(workload, LoweredStep):
-        return WorkloadReference(workload.name, "jax.stages:Lowered")
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
     return WorkloadReference(workload.name, where)

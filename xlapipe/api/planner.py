@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from xlapipe.api.plan_arguments import Donate, LoweredStep, job_of, workload_of
+from xlapipe.api.plan_arguments import Donate, job_of, workload_of
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
@@ -90,9 +90,8 @@ class Planner(ABC, Generic[PlanT]):
         (`$XDG_CACHE_HOME/xlapipe`, under pytest its own).
 
         Args:
-          step: a function, jitted or not; or a Workload, the name of one as on the command line, or
-            what `jax.jit(f).lower(…)` returned for the target's platform, which take no other
-            arguments here.
+          step: a function, jitted or not; or a Workload, or the name of one as on the command
+            line, which take no other arguments here.
           args: one pytree per positional argument; only shape and dtype of arrays are used.
           donate: positions or names of donated parameters; not for a jitted step.
           target: a name of `xlapipe targets`, or the path of a target config; default: that of
@@ -161,7 +160,7 @@ class Planner(ABC, Generic[PlanT]):
         return write_new(compiled, _dumps().path / f"{next(_NUMBERS)}")
 
 
-def lowered_here(workload: Workload | LoweredStep, job: Job) -> LoweredProgram:
+def lowered_here(workload: Workload, job: Job) -> LoweredProgram:
     """The workload lowered in this process.
 
     Raises:
@@ -171,11 +170,6 @@ def lowered_here(workload: Workload | LoweredStep, job: Job) -> LoweredProgram:
 
     hide_missing_gpu()
     assert job.target is not None  # `job_of` refuses `attached`
-    if isinstance(workload, LoweredStep):
-        from xlapipe.compile.lowering.in_process import program_of_lowered
-
-        kind = job.platform.device_figures(job.target.config_text).device_kind
-        return program_of_lowered(workload.name, workload.lowered, job.platform, kind)
     return lower_in_test(
         workload, job.target.config_text, platform=job.platform, topology=job.topology
     )

@@ -28,22 +28,17 @@ from jax.interpreters import mlir
 
 from xlapipe.compile.answered_tuning import PredictedLockError
 from xlapipe.compile.compile_cache import CompileCache, compile_key
-from xlapipe.compile.compile_program import (
-    CompiledProgram,
-    KernelsRefusedError,
-    compile_program,
-)
+from xlapipe.compile.compile_program import compile_program
 from xlapipe.compile.lowering.asked_early import noting_questions
 from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
 from xlapipe.compile.lowering.leaves import leaves_as_compiled
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.compile.lowering.meshes import axes_of
-from xlapipe.compile.lowering.module_kernels import listed_kernels, refused_kernels
+from xlapipe.compile.lowering.module_kernels import listed_kernels
 from xlapipe.compile.lowering.names import user_frame
 from xlapipe.compile.lowering.target_devices import let_cpu_meshes_stand_for
 from xlapipe.compile.messages import (
-    KERNEL_STAGE,
     KERNELS_IN_LOG,
     LOCK_STAGE,
     PYTHON_PARTITIONED,
@@ -106,8 +101,6 @@ def _child_error(error: BaseException, stage: str) -> ChildError:
         stage = TRACES_STAGE
     if isinstance(error, PredictedLockError):
         stage = LOCK_STAGE
-    if isinstance(error, KernelsRefusedError):
-        stage = KERNEL_STAGE
     return ChildError(
         stage=stage,
         type="" if isinstance(error, XlapipeError) else type(error).__name__,
@@ -190,7 +183,12 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
             return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
-    compiled = _compile_program(request, program, place.devices)
+    with suppress(*_OF_ANOTHER_JAX):
+        # XLA's message, or LLVM's as it ends the process, names no kernel.
+        if kernels := listed_kernels(program):
+            sys.stderr.write(f"{KERNELS_IN_LOG}{kernels}\n")
+            sys.stderr.flush()
+    compiled = compile_program(request, program, place.devices)
     stages.enter("record")
     executable = compiled.executable
     made = {
@@ -226,26 +224,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     if cache is not None:
         cache.keep(key, request, record)
     return record
-
-
-def _compile_program(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> CompiledProgram:
-    """As `compile_program`; an error names the Pallas kernels that XLA refuses, if it does."""
-    with suppress(*_OF_ANOTHER_JAX):
-        # LLVM ends the process where it cannot compile a kernel, and names none.
-        if kernels := listed_kernels(program):
-            sys.stderr.write(f"{KERNELS_IN_LOG}{kernels}\n")
-            sys.stderr.flush()
-    try:
-        return compile_program(request, program, devices)
-    except RuntimeError as error:
-        refused = []
-        with suppress(*_OF_ANOTHER_JAX):  # XLA's own error is the one to raise
-            refused = refused_kernels(program, devices, {**program.options, **request.options})
-        if not refused:
-            raise
-        raise KernelsRefusedError("; ".join(refused)) from error
 
 
 def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:
@@ -357,8 +335,6 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
         program = replace(program, asked_early=asked)
     if program.mesh != axes or (axes is None and place.topology is not None):
         place = _place_of_mesh(request, stages, workload.name, program.mesh)
-    if request.lowered is not None and PYTHON_PARTITIONED not in program.stablehlo:
-        write_files({Path(request.lowered): program.to_bytes()})
     return program, place
 
 
@@ -376,8 +352,8 @@ def _refuse_modules_below(folder: str, name: str, imported: Set[str]) -> None:
 
 
 def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
-    """The program, lowered in the parent or in an earlier child; None if it is to be lowered."""
-    if request.lowered is None or not Path(request.lowered).exists():
+    """The program that the parent has lowered; None if it is to be lowered here."""
+    if request.lowered is None:
         return None
     program = LoweredProgram.from_bytes(Path(request.lowered).read_bytes())
     if PYTHON_PARTITIONED in program.stablehlo:

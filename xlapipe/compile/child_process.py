@@ -178,7 +178,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
     if job.plan_only:
         dump_options.update(job.platform.plan_only_options)
     known = job.known_results.lines if job.known_results is not None else None
-    lowered = scratch / "program.json" if job.program is not None else job.shared_lowering
+    lowered = scratch / "program.json" if job.program is not None else None
     return CompileRequest(
         reference=job.reference.to_json(),
         folder=str(scratch),

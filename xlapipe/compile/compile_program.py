@@ -69,10 +69,6 @@ class CompiledProgram:
     refused: str | None = None
 
 
-class KernelsRefusedError(Exception):
-    """XLA does not compile some of a program's Pallas kernels, which the message names."""
-
-
 def compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
 ) -> CompiledProgram:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import (
-    KERNEL_STAGE,
     KERNELS_IN_LOG,
     LOCK_STAGE,
     TRACES_STAGE,
@@ -15,7 +14,6 @@ from xlapipe.compile.messages import (
 from xlapipe.compile.xla_log import INFORMATION, last_pass
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.target import Target
-from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.errors import (
     CompileError,
     DifferentTracesError,
@@ -29,7 +27,6 @@ from xlapipe.registry import WorkloadReference
 
 # In a log of XLA (of either form) and of LLVM.
 _FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
-_SHORTEST_WORD = 4  # of a pass's name: not of `dot-dimension-merger`, which any product has
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
 # On-chip memory in errors of a GPU's kernel, and of a TPU's.
@@ -38,7 +35,6 @@ _ON_CHIP_FIX = (
     "give the kernel smaller blocks (BlockSpec), fewer stages (num_stages in its compiler_params) "
     "or narrower types: a block's operands must be in the chip's own memory at once"
 )
-_KERNEL_FIX = "change what the message names in that kernel, or its blocks and compiler_params"
 _XLA_FIX = (
     "change what XLA's message names; where it names no part of the step, report it with the log"
 )
@@ -67,9 +63,8 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
     shown = f": {last[0]:.300}" if last else ""
     if (begun := last_pass(text)) and begun[1]:
         shown += f"; in XLA's pass {begun[0]}"
-    kernels = [line for line in lines if line.startswith(KERNELS_IN_LOG)]
-    if fatal and kernels and "kernel" in last[0]:
-        shown += f"; the step's Pallas kernels: {kernels[-1].removeprefix(KERNELS_IN_LOG):.600}"
+    if fatal and "kernel" in last[0]:
+        shown += _listed_kernels(text)
     fix = "where the log shows no mistake of the step, please report it"
     ending = f"ended with exit code {code} and without a result"
     if code < 0:
@@ -91,35 +86,16 @@ def stopped(job: Job, scratch: Path, used_bytes: int, *, limit_bytes: int) -> Co
     log_path = scratch / "child.log"
     where, change = "", ""
     if begun := last_pass(log_path.read_text(errors="replace")):
-        where, change = f" {'in' if begun[1] else 'after'} XLA's pass {begun[0]}", ""
-        operation = _operation_in(begun[0], scratch / "dump") if begun[1] else None
-        if operation is not None:
-            where, change = f"{where}, probably at {operation}", "change that operation, or "
+        where = f" {'in' if begun[1] else 'after'} XLA's pass {begun[0]}"
+        change = ", or change the operations of that pass" if begun[1] else ""
     what, option = f"compiling took more than {job.timeout_seconds:g} s", "--timeout"
     if limit_bytes:
         what, option = f"compiling took more than {limit_bytes / 1e9:.1f} GB", "--child-memory"
     return CompileError(
         f"{job.reference.name}: {what} and was stopped{where}; the process had "
         f"{used_bytes / 1e9:.1f} GB, and where its threads were is in the child's log {log_path}; "
-        f"fix: {change}allow more with {option}"
+        f"fix: allow more with {option}{change}"
     )
-
-
-def _operation_in(name: str, dump: Path) -> str | None:
-    """The first operation of the module that is named as a pass is, and its line."""
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if len(word) >= _SHORTEST_WORD]
-    for path in dump.glob("*before_optimizations.hlo.pb"):
-        module = HloProto.FromString(path.read_bytes()).hlo_module
-        index = module.stack_frame_index
-        for instruction in (item for part in module.computations for item in part.instructions):
-            kind = (instruction.custom_call_target or instruction.opcode).lower()
-            if any(word in re.sub(r"[^a-z0-9]", "", kind) for word in words):
-                if not (frame := instruction.metadata.stack_frame_id):
-                    return instruction.name
-                place = index.file_locations[index.stack_frames[frame - 1].file_location_id - 1]
-                file = Path(index.file_names[place.file_name_id - 1]).name
-                return f"{instruction.name} ({file}:{place.line})"
-    return None
 
 
 def _import_fix(error: ChildError, module: str) -> str:
@@ -172,15 +148,20 @@ def error_of(
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
         fix = _HASHABLE if "Non-hashable static arguments" in text else fix
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
-    if error.stage == KERNEL_STAGE:
-        fix = _ON_CHIP_FIX if _ON_CHIP.search(error.message) else _KERNEL_FIX
-        return CompileError(
-            f"{reference.name}: XLA did not compile {error.message}; the child's log is "
-            f"{log_path}; fix: {fix}"
-        )
     kind = LockRefusedError if error.stage == LOCK_STAGE else CompileError
+    kernels = _listed_kernels(log_path.read_text(errors="replace"))
+    fix = _XLA_OPTION_FIX if "No such compile option" in text else _XLA_FIX
+    if kernels and _ON_CHIP.search(text):
+        fix = _ON_CHIP_FIX
     return kind(
         # XLA repeats the input that it rejected, which may be a whole kernel.
-        f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"
-        f"; fix: {_XLA_OPTION_FIX if 'No such compile option' in text else _XLA_FIX}"
+        f"{reference.name}: XLA did not compile it: {text:.600}{kernels}; the child's log is "
+        f"{log_path}; fix: {fix}"
     )
+
+
+def _listed_kernels(log: str) -> str:
+    """The Pallas kernels that a child has listed in its log; empty without any."""
+    lines = [line for line in log.splitlines() if line.startswith(KERNELS_IN_LOG)]
+    listed = lines[-1].removeprefix(KERNELS_IN_LOG) if lines else ""
+    return f"; the step's Pallas kernels: {listed:.600}" if listed else ""

@@ -33,8 +33,6 @@ class Job:
       known_results: results of the target's device, to predict those that tuning would give. None
         for XLA's defaults, or with a lock.
       tune: keep the results of the attached GPU's autotuning.
-      shared_lowering: a file that jobs of one program have in common: the first child that has
-        lowered it writes it there as JSON, and later ones read it instead of lowering it again.
       serialize: keep the executable too.
       cache_folder: where results of compiles are kept and looked up; None to compile in any case.
       child_memory_bytes: memory of the machine that the compile may take; None for most of it.
@@ -61,7 +59,6 @@ class Job:
     lock: AutotuneLock | None = None
     known_results: KnownResults | None = None
     tune: bool = False
-    shared_lowering: Path | None = None
     serialize: bool = False
     cache_folder: Path | None = None
     plan_only: bool = False

@@ -23,7 +23,6 @@ PYTHON_PARTITIONED = b"CustomSPMDPartitioning"
 Message = TypeVar("Message")
 LOCK_STAGE = "compile with predicted tuning"
 TRACES_STAGE = "compare traces"
-KERNEL_STAGE = "compile a Pallas kernel"
 # What begins the line of the child's log that lists the step's kernels.
 KERNELS_IN_LOG = "xlapipe: Pallas kernels: "
 
@@ -35,8 +34,7 @@ class CompileRequest:
     Attributes:
       reference: as `WorkloadReference.to_json` writes it.
       folder: gets XLA's dump files, the result and the executable.
-      lowered: a file with the lowered program; if it is missing, the child imports and lowers
-        `reference`, and writes it. None to lower `reference` in any case.
+      lowered: a file with the lowered program; None if the child imports and lowers `reference`.
       cache_folder: where results of earlier compiles are; None to compile in any case.
       cache_key: of the result there, if the parent has computed it.
       lock_sha256: SHA-256 of the autotune results that are loaded, and should be complete; None

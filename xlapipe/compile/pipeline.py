@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +14,7 @@ from xlapipe.compile.capture import capture
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.job import Job
 from xlapipe.compile.workers import error_of, submit, workers
-from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.devices.platforms import platform_named
-from xlapipe.devices.targets.target import Target
-from xlapipe.devices.targets.topology import DeviceTopology
 from xlapipe.dump.dump import (
     Dump,
     is_dump,
@@ -41,7 +37,7 @@ from xlapipe.errors import CompileError, WorkloadError, XlapipeError
 from xlapipe.plans import Instruction
 from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.wording import counted
-from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.registry import find_workload
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
@@ -288,47 +284,12 @@ def make_dumps(
     on_done: Callable[[Job, WrittenDump | XlapipeError], None],
     scheduler: str | None = None,
 ) -> None:
-    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`.
-
-    Jobs that differ in options of XLA alone are lowered once, unless a cluster compiles them.
-    """
+    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
 
     def keep(job: Job, compiled: CompiledDump) -> WrittenDump:
         return keep_dump(job, compiled, out)
 
-    if scheduler is not None:
-        run_jobs(jobs, _compiled, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
-        return
-    with scratch_folder("lowered-") as folder:
-        by_program: dict[_Program, list[Job]] = {}
-        for job in jobs:
-            by_program.setdefault(_Program.of(job), []).append(job)
-        files = {program: folder / f"{number}.json" for number, program in enumerate(by_program)}
-
-        def work(job: Job) -> CompiledDump:
-            program = _Program.of(job)
-            alone = job.program is not None or len(by_program[program]) == 1
-            shared = None if alone else files[program]
-            return _compiled(replace(job, shared_lowering=shared))
-
-        # One job of each program first, so that its lowering is there for the others.
-        rounds = zip_longest(*by_program.values())
-        ordered = [job for each_round in rounds for job in each_round if job is not None]
-        run_jobs(ordered, work, keep, at_once=at_once, on_done=on_done)
-
-
-@dataclass(frozen=True)
-class _Program:
-    """What a child's lowering depends on."""
-
-    reference: WorkloadReference
-    target: Target | None
-    topology: DeviceTopology | None
-    python: Path | None
-
-    @classmethod
-    def of(cls, job: Job) -> "_Program":
-        return cls(job.reference, job.target, job.topology, job.python)
+    run_jobs(jobs, _compiled, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
 
 
 def _compiled(job: Job) -> CompiledDump:

@@ -4,9 +4,7 @@ The executable is in PJRT's serialised form, never a pickle. Its bytes are compa
 manifest's digest when they are read; all that describes it is plain data.
 """
 
-import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from xlapipe.devices.platforms import platform_named
@@ -14,10 +12,6 @@ from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, read_checked_file, read_manifest
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import DumpError
-
-_PLUGIN = "jax_cuda13_plugin"
-_MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
-_MOSAIC_VARIABLE = "MOSAIC_GPU_RUNTIME_LIB_PATH"
 
 
 @dataclass(frozen=True)
@@ -68,17 +62,3 @@ def built_manifest(path: Path) -> Manifest:
     if EXECUTABLE not in manifest.files:
         raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
     return manifest
-
-
-def locate_mosaic_runtime() -> bool:
-    """Sets the path of the library that Mosaic GPU kernels call, if it is installed.
-
-    Importing `jax.experimental.mosaic.gpu` does the same, but takes half a second.
-    """
-    spec = find_spec(_PLUGIN)
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        library = Path(folder) / _MOSAIC_RUNTIME
-        if library.is_file():
-            os.environ[_MOSAIC_VARIABLE] = str(library)
-            return True
-    return False

@@ -19,7 +19,6 @@ from xlapipe.jax_private import DeviceList
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.run.built_executable import (
     BuiltExecutable,
-    locate_mosaic_runtime,
     read_executable,
 )
 from xlapipe.run.check_devices import check_build, check_hosts, check_kind, first_of, no_gpu
@@ -122,8 +121,8 @@ def load_executable(
         built = read_executable(built)
     path, manifest = built.path, built.manifest
     devices = tuple(select_devices(path, manifest) if devices is None else devices)
-    if built.has_mosaic_kernels and not locate_mosaic_runtime():
-        import_module("jax.experimental.mosaic.gpu")  # finds it in jax's other places
+    if built.has_mosaic_kernels:
+        import_module("jax.experimental.mosaic.gpu")  # finds the library that the kernels call
     try:
         executable = devices[0].client.deserialize_executable(
             built.content, executable_devices=DeviceList(devices)

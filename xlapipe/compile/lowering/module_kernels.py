@@ -1,9 +1,8 @@
-"""The Pallas kernels in a lowered module: their locations, and which of them XLA does not compile.
+"""The Pallas kernels in a lowered module: their names, lines and locations.
 
 A kernel is MLIR bytecode, with its locations, in an attribute of its custom call. Rules for text do
 not reach the paths and lines in it, which would change a dump with each line that is added above a
-kernel. XLA's message about a kernel that it does not compile names neither the kernel nor a line,
-so each is compiled by itself.
+kernel.
 """
 
 import base64
@@ -11,28 +10,22 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-from jax.extend.backend import get_compile_options
 from jax.extend.mlir import ir, passmanager
-from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
-from xlapipe.jax_private import DeviceList, backend_compile_and_load, register_triton_dialect
+from xlapipe.jax_private import register_triton_dialect
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.hlo import KERNEL_NAMES
 
 _OP_NAME = re.compile(r'([^/()"]+)/pallas_call"')
 _FRAME = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):\d+')
-# XLA appends where it was, and the input, which may be a whole kernel.
-_CONTEXT = re.compile(r", context: \[.*", re.DOTALL)
-_MOST_KERNELS = 32
 _CONFIGS = ("mhlo.backend_config", "backend_config")
 # The attribute that holds a kernel of each.
 _KERNEL = {TRITON_CALL: "ir", MOSAIC_CALL: "module"}
@@ -126,44 +119,6 @@ def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
         context.allow_unregistered_dialects = before
 
 
-def refused_kernels(
-    program: LoweredProgram, devices: list[Any], options: Mapping[str, Any]
-) -> list[str]:
-    """The program's Pallas kernels that XLA does not compile, with its message for each.
-
-    Args:
-      options: XLA's; nothing is dumped.
-    """
-    if not may_hold_kernels(program.stablehlo):
-        return []
-    refused = []
-    overrides = {name: value for name, value in options.items() if "dump" not in name}
-    with mlir.make_ir_context():
-        module = ir.Module.parse(program.stablehlo)
-        for call in list(_kernels(module))[:_MOST_KERNELS]:
-            compile_options = get_compile_options(
-                num_replicas=1,
-                num_partitions=1,
-                device_assignment=np.array([[devices[0].id]]),
-                env_options_overrides=overrides,
-                backend=devices[0].client,
-            )
-            try:
-                backend_compile_and_load(
-                    devices[0].client,
-                    _alone(call),
-                    DeviceList((devices[0],)),
-                    compile_options,
-                    [],
-                )
-            except RuntimeError as error:
-                message = _CONTEXT.sub("", str(error)).strip()
-                source = _source(call)
-                at = f" at {source}" if source is not None else ""
-                refused.append(f"the Pallas kernel {_name(call)}{at}: {message:.400}")
-    return refused
-
-
 def listed_kernels(program: LoweredProgram) -> str:
     """The program's Pallas kernels and their lines; empty if it has none."""
     if not may_hold_kernels(program.stablehlo):
@@ -182,22 +137,6 @@ def _kernels(module: Any) -> Iterator[Any]:
             if key not in seen:
                 seen.add(key)
                 yield operation
-
-
-def _alone(call: Any) -> Any:
-    """A module whose only function passes its arguments to this call."""
-    module = ir.Module.create(loc=ir.Location.unknown())
-    module.operation.attributes["sym_name"] = ir.StringAttr.get("kernel")
-    types = [value.type for value in call.operands], [value.type for value in call.results]
-    with ir.InsertionPoint(module.body), ir.Location.unknown():
-        function = func.FuncOp("main", ir.FunctionType.get(*types))
-        block = function.add_entry_block()
-        with ir.InsertionPoint(block):
-            clone = call.clone()
-            for position, argument in enumerate(block.arguments):
-                clone.operands[position] = argument
-            func.ReturnOp(list(clone.results))
-    return module
 
 
 def _target(call: Any) -> str:
