@@ -277,9 +277,7 @@ def test_record_without_calls_is_read(tmp_path: Path) -> None:
 def test_a_field_of_another_form_is_refused(tmp_path: Path, name: str, value: object) -> None:
     path = write_time_record(tmp_path, record())
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}, indent=1))
-    with pytest.raises(
-        DumpError, match=rf"time_record\.json: line \d+: {name}.*: expected .*, found"
-    ):
+    with pytest.raises(DumpError, match=rf"time_record\.json: {name}.*: expected .*, found"):
         read_time_record(tmp_path)
 
 

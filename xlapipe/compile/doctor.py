@@ -162,10 +162,14 @@ def _item(
     )
 
 
+def _to_lower(machine: Machine) -> tuple[Check, Check, Check]:
+    jax = _at_least(machine, "jax", OLDEST_JAX)
+    return _python(machine), jax, _jaxlib(machine, machine.version("jax"))
+
+
 def _to_compile(machine: Machine) -> Iterator[Check]:
-    yield _python(machine)
-    yield (jax := _at_least(machine, "jax", OLDEST_JAX))
-    yield (jaxlib := _jaxlib(machine, machine.version("jax")))
+    _, jax, jaxlib = checks = _to_lower(machine)
+    yield from checks
     # A jaxlib that must be replaced gets the version of jax, and so does its plugin.
     package = "jax" if jax.ok and not jaxlib.ok else "jaxlib"
     yield from _plugin(machine, package, machine.version(package))
@@ -174,10 +178,7 @@ def _to_compile(machine: Machine) -> Iterator[Check]:
 
 
 def _to_compile_for_tpu(machine: Machine) -> Iterator[Check]:
-    yield _python(machine)
-    yield _at_least(machine, "jax", OLDEST_JAX)
-    yield _jaxlib(machine, machine.version("jax"))
-    yield _libtpu(machine, needed=True)
+    yield from (*_to_lower(machine), _libtpu(machine, needed=True))
 
 
 def _libtpu(machine: Machine, *, needed: bool) -> Check:
@@ -202,10 +203,7 @@ def _libtpu(machine: Machine, *, needed: bool) -> Check:
 
 
 def _to_compile_for_rocm(machine: Machine) -> Iterator[Check]:
-    yield _python(machine)
-    yield _at_least(machine, "jax", OLDEST_JAX)
-    yield _jaxlib(machine, machine.version("jax"))
-    yield from _rocm_plugin(machine, needed=True)
+    yield from (*_to_lower(machine), *_rocm_plugin(machine, needed=True))
 
 
 def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:

@@ -5,7 +5,6 @@ type states its range in its annotation: `Seconds`, `Line`, or `Annotated` with
 msgspec's `Meta`.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -36,21 +35,12 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _EXPECTED = re.compile(r"Expected (.+?)(?:, got .+)?", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `([^`]*)`")
 _LIMITED = re.compile(r"^(int|float|str|array|object)(?= )")
-_SPACE = re.compile(r"\s*")
 _WORDS = {"int": "an integer", "float": "a number", "str": "text", "bool": "true or false"}
 _WORDS |= {"array": "a list", "object": "an object"}
 
 
 class MisfitError(ValueError):
-    """Data that does not fit an annotation.
-
-    Attributes:
-      path: keys and numbers from the outermost value to the one that does not fit.
-    """
-
-    def __init__(self, message: str, path: tuple[str | int, ...]) -> None:
-        super().__init__(message)
-        self.path = path
+    """Data that does not fit an annotation; the message begins with the field."""
 
 
 def typed(kind: type[Typed], data: Any) -> Typed:
@@ -65,7 +55,7 @@ def typed(kind: type[Typed], data: Any) -> Typed:
     except msgspec.ValidationError as error:
         raise _misfit(str(error), data) from None
     except UnicodeEncodeError:
-        raise MisfitError("expected text, found half of a surrogate pair", ()) from None
+        raise MisfitError("expected text, found half of a surrogate pair") from None
 
 
 def typed_line(kind: type[Typed], line: str, where: str, refusal: Refusal) -> Typed:
@@ -92,8 +82,7 @@ def read_typed(
     try:
         return parse_typed(content, kind, schema_version=schema_version)
     except MisfitError as error:
-        line = _line_of(content.decode(errors="replace"), error.path)
-        refusal.fail(f"{path}: line {line}: {visible_line(str(error))}")
+        refusal.fail(f"{path}: {visible_line(str(error))}")
     except ValueError as error:
         refusal.fail(f"{path}: not JSON: {visible_line(str(error))}")
 
@@ -102,11 +91,10 @@ def parse_typed(content: str | bytes, kind: type[Typed], *, schema_version: int)
     """The value in the text of such a file."""
     data = parse_json(content)
     if not isinstance(data, dict):
-        raise MisfitError(f"expected an object, found {data!r:.60}", ())
+        raise MisfitError(f"expected an object, found {data!r:.60}")
     version = data.get("schema_version")
     if type(version) is not int or version != schema_version:
-        path = ("schema_version",) if "schema_version" in data else ()
-        raise MisfitError(f"expected schema_version {schema_version}, found {version!r:.60}", path)
+        raise MisfitError(f"expected schema_version {schema_version}, found {version!r:.60}")
     return typed(kind, data)
 
 
@@ -127,12 +115,12 @@ def _misfit(text: str, data: Any) -> MisfitError:
     missing = _MISSING.search(text)
     if missing is not None:
         field = f"{named}.{missing[1]}".removeprefix(".")
-        return MisfitError(f"{field}: expected a value, found none", tuple(path))
+        return MisfitError(f"{field}: expected a value, found none")
     field = f"{named.removeprefix('.')}: " if named else ""
     if not message["what"].startswith(("Expected ", "Invalid ")):
-        return MisfitError(f"{field}{message['what']}", tuple(path))  # of a class's own check
+        return MisfitError(f"{field}{message['what']}")  # of a class's own check
     expected = _expected(message["what"])
-    return MisfitError(f"{field}expected {expected}, found {value!r:.60}", tuple(path))
+    return MisfitError(f"{field}expected {expected}, found {value!r:.60}")
 
 
 def _expected(what: str) -> str:
@@ -144,26 +132,3 @@ def _expected(what: str) -> str:
         return "text without control characters"
     words = (_WORDS.get(word, word) for word in match[1].replace("`", "").split(" | "))
     return _LIMITED.sub(lambda name: _WORDS[name[1]], " or ".join(words))
-
-
-def _line_of(text: str, path: tuple[str | int, ...]) -> int:
-    """The number of the line on which a value of JSON text begins."""
-    decoder = json.JSONDecoder()
-
-    def next_part(position: int) -> int:
-        """The position after a character and white space."""
-        return _SPACE.match(text, position + 1).end()  # type: ignore[union-attr]  # always matches
-
-    position = next_part(-1)
-    for step in path:
-        position, number = next_part(position), 0
-        while True:
-            key: str | int = number
-            if isinstance(step, str):
-                key, position = decoder.raw_decode(text, position)
-                position = next_part(next_part(position - 1))  # after the colon
-            if key == step:
-                break
-            _, position = decoder.raw_decode(text, position)
-            position, number = next_part(next_part(position - 1)), number + 1  # after the comma
-    return text.count("\n", 0, position) + 1
