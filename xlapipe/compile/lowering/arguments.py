@@ -1,26 +1,21 @@
 """The arguments that a step is traced with: abstract, named, and where they are.
 
 What a leaf carries (sharding, memory kind, layout, weak type) is kept, or refused with its path.
-
-Equinox modules are trees with leaves that are not arrays, such as activation functions. As under
-`eqx.filter_jit`, the arrays of a plain function's modules are arguments, and the rest is static.
 """
 
-import functools
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
-from jax.tree_util import keystr, register_static
+from jax.tree_util import keystr
 
 from xlapipe.compile.lowering.meshes import is_spec
 from xlapipe.compile.lowering.names import argument_names, named_leaves
@@ -131,8 +126,6 @@ class _Place:
 
     def tree(self, name: str, tree: Any, specs: Any) -> Any:
         """A tree of one argument, with abstract leaves."""
-        if not self.wrapped and is_module_with_static_leaves(tree):
-            tree = without_static_leaves(tree)
         if specs is _NO_SPEC:
             specs = jax.tree.map(lambda _: _NO_SPEC, tree)
         return self._node(name, tree, specs)
@@ -163,8 +156,8 @@ class _Place:
                 return leaf  # static, or the wrapper refuses it
             raise WorkloadError(
                 f"workload {self.workload.name}: argument {path} is {leaf!r:.60}, expected an "
-                "array or a jax.ShapeDtypeStruct; fix: name the parameter in static_argnames=, or "
-                "bind it with functools.partial"
+                "array or a jax.ShapeDtypeStruct; fix: name the parameter in static_argnames=, "
+                "bind it with functools.partial, or give eqx.filter_jit(fn) for Equinox's modules"
             )
         return self.array_type(
             leaf.shape,
@@ -247,8 +240,6 @@ def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
     """Compares each leaf as it is passed with the user's, as jax sees both."""
     given = jax.tree.leaves((tuple(workload.args), dict(workload.kwargs)))
     passed = jax.tree.leaves((arguments.args, dict(arguments.kwargs)))
-    if len(given) != len(passed):
-        return  # a module's static leaves are not passed
     for number, (leaf, abstract) in enumerate(zip(given, passed, strict=True)):
         if leaf is not abstract and not _alike(leaf, abstract):
             path = list(named_leaves(workload))[number][0]
@@ -340,56 +331,3 @@ def is_shared_object(node: Any) -> bool:
     """Whether a node of a tree is a variable, module, optimizer or another object of Flax's nnx."""
     nnx = sys.modules.get("flax.nnx")
     return nnx is not None and isinstance(node, (nnx.Variable, nnx.Pytree))
-
-
-@register_static
-@dataclass(frozen=True)
-class StaticLeaf:
-    """A leaf that is not an array, as a node without leaves."""
-
-    value: Any
-
-
-def holds_static_leaves(workload: Workload) -> bool:
-    """Whether an argument is, or holds, an Equinox module with leaves that are not arrays."""
-    return any(
-        is_module_with_static_leaves(argument)
-        for argument in (*workload.args, *workload.kwargs.values())
-    )
-
-
-def is_module_with_static_leaves(tree: Any) -> bool:
-    """Whether a tree holds an Equinox module and leaves that are not arrays."""
-    modules = jax.tree.leaves(tree, is_leaf=_is_equinox_module)
-    return any(map(_is_equinox_module, modules)) and not all(map(_is_array, jax.tree.leaves(tree)))
-
-
-def without_static_leaves(tree: Any) -> Any:
-    """The tree with its leaves that are not arrays as `StaticLeaf` nodes."""
-    return jax.tree.map(lambda leaf: leaf if _is_array(leaf) else StaticLeaf(leaf), tree)
-
-
-def with_static_leaves(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, called with the values of `StaticLeaf` nodes in their place."""
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = jax.tree.map(
-            lambda leaf: leaf.value if isinstance(leaf, StaticLeaf) else leaf,
-            (args, kwargs),
-            is_leaf=lambda node: isinstance(node, StaticLeaf),
-        )
-        return without_static_leaves(fn(*args, **kwargs))
-
-    return call
-
-
-def _is_equinox_module(node: Any) -> bool:
-    return any(
-        base.__module__.startswith("equinox.") and base.__name__ == "Module"
-        for base in type(node).__mro__
-    )
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct, np.ndarray, np.generic))

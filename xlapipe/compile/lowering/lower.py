@@ -24,9 +24,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from xlapipe.compile.lowering.arguments import (
     AbstractArray,
     call_arguments,
-    holds_static_leaves,
     refuse_changed_leaves,
-    with_static_leaves,
 )
 from xlapipe.compile.lowering.call_facts import TracedCall
 from xlapipe.compile.lowering.forward_values import named_values
@@ -193,9 +191,8 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
         shardings["out_shardings"] = jax.tree.map(
             lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=is_spec
         )
-    fn = with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn
     jitted = jax.jit(
-        fn,
+        workload.fn,
         # jax infers numbers from names, and names from numbers, only where the others are None.
         donate_argnums=workload.donated or None,
         donate_argnames=workload.donated_names or None,
