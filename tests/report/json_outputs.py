@@ -280,15 +280,7 @@ def _run(*, memory: bool) -> dict[str, Any]:
 def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
     fields = {field.name for field in dataclasses.fields(MemoryAccount)}
     known = {name: value for name, value in device["memory"].items() if name in fields}
-    return typed(
-        DeviceRun,
-        {
-            **device,
-            "memory": known if memory else None,
-            "outside_before_bytes": device["outside_before_bytes"] if memory else None,
-            "outside_after_bytes": device["outside_after_bytes"] if memory else None,
-        },
-    )
+    return typed(DeviceRun, {**device, "memory": known if memory else None})
 
 
 def _captured() -> dict[str, Any]:

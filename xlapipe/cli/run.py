@@ -125,8 +125,3 @@ def _memory_lines(result: "RunResult") -> Iterator[str]:
     for name, value in asdict(worst.memory).items():
         yield f"  {name:<22} {value:>18,}"
     yield f"  unexplained: {worst.memory.unexplained_share:.3%} of the measured bytes"
-    if worst.outside_before_bytes is not None and worst.outside_after_bytes is not None:
-        yield (
-            f"  outside XLA's allocator: {worst.outside_before_bytes:,} B before the first call, "
-            f"{worst.outside_after_bytes:,} B after it"
-        )

@@ -26,7 +26,7 @@ from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable, select_devices
 from xlapipe.run.inputs import read_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
-from xlapipe.run.memory_account import outside_allocator_bytes, reconcile
+from xlapipe.run.memory_account import reconcile
 from xlapipe.run.run_result import (
     DeviceRun,
     OutputDigest,
@@ -95,12 +95,10 @@ def _run(
     arguments = _PlacedArguments(executable, host_values)
     del host_values
     with_inputs = _memory_stats(local)
-    outside_before = [*map(outside_allocator_bytes, local, with_inputs)]
     exchange("ready", None)
 
     first_call_seconds, results = _call(executable, arguments.arrays)
     after = _memory_stats(local)
-    outside_after = [*map(outside_allocator_bytes, local, after)]
     device_runs = [
         DeviceRun(
             process=jax.process_index(),
@@ -112,8 +110,6 @@ def _run(
                 with_inputs=with_inputs[index],
                 after=after[index],
             ),
-            outside_before_bytes=outside_before[index],
-            outside_after_bytes=outside_after[index],
         )
         for index, device in enumerate(local)
     ]

@@ -26,17 +26,11 @@ class DeviceRun:
       process: number of the process that the device belongs to.
       device: position in the mesh, from 0.
       memory: None if the device reports no statistics.
-      outside_before_bytes: memory outside XLA's allocator before the first call: CUDA's context,
-        the executable's kernels, other programs; None if not reported.
-      outside_after_bytes: the same after the first call; the difference is NCCL's buffers and
-        what libraries load when they are first used.
     """
 
     process: int
     device: int
     memory: MemoryAccount | None
-    outside_before_bytes: int | None
-    outside_after_bytes: int | None
 
 
 @dataclass(frozen=True)
