@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,14 +15,8 @@ from xlapipe.files.contents import read_plain
 from xlapipe.files.writing import write_files
 
 RUN_RECORD = "run_record.json"
-# An option's whole value, a string literal of a workload's argument, or a path among other text.
-_ABSOLUTE_PATH = re.compile(
-    r"""(?x)
-    (?P<before> ^(?:--[\w-]+=)? ) (?P<whole> /.* )$
-    | (?<=["']) (?P<quoted> /[^"']* ) (?=["'])
-    | (?<=[\s=:,(\[{]) (?P<part> /[^\s=:,)\]}"']* )
-    """
-)
+# The folders of an absolute path.
+_FOLDERS = re.compile(r"""(?<![\w.])/(?:[^\s/=:,)\]}"']+/)*""")
 
 
 def run_record(
@@ -41,7 +34,7 @@ def run_record(
         "device": device,
         "driver": gpu.driver_version if gpu is not None else None,
         "versions": dict(versions),
-        "command": portable_command(command, Path.cwd()),
+        "command": portable_command(command),
         "date": datetime.now(UTC).date().isoformat(),
     }
 
@@ -60,30 +53,12 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_files({folder / RUN_RECORD: text.encode()})
 
 
-def portable_command(command: Sequence[str], folder: Path) -> str:
+def portable_command(command: Sequence[str]) -> str:
     """The command as one shell line without absolute paths, the same on every machine.
 
-    The program's folder is left out. A path in the checkout that holds `folder` becomes relative to
-    `folder`; any other absolute path becomes `<elsewhere>/name`.
-
-    >>> portable_command(["/usr/bin/xlapipe", "dump", "--out", "/tmp/hlo"], Path("/home/me/steps"))
+    >>> portable_command(["/usr/bin/xlapipe", "dump", "--out", "/tmp/hlo"])
     "xlapipe dump --out '<elsewhere>/hlo'"
     """
-    checkout = next(
-        (path for path in (folder, *folder.parents) if (path / ".git").exists()), folder
-    )
-
-    def portable(match: re.Match[str]) -> str:
-        path = match["whole"] or match["quoted"] or match["part"]
-        return (match["before"] or "") + _portable_path(path, folder, checkout)
-
     program, *arguments = command
-    words = [Path(program).name, *(_ABSOLUTE_PATH.sub(portable, text) for text in arguments)]
+    words = [Path(program).name, *(_FOLDERS.sub("<elsewhere>/", text) for text in arguments)]
     return shlex.join(words)
-
-
-def _portable_path(path: str, folder: Path, checkout: Path) -> str:
-    for spelling in (os.path.normpath(path), os.path.realpath(path)):
-        if Path(spelling).is_relative_to(checkout):
-            return os.path.relpath(spelling, folder)
-    return f"<elsewhere>/{Path(path).name}"
