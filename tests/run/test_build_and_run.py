@@ -18,7 +18,7 @@ from xlapipe.cli import main
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, open_dump
 from xlapipe.dump.manifest import MANIFEST, with_digests
-from xlapipe.errors import DumpError, TargetError, WorkloadError
+from xlapipe.errors import DumpError, TargetError
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.run import inputs as run_inputs
 from xlapipe.run import run as running
@@ -106,7 +106,7 @@ def test_another_version_is_refused(package: str, copy: Path) -> None:
     manifest["versions"][package] = "0.0.1"
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(DumpError, match=rf"built with {package} 0\.0\.1"):
-        running.run(copy, inputs="random:0", repeat=1)
+        running.run(copy, seed=0, repeat=1)
 
 
 def test_a_dump_without_executable_is_refused(copy: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_dump_without_executable_is_refused(copy: Path) -> None:
     del manifest["files"][EXECUTABLE]
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(DumpError, match="xlapipe build"):
-        running.run(copy, inputs="random:0", repeat=1)
+        running.run(copy, seed=0, repeat=1)
 
 
 class MakesFolder:
@@ -136,7 +136,7 @@ def test_loading_an_untrusted_directory_runs_no_code(copy: Path, tmp_path: Path)
     manifest = manifest_with_digests(copy)
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(DumpError, match="cannot load it"):
-        running.run(copy, inputs="random:0", repeat=1)
+        running.run(copy, seed=0, repeat=1)
     assert not trace.exists()
     pickle.loads(payload)  # the payload works if it is unpickled
     assert trace.exists()
@@ -196,34 +196,12 @@ LEAVES = (
 
 
 def test_random_inputs_depend_on_the_seed_and_integers_do_not_repeat() -> None:
-    first, same = (run_inputs.read_inputs("random:3", LEAVES) for _ in range(2))
-    other = run_inputs.read_inputs("random:4", LEAVES)
+    first, same = (run_inputs.random_inputs(3, LEAVES) for _ in range(2))
+    other = run_inputs.random_inputs(4, LEAVES)
     assert sorted(first) == [0, 1]
     assert all((first[number] == same[number]).all() for number in first)
     assert not (first[0] == other[0]).all()
     assert sorted(first[1].tolist()) == list(range(16))
-
-
-def test_inputs_from_a_file(tmp_path: Path) -> None:
-    import numpy as np
-
-    values = run_inputs.read_inputs("random:3", LEAVES)
-    path = tmp_path / "inputs.npz"
-    np.savez(path, **{"cache['k']": values[0], "ids": values[1]})
-    read = run_inputs.read_inputs(str(path), LEAVES)
-    assert all((read[number] == values[number]).all() for number in values)
-    np.savez(path, **{"cache['k']": values[0], "ids": values[1][:3]})
-    with pytest.raises(WorkloadError, match=r"ids is int32\[3\], expected int32\[16\]"):
-        run_inputs.read_inputs(str(path), LEAVES)
-    np.savez(path, ids=values[1])
-    with pytest.raises(WorkloadError, match=r"expected an array \"cache\['k'\]\", found ids"):
-        run_inputs.read_inputs(str(path), LEAVES)
-
-
-@pytest.mark.parametrize("spec", ["random:x", "nowhere.npz", "random:"])
-def test_invalid_inputs(spec: str) -> None:
-    with pytest.raises(WorkloadError, match="--inputs"):
-        run_inputs.read_inputs(spec, LEAVES)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +217,7 @@ def test_another_gpu_is_refused(
 
     monkeypatch.setattr(jax, "devices", lambda platform: [OtherGpu()])
     with pytest.raises(TargetError, match=rf"built for NVIDIA H200 .* attached GPU is {name}"):
-        running.run(built, inputs="random:0", repeat=1)
+        running.run(built, seed=0, repeat=1)
 
 
 def test_a_folder_with_other_files_is_refused_before_compiling(

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from xlapipe.errors import WorkloadError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.run.executable import LoadedExecutable
-from xlapipe.run.inputs import read_inputs, stored_array
+from xlapipe.run.inputs import random_inputs, stored_array
 
 pytestmark = pytest.mark.jax
 
@@ -52,7 +51,7 @@ def executable() -> LoadedExecutable:
 def test_keys_and_host_memory_are_placed_as_the_program_takes_them(
     executable: LoadedExecutable,
 ) -> None:
-    values = read_inputs("random:3", ARGUMENTS)
+    values = random_inputs(3, ARGUMENTS)
     assert values[0].shape == (2,)
     assert values[0].dtype == np.uint32
     placed = {leaf.parameter_number: executable.place(leaf, values[i])
@@ -73,16 +72,6 @@ def test_keys_and_host_memory_are_placed_as_the_program_takes_them(
 def test_a_key_is_stored_as_its_words(dtype: str, words: int) -> None:
     assert stored_array((3,), dtype) == jax.ShapeDtypeStruct((3, words), "uint32")
     assert stored_array((3,), "bfloat16") == jax.ShapeDtypeStruct((3,), "bfloat16")
-
-
-def test_keys_from_a_file_are_their_words(tmp_path: Path) -> None:
-    path = tmp_path / "inputs.npz"
-    key = np.asarray(jax.random.key_data(jax.random.key(7)))
-    np.savez(path, key=key, x=np.ones(8, np.float32))
-    assert (read_inputs(str(path), ARGUMENTS)[0] == key).all()
-    np.savez(path, key=np.uint32(7), x=np.ones(8, np.float32))
-    with pytest.raises(WorkloadError, match=r"key is uint32\[\], expected uint32\[2\].*key_data"):
-        read_inputs(str(path), ARGUMENTS)
 
 
 def test_the_memory_of_a_leaf_is_in_the_manifest_only_if_it_is_not_the_devices() -> None:

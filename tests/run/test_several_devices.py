@@ -97,7 +97,7 @@ def test_the_manifest_holds_the_sharding_of_every_leaf(built: Path) -> None:
 
 
 def test_two_processes_give_the_outputs_of_one(built: Path) -> None:
-    arguments = ["run", str(built), "--inputs", "random:3", "--repeat", "2", "--json"]
+    arguments = ["run", str(built), "--seed", "3", "--repeat", "2", "--json"]
     alone = run_command([*ON_CPUS, *arguments], JAX_NUM_CPU_DEVICES="2")
     first, second = in_two_processes(arguments, arguments)
     assert (alone.returncode, first[0], second[0]) == (0, 0, 0), alone.stderr + first[2] + second[2]
@@ -121,10 +121,10 @@ def test_a_step_of_several_devices_is_loaded_and_called_from_python(built: Path)
 
 @pytest.mark.slow
 def test_processes_that_run_different_programs(built: Path) -> None:
-    runs = in_two_processes(*(["run", str(built), "--inputs", f"random:{n}"] for n in range(2)))
+    runs = in_two_processes(*(["run", str(built), "--seed", str(n)] for n in range(2)))
     for code, _, error in runs:
         assert code == 2
-        assert "with random:0, process 1 runs" in error
+        assert "with seed 0, process 1 runs" in error
         assert "fix: give every process the same command" in error
 
 
@@ -230,7 +230,7 @@ def test_xlas_own_collective_kernel_needs_one_process(
     with_kernel = replace(dump.plan, thunks=(Thunk("kCollectiveKernel", 0),))
     monkeypatch.setattr(running, "open_dump", lambda folder: replace(dump, plan=with_kernel))
     with pytest.raises(TargetError, match="within one process only; fix: run it without --dist"):
-        running.run(built, inputs="random:0", repeat=1, distributed=True)
+        running.run(built, seed=0, repeat=1, distributed=True)
 
 
 def test_a_manifest_without_the_sharding_of_a_leaf(

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 OPTIONS: Options = {
     "path DIR": "a folder written by `xlapipe build`; its machine code runs in this process: run "
     "only what you, or who you trust, built (SECURITY.md)",
-    "--inputs INPUTS": {
-        "default": "random:0",
-        "help": "random:SEED, or an .npz file with the arguments' paths as keys; "
-        "default: %(default)s",
-    },
+    "--seed N": {"default": 0, "help": "of the random inputs; default: 0"},
     "--repeat N": {"default": 10, "help": "timed calls; default: 10"},
     "--distributed": "with the other processes that srun or mpirun started, one per GPU",
     "--profile": "time each kernel, and write time_record.json into the folder of --record",
@@ -43,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         raise XlapipeError("--record needs --profile; fix: add it, or leave --record out")
     result = run(
         options.path,
-        inputs=options.inputs,
+        seed=options.seed,
         repeat=options.repeat,
         distributed=options.distributed,
         profiled=options.repeat if options.profile else 0,

@@ -24,7 +24,7 @@ from xlapipe.plans import Plan
 from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable, select_devices
-from xlapipe.run.inputs import read_inputs
+from xlapipe.run.inputs import random_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
 from xlapipe.run.memory_account import reconcile
 from xlapipe.run.run_result import (
@@ -46,7 +46,7 @@ _SEVERAL_GPUS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 def run(
     folder: Path,
     *,
-    inputs: str,
+    seed: int,
     repeat: int,
     distributed: bool = False,
     profiled: int = 0,
@@ -54,7 +54,7 @@ def run(
     """Loads the executable of a dump directory and calls it 1 + `repeat` times.
 
     Args:
-      inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
+      seed: of the inputs.
       distributed: whether the processes of srun or mpirun run the executable together.
       profiled: number of further calls that are profiled.
     """
@@ -69,10 +69,10 @@ def run(
             "which works within one process only; fix: run it without --distributed, or build it "
             "with the Workload's option xla_gpu_experimental_use_collective_kernels=''"
         )
-    program = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
+    program = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with seed {seed}"
     with joined(program) if distributed else nullcontext():
         devices = select_devices(folder, manifest, host_count())
-        return _run(folder, devices, plan, inputs=inputs, repeat=repeat, profiled=profiled)
+        return _run(folder, devices, plan, seed=seed, repeat=repeat, profiled=profiled)
 
 
 def _run(
@@ -80,7 +80,7 @@ def _run(
     devices: Sequence[Any],
     plan: Plan,
     *,
-    inputs: str,
+    seed: int,
     repeat: int,
     profiled: int,
 ) -> RunResult:
@@ -90,7 +90,7 @@ def _run(
     executable = load_executable(folder, devices)
     load_seconds = time.perf_counter() - started
     manifest = executable.manifest
-    host_values = read_inputs(inputs, manifest.arguments)
+    host_values = random_inputs(seed, manifest.arguments)
     loaded = _memory_stats(local)
     arguments = _PlacedArguments(executable, host_values)
     del host_values
