@@ -49,9 +49,6 @@ class CompileSettings:
       project: the folder whose project file, or one above it, states whether plans are `untuned`;
         None for the current one.
       use_cache: take results of earlier compiles from this user's cache, and keep new ones there.
-
-    Raises:
-      XlapipeError: the settings contradict each other.
     """
 
     target: str | None = None
@@ -150,11 +147,7 @@ def _with_known_results(job: Job) -> Job:
 
 
 def jobs_to_compare(workload: str, settings: Sequence[CompileSettings]) -> list[Job]:
-    """A Job of the workload with each of the settings; no lock is predicted unless it is for all.
-
-    Raises:
-      XlapipeError: as `jobs_of`.
-    """
+    """A Job of the workload with each of the settings; no lock is predicted unless it is for all."""
     jobs = [job for chosen in settings for job in jobs_of([workload], chosen)]
     if len({job.known_results is None for job in jobs}) == 1:
         return jobs

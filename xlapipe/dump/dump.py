@@ -116,12 +116,7 @@ def is_dump(path: Path) -> bool:
 
 
 def open_dump(path: Path) -> Dump:
-    """Reads a dump directory.
-
-    Raises:
-      DumpError: a missing, damaged or contradictory file.
-      PlanMismatchError: the totals differ from XLA's own.
-    """
+    """Reads a dump directory."""
     from xlapipe.dump.readers import read_path  # not needed to load an executable
 
     manifest = read_manifest(path)
@@ -145,11 +140,7 @@ def open_dump(path: Path) -> Dump:
 
 
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
-    """The manifest of a dump directory; the plan is not read.
-
-    Raises:
-      DumpError: a missing or damaged file.
-    """
+    """The manifest of a dump directory; the plan is not read."""
     where = path / MANIFEST
     if not os.path.lexists(where):
         recover_folder(path)
@@ -170,11 +161,7 @@ def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
 
 
 def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
-    """Content of a file of a dump directory, after comparing it with its digest in the manifest.
-
-    Raises:
-      DumpError: the file is missing or damaged.
-    """
+    """Content of a file of a dump directory, after comparing it with its digest in the manifest."""
     digest, folder = manifest.files[name], path
     if name == TARGET_CONFIG and digest.isalnum() and not os.path.lexists(path / name):
         shared = SHARED_CONFIGS / digest
@@ -191,9 +178,8 @@ def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
 def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:
     """Checks the plan's totals in device and host memory against memory_analysis().
 
-    Raises:
-      PlanMismatchError: arguments + outputs - aliased + temp is not the total without constants
-        and thread-locals. A platform whose temp is not a sum is compared without temp.
+    Arguments, outputs without aliased bytes, and temp, where it is a sum, are the total without
+    constants and thread-locals.
     """
     if not analysis:
         return
@@ -223,11 +209,7 @@ def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str
 
 
 def read_file(folder: Path, name: str) -> bytes:
-    """Content of a file of a dump, whether or not it is compressed.
-
-    Raises:
-      DumpError: the file is missing or cannot be read.
-    """
+    """Content of a file of a dump, whether or not it is compressed."""
     if Path(name).name != name:
         raise DumpError(f"{folder / MANIFEST}: file name {name!r} is outside the dump's folder")
     refusal = Refusal(DumpError, "copy the whole folder, or make the dump again")
@@ -258,9 +240,6 @@ def write_dump(
     """Writes a dump directory completely or not at all; returns whether more than lines changed.
 
     Where the folder holds this dump, and only source lines moved, those alone are written.
-
-    Raises:
-      XlapipeError: the folder cannot be written, or holds files of no dump.
     """
     refuse_other_files(path)
     manifest = with_digests(manifest, files)
@@ -274,11 +253,7 @@ def write_dump(
 
 
 def refuse_other_files(path: Path) -> None:
-    """Refuses to replace a link, a file, or a folder with anything that is not of a dump.
-
-    Raises:
-      XlapipeError: e.g. the folder holds a user's own file.
-    """
+    """Refuses to replace a link, a file, or a folder with anything that is not of a dump."""
     from xlapipe.dump.autotune_lock import LOCK  # not needed to load an executable
     from xlapipe.dump.readers.file_contents import plain_name
     from xlapipe.dump.run_record import RUN_RECORD
@@ -305,11 +280,7 @@ def refuse_other_files(path: Path) -> None:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Writes the manifest of a dump whose files stay, if it differs.
-
-    Raises:
-      XlapipeError: the file cannot be written.
-    """
+    """Writes the manifest of a dump whose files stay, if it differs."""
     content = manifest_bytes(manifest)
     if read_file(path, MANIFEST) != content:
         write_files({path / MANIFEST: content})
@@ -322,11 +293,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the source lines of a dump's files where those in the folder are others.
-
-    Raises:
-      XlapipeError: the file cannot be written.
-    """
+    """Writes the source lines of a dump's files where those in the folder are others."""
     if SOURCE_LINES in files and read_file(path, SOURCE_LINES) != files[SOURCE_LINES]:
         write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
 

@@ -51,10 +51,6 @@ def read_path(path: Path) -> Plan:
       path: an `.hlo.pb`, a `*buffer-assignment.txt` (either may be gzip), or a directory with one
         optimised module, of which the proto is read if there is one. XLA's total, live ranges and
         thunks are read from the texts in the same folder.
-
-    Raises:
-      DumpError: a file is missing, damaged, ambiguous or in an unknown form.
-      PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
     files = files_at(path)
     plan = _read(files)
@@ -90,13 +86,7 @@ def _read(files: DumpFiles) -> Plan:
 
 
 def read_text(texts: DumpTexts) -> Plan:
-    """The plan in the texts, with a buffer assignment; a part that is not in them is None.
-
-    Raises:
-      DumpError: a text that figures depend on has another form or is cut short. Live ranges and
-        thunks that cannot be read are left out, with a note.
-      PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
-    """
+    """The plan in the texts, with a buffer assignment; a part that is not in them is None."""
     # Imported here: dumps with a proto need neither.
     from xlapipe.dump.readers.hlo_text import parse_hlo
     from xlapipe.dump.readers.used_values_text import parse_used_values
@@ -134,9 +124,6 @@ def _with_optional_parts(plan: Plan, texts: DumpTexts, where: str) -> Plan:
 
     New versions of XLA print these parts, which no total depends on, in new ways, which must not
     cost the rest of the plan.
-
-    Raises:
-      PlanMismatchError: the plan breaks an invariant.
     """
     notes: list[str] = []
 
@@ -154,11 +141,7 @@ def _with_optional_parts(plan: Plan, texts: DumpTexts, where: str) -> Plan:
 
 
 def _total_of(texts: DumpTexts) -> int | None:
-    """XLA's own total, from either of the two texts; None if neither has it.
-
-    Raises:
-      DumpError: the values file has no total, or the two totals differ.
-    """
+    """XLA's own total, from either of the two texts; None if neither has it."""
     total = find_total(texts.assignment) if texts.assignment else None
     values = texts.values
     if values is None:
