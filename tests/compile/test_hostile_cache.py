@@ -1,6 +1,5 @@
 """The compile cache: a result comes back as it was kept, or not at all."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -110,23 +109,9 @@ def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> Non
     assert record is not None
     left = cache / f".other.zip.partial-{'0' * 16}"
     left.write_bytes(b"half")
+    os.utime(left, (0, 0))
     CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
     assert [path.name for path in cache.iterdir()] == ["key.zip"]
-
-
-def test_what_is_being_written_counts_in_the_limit(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
-    assert record is not None
-    written = cache / f".other.zip.partial-{'0' * 16}"
-    written.write_bytes(bytes(1000))
-    size_bytes = (cache / "key.zip").stat().st_size
-    monkeypatch.setattr("xlapipe.compile.compile_cache._LARGEST_CACHE_BYTES", size_bytes + 999)
-    with written.open("rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
-        assert [path.name for path in cache.iterdir()] == [written.name]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ import lzma
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import threading
+import time
 import tracemalloc
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import ROOT
 from xlapipe.cli import main
-from xlapipe.dump.dump import open_dump, read_manifest
+from xlapipe.dump.dump import open_dump
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.files.contents import parse_json, read_head, read_json, read_packed, read_plain
 from xlapipe.files.writing import replace_folder, write_files, write_folder
@@ -211,74 +209,18 @@ def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path)
         changed_dumps(old, new)
 
 
-WRITER = """
-import sys, time
-from pathlib import Path
-from xlapipe.files.writing import replace_folder
-with replace_folder(Path(sys.argv[1]), fix="…") as folder:
-    (folder / "file").write_text("partial")
-    print("writing", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_a_folder_is_old_or_new_after_a_kill(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    """A partial file or folder that is younger may be of a process that lives."""
     write_folder(tmp_path / "dump", {"file": b"old"}, fix="…")
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path / "dump")],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "writing\n"
-    write_folder(tmp_path / "dump", {"file": b"other"}, fix="…")  # beside a writer that lives
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
-    assert (tmp_path / "dump/file").read_bytes() == b"other"
-    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
-    write_folder(tmp_path / "dump", {"file": b"new"}, fix="…")
-    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
-
-
-FILE_WRITER = """
-import os, sys
-from pathlib import Path
-from xlapipe.files import writing
-
-def stop(path, content, flags):
-    print("writing", flush=True)
-    sys.stdin.read()
-
-writing._write = stop
-writing.write_files({Path(sys.argv[1]): b"killed"})
-"""
-
-
-def test_a_file_is_old_or_new_after_a_kill(tmp_path: Path) -> None:
-    """The partial file of a killed process stayed for ever."""
-    page = tmp_path / "page.html"
-    page.write_bytes(b"old")
-    writer = subprocess.Popen(
-        [sys.executable, "-c", FILE_WRITER, str(page)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert writer.stdout is not None and writer.stdin is not None
-    assert writer.stdout.readline() == "writing\n"
-    write_files({page: b"other"})  # beside a writer that lives
-    assert len(list(tmp_path.iterdir())) == 2
-    writer.kill()
-    writer.wait()
-    writer.stdout.close()
-    writer.stdin.close()
-    assert page.read_bytes() == b"other"
-    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
-    write_files({page: b"new"})
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    left = [tmp_path / f".{name}.partial-{'0' * 16}" for name in ("dump", "page.html")]
+    left[0].mkdir()
+    left[1].touch()
+    for age_seconds, names in ((0, {"dump", *(path.name for path in left)}), (90_000, {"dump"})):
+        for path in left:
+            os.utime(path, (time.time() - age_seconds,) * 2)
+        write_folder(tmp_path / "dump", {"file": b"new"}, fix="…")
+        assert {path.name for path in tmp_path.iterdir()} == names
+    assert (tmp_path / "dump/file").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("members", [1, 3])
@@ -299,20 +241,13 @@ def test_a_module_with_large_constants_is_read(tmp_path: Path) -> None:
     assert len(read_packed(tmp_path / "module.hlo.pb.gz")) == 65 << 20
 
 
-def test_a_dump_that_was_moved_aside_is_put_back(dump: Path) -> None:
-    """Where folders cannot be exchanged, a kill between two renames leaves only the former one."""
-    dump.rename(dump.with_name(".dump.former-0123"))
-    assert read_manifest(dump).workload == "qwen3-step-donated"
-    assert dump.is_dir()
-
-
 @pytest.mark.parametrize("exchange", [True, False])
 def test_many_writers_of_one_folder(
     tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """106 of 3,000 concurrent writes failed."""
     if not exchange:
-        monkeypatch.setattr("xlapipe.files.writing._renameat2", lambda: None)
+        monkeypatch.setattr("xlapipe.files.writing._exchanged", lambda one, other: False)
     folder = tmp_path / "dump"
     write_folder(folder, {"file": b"0"}, fix="…")
     done = threading.Event()

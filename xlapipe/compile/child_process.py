@@ -46,7 +46,6 @@ from xlapipe.errors import (
     DumpError,
 )
 from xlapipe.files.typed_data import typed
-from xlapipe.files.writing import remove_left
 
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
@@ -232,8 +231,6 @@ def _wait_for_child(
                     return child.wait(min(_LOOK_SECONDS, left_seconds))
         finally:
             _CHILDREN.ended(child)
-            if job.cache_folder is not None:
-                remove_left(job.cache_folder)
 
 
 class Children:

@@ -107,7 +107,8 @@ class CompileCache:
             ((path.stat(), path) for path in self.folder.glob("*.zip")),
             key=lambda item: -item[0].st_mtime,
         )
-        oldest, total_bytes = time.time() - _UNUSED_SECONDS, remove_left(self.folder)
+        remove_left(self.folder)
+        oldest, total_bytes = time.time() - _UNUSED_SECONDS, 0
         for state, path in states:
             total_bytes += state.st_size
             if state.st_mtime < oldest or total_bytes > _LARGEST_CACHE_BYTES:

@@ -147,7 +147,7 @@ def _with_known_results(job: Job) -> Job:
 
 
 def jobs_to_compare(workload: str, settings: Sequence[CompileSettings]) -> list[Job]:
-    """A Job of the workload with each of the settings; no lock is predicted unless it is for all."""
+    """A Job of the workload with each of the settings; a lock is predicted for all or none."""
     jobs = [job for chosen in settings for job in jobs_of([workload], chosen)]
     if len({job.known_results is None for job in jobs}) == 1:
         return jobs

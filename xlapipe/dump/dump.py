@@ -24,7 +24,7 @@ from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.visible_text import visible_line
-from xlapipe.files.writing import is_partial, recover_folder, write_files, write_folder
+from xlapipe.files.writing import is_partial, write_files, write_folder
 from xlapipe.plans import Plan
 from xlapipe.plans.compile_times import COMPILE_TIMES, read_compile_times
 from xlapipe.plans.memory_spaces import MemorySpace
@@ -142,8 +142,6 @@ def open_dump(path: Path) -> Dump:
 def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
     """The manifest of a dump directory; the plan is not read."""
     where = path / MANIFEST
-    if not os.path.lexists(where):
-        recover_folder(path)
     if not os.path.lexists(where):
         raise DumpError(
             f"{where}: expected a file, found none; fix: name a directory that `xlapipe dump` or "

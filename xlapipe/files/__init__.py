@@ -2,7 +2,6 @@
 
 - `contents`: reads regular files, within limits of size, compression and JSON;
 - `writing`: writes files and folders completely or not at all;
-- `locks`: locks files between processes, with a limit and for no child;
 - `typed_data`: checks the data of a JSON file against the annotations of a dataclass;
 - `visible_text`: makes text from a file safe to show.
 """

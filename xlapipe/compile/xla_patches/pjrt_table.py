@@ -52,7 +52,7 @@ class PjrtProgram(ctypes.Structure):
 
 
 def compile_slot(library: Path) -> c_size_t | None:
-    """The place in a plugin's table that has the address of PJRT_Compile; None if it is not known."""
+    """The place in a plugin's table that has PJRT_Compile's address; None if it is not known."""
     get_api = ctypes.CDLL(str(library)).GetPjrtApi
     get_api.restype = c_void_p
     address = int(get_api())

@@ -6,6 +6,7 @@ whose lock file was removed is kept for the user, such as one with the log of a 
 """
 
 import atexit
+import fcntl
 import os
 import shutil
 import stat
@@ -14,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-
-from xlapipe.files.locks import hold, release
 
 _PREFIX = "xlapipe-"
 _LOCK = ".lock"
@@ -45,7 +44,7 @@ class Scratch:
         # for a stale one.
         unlocked = self.path / f"{_LOCK}.new"
         self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-        hold(self._lock)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)
 
     def keep(self) -> None:
@@ -62,7 +61,7 @@ class Scratch:
             shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
-            release(lock)
+            os.close(lock)
 
 
 @contextmanager
@@ -90,12 +89,10 @@ def _remove_if_stale(folder: Path) -> None:
         return
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        hold(lock)
-    except OSError:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
         os.close(lock)
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    release(lock)
 
 
 def cache_folder(name: str) -> Path:

@@ -6,12 +6,14 @@ checkout that has pins for that version. A stamp file is written last; an enviro
 installed again from the start.
 """
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +23,6 @@ from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.environment.scratch import cache_folder, is_trusted, make_own_folder
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
 from xlapipe.errors import XlapipeError
-from xlapipe.files.locks import locked
 
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 _PINS = Path(__file__).resolve().parents[3] / "requirements"
@@ -98,6 +99,19 @@ def parsed_version(version: str) -> tuple[int, ...]:
     return number
 
 
+def _wait_for(lock: int, what: str) -> None:
+    end = time.monotonic() + 2 * _INSTALL_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise XlapipeError(
+                    f"{what} by another process, which has not ended; fix: end it, and try again"
+                ) from None
+        time.sleep(0.5)
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lets one process at a time make the environment `folder`; others wait for it."""
@@ -105,7 +119,8 @@ def _locked(folder: Path) -> Iterator[None]:
         make_own_folder(folder.parent)
         path = folder.with_name(f".{folder.name}.lock")
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        with locked(lock, what=f"{folder.name} is installed", limit_seconds=2 * _INSTALL_SECONDS):
+        with open(lock, "wb"):
+            _wait_for(lock, f"{folder.name} is installed")
             yield
     except OSError as error:
         raise XlapipeError(

@@ -68,7 +68,7 @@ class InstructionParser:
         self._configs: dict[str, str] = {}
 
     def parse(self, text: str) -> tuple[Instruction, bool]:
-        """The instruction in the text of the line that was read last, and whether it is the root."""
+        """The instruction in the text of the line read last, and whether it is the root."""
         text = without_index_comments(text)
         head = instruction_head(text)
         if head is None:
