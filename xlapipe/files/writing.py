@@ -111,8 +111,14 @@ def _put_in_place(partial: Path, path: Path) -> None:
             elif not _exchanged(partial, path):
                 former = _beside(path)
                 path.rename(former)
-                partial.rename(path)
-                shutil.rmtree(former, ignore_errors=True)
+                try:
+                    partial.rename(path)
+                except OSError:
+                    with suppress(OSError):  # another process was faster
+                        former.rename(path)
+                    raise
+                finally:
+                    shutil.rmtree(former, ignore_errors=True)
             return
         except OSError as error:
             if error.errno not in _CHANGED_MEANWHILE:
