@@ -24,7 +24,7 @@ from xlapipe.plans.carried import Argument, carried, leaves_below
 from xlapipe.workload import Workload
 
 ANOTHER_OBJECT = "another object"
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_ADDRESS, _CLASS = re.compile(r" at 0x[0-9a-f]+"), re.compile(r"<class '(?:.*\.)?(\w+)'>")
 # Letters of a value in a message.
 _MOST_LETTERS = 80
 
@@ -219,7 +219,9 @@ def _changes(argument: str, one: Any, output: str, two: Any) -> Iterator[TreeCha
         yield TreeChange(f"{argument}{rest}", f"{output}{rest}", *texts)
     if not differing:
         path, *nodes, _ = next(iter(equality_errors(one, two)), ((), "a tree", "a tree", ""))
-        was_text, becomes_text = (_ADDRESS.sub("", node)[:_MOST_LETTERS] for node in nodes)
+        was_text, becomes_text = (
+            _CLASS.sub(r"\1", _ADDRESS.sub("", node))[:_MOST_LETTERS] for node in nodes
+        )
         becomes_text = ANOTHER_OBJECT if was_text == becomes_text else becomes_text
         name = keystr(path)
         yield TreeChange(f"{argument}{name}", f"{output}{name}", was_text, becomes_text)
