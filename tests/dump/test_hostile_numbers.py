@@ -76,17 +76,8 @@ def test_a_mesh(size: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"mesh: expected {expected}, found {{'data': {size!r}}}" in error
 
 
-CYCLE = """HloModule m, is_scheduled=true
-
-ENTRY %main (x: f32[8]) -> f32[8] {
-  %x = f32[8]{0} parameter(0)
-  %a = f32[8]{0} add(%x, %b)
-  %b = f32[8]{0} bitcast(%a)
-  %c = f32[8]{0} bitcast(%d)
-  %d = f32[8]{0} bitcast(%c)
-  ROOT %t = (f32[8]{0}) tuple(%d)
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+CYCLE = (TEXTS / "cycle_hlo.txt").read_text(encoding="utf-8")
 ASSIGNMENT = """BufferAssignment:
 allocation 0: size 32, parameter 0, shape |f32[8]| at ShapeIndex {}:
  value: <0 x @0> (size=32,offset=0): f32[8]{0}

@@ -1,5 +1,7 @@
 """The thunk sequence: forms that XLA prints, and what an unknown form costs."""
 
+from pathlib import Path
+
 import pytest
 
 from xlapipe.dump.readers.source_text import SourceText
@@ -15,24 +17,8 @@ SEQUENTIAL = """\
 """
 
 # Printed by jaxlib 0.11.2 for two conditionals: one branch of each computes nothing.
-EMPTY_BRANCHES = """\
-003: kConditional  [source       | next=007 (1)]
-  false_branch:
-    No thunks.  true_branch:
-    001: kCopy [source | sink] kCopy
-    002: kCopy [source | sink] kCopy
-007: kConditional  [prev=003 (1) | next=008 (1)]
-  false_branch:
-    004: kConditional  [source       | next=006 (1)]
-      false_branch:
-        005: kCustomKernel [source | sink] loop_multiply_fusion grid: [1, 1, 1]
-      true_branch:
-        No thunks.
-    006: kCopy [prev=004 (1) | sink] kCopy
-  true_branch:
-    No thunks.
-008: kCopy [prev=007 (1) | sink] kCopy
-"""
+TEXTS = Path(__file__).with_name("texts")
+EMPTY_BRANCHES = (TEXTS / "empty_branches_thunks.txt").read_text(encoding="utf-8")
 
 
 def parse(text: str) -> tuple[Thunk, ...]:

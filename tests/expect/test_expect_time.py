@@ -21,17 +21,8 @@ from xlapipe.time.study import study_of
 
 GOLDENS = Path(__file__).resolve().parents[2] / "hlo_dumps"
 # The table is gathered once in full and once by one row; x is read by two kernels.
-PROGRAM = """HloModule m, is_scheduled=true
-
-ENTRY %main (x: f32[1000], table: f32[100,10]) -> f32[1000] {
-  %x = f32[1000]{0} parameter(0)
-  %table = f32[100,10]{1,0} parameter(1)
-  %i = s32[1]{0} constant({3})
-  %row = f32[1,10]{1,0} gather(%table, %i), offset_dims={1}, slice_sizes={1,10}
-  %a = f32[1000]{0} negate(%x)
-  ROOT %b = f32[1000]{0} add(%a, %x)
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+PROGRAM = (TEXTS / "expect_time_hlo.txt").read_text(encoding="utf-8")
 TRAFFIC = (40 + 4 + 40) + 2 * 4000 + 3 * 4000
 
 

@@ -1,6 +1,7 @@
 """Expectations GivenUp, ReadAtMost, NoValueOfShape, ValuesOfShapeAtMost and FastAccumulation."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -126,30 +127,8 @@ def test_values_of_a_shape_are_counted(
 
 
 # A product whose result is written as rows, and read by the kernel of a loss in the traced shape.
-LOGITS = """HloModule m, is_scheduled=true
-
-%loss (p: bf16[32,320], q: bf16[32]) -> bf16[4,8] {
-  %q = bf16[32]{0} parameter(1)
-  %p = bf16[32,320]{1,0} parameter(0)
-  %z = bf16[4,8,320]{2,1,0} bitcast(%p)
-  ROOT %g = bf16[4,8]{1,0} custom-call(%z, %q), custom_call_target="f"
-}
-
-%double (r: bf16[4,8]) -> bf16[32] {
-  %r = bf16[4,8]{1,0} parameter(0)
-  %s = bf16[2,2,8]{2,1,0} add(%r, %r)
-  ROOT %t = bf16[32]{0} bitcast(%s)
-}
-
-ENTRY %main (h: bf16[4,8,16], w: bf16[16,320]) -> bf16[32] {
-  %h = bf16[4,8,16]{2,1,0} parameter(0)
-  %w = bf16[16,320]{1,0} parameter(1)
-  %rows = bf16[32,16]{1,0} bitcast(%h)
-  %gemm = (bf16[32,320]{1,0}, s8[10240]{0}) custom-call(%rows, %w), custom_call_target="d", metadata={op_name="dot"}
-  %loss.1 = bf16[4,8]{1,0} fusion(%gemm#0, %rows), kind=kLoop, calls=%loss
-  ROOT %twice = bf16[32]{0} fusion(%loss.1), kind=kLoop, calls=%double
-}
-"""  # noqa: E501
+TEXTS = Path(__file__).with_name("texts")
+LOGITS = (TEXTS / "logits_hlo.txt").read_text(encoding="utf-8")
 LOGITS_AT = {"h": 0, "w": 1, "gemm": 2, "gemm{0}": 3, "gemm{1}": 4, "loss.1": 5, "twice": 6}
 
 
@@ -209,19 +188,7 @@ def test_accumulation_is_unknown_without_a_precision_config(config: str) -> None
     assert product.fast_accumulation is None
 
 
-BARRIER = """HloModule step, entry_computation_layout={(f32[8]{0})->(f32[8]{0}, f32[8]{0})}
-
-ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
-  %x = f32[8]{0} parameter(0)
-  %pair = (f32[8]{0}, f32[8]{0}) tuple(%x, %x)
-  %barrier = (f32[8]{0}, f32[8]{0}) opt-barrier(%pair)
-  %first = f32[8]{0} get-tuple-element(%barrier), index=0
-  %second = f32[8]{0} get-tuple-element(%barrier), index=1
-  %sine = f32[8]{0} sine(%first)
-  %cosine = f32[8]{0} cosine(%second)
-  ROOT %both = (f32[8]{0}, f32[8]{0}) tuple(%sine, %cosine)
-}
-"""
+BARRIER = (TEXTS / "barrier_hlo.txt").read_text(encoding="utf-8")
 
 
 def test_readers_are_counted_after_an_opt_barrier() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import pytest
 
@@ -11,27 +12,8 @@ from xlapipe.expect import Expectation, NotSaved, Offloaded, Saved
 from xlapipe.plans import AllocationKind
 from xlapipe.plans.program import ArgumentLeaf, KeptIn, NamedValue, Program
 
-
-def op(name: str, line: int) -> str:
-    return f'metadata={{op_name="jit(step)/{name}" source_file="step.py" source_line={line}}}'
-
-
-ROW = "f32[8]{0}"
-TEXT = f"""HloModule m, is_scheduled=true
-
-ENTRY %main (x: f32[8]) -> f32[8] {{
-  %x = {ROW} parameter(0)
-  %h = {ROW} sine(%x), {op("jvp(layer)/sin", 11)}
-  %moved = f32[8]{{0:S(5)}} copy(%h), {op("jvp(layer)/device_put", 12)}
-  %wide = f32[16]{{0}} concatenate(%h, %h), dimensions={{0}}, {op("jvp(layer)/cat", 13)}
-  %double = f64[4]{{0}} bitcast-convert(%h), {op("jvp(layer)/view", 14)}
-  %half = f32[4]{{0:S(5)}} slice(%h), slice={{[0:4]}}, {op("jvp(layer)/slice", 15)}
-  %brief = {ROW} negate(%h), {op("jvp(layer)/neg", 16)}
-  %used = {ROW} cosine(%brief), {op("jvp(layer)/cos", 17)}
-  %gradient = {ROW} multiply(%used, %h), {op("transpose(jvp(layer))/mul", 21)}
-  ROOT %out = {ROW} add(%gradient, %x), {op("update/add", 31)}
-}}
-"""
+TEXTS = Path(__file__).with_name("texts")
+TEXT = (TEXTS / "kept_values_hlo.txt").read_text(encoding="utf-8")
 MEMORY: dict[str, Place] = {
     "x": 0, "h": 1, "moved": 2, "wide": 3, "double": 4, "half": 5, "brief": 6, "used": 7,
     "gradient": 8, "out": 9,

@@ -12,58 +12,8 @@ from xlapipe.inductor.reader import read_inductor
 
 ROWS = 32 * 64 * 4
 
-WHILE = (
-    HEAD.format(aot_id="0_inference")
-    + """\
-def while_loop_body_graph_0(args):
-    arg0, arg1 = args
-    args.clear()
-    buf0 = empty_strided_cuda((32, 32), (32, 1), torch.float32)
-    extern_kernels.mm(arg1, reinterpret_tensor(arg1, (64, 32), (1, 64), 0), out=buf0)
-    buf1 = empty_strided_cuda((32, 64), (64, 1), torch.float32)
-    extern_kernels.mm(buf0, arg1, out=buf1)
-    del arg1
-    del buf0
-    return (arg0, buf1, )
-
-def while_loop_cond_graph_0(args):
-    arg0, arg1 = args
-    args.clear()
-    buf0 = empty_strided_cuda((), (), torch.bool)
-    return (buf0, )
-
-def call(args):
-    arg0_1, = args
-    args.clear()
-    buf0 = empty_strided_cuda((), (), torch.int64)
-    assert_size_stride(arg0_1, (32, 64), (64, 1), 'input')
-    buf1 = [None] * 2
-    buf1[0] = buf0
-    buf1[1] = arg0_1
-    cond_args = [buf1[0], buf1[1]]
-    (buf1_cond_result,) = while_loop_cond_graph_0(cond_args)
-    should_loop = buf1_cond_result
-    if not should_loop:
-        buf1[0] = buf0.clone()
-        buf1[1] = arg0_1.clone()
-    while should_loop:
-        body_args = [buf1[0], buf1[1]]
-        (buf1[0], buf1[1]) = while_loop_body_graph_0(body_args)
-        cond_args = [buf1[0], buf1[1]]
-        (buf1_cond_result,) = while_loop_cond_graph_0(cond_args)
-        should_loop = buf1_cond_result
-    del arg0_1
-    del buf0
-    buf2 = buf1[0]
-    buf3 = buf1[1]
-    return (buf2, buf3, )
-
-def get_args():
-    from torch._dynamo.testing import rand_strided
-    arg0_1 = rand_strided((32, 64), (64, 1), device='cuda:0', dtype=torch.float32)
-    return [arg0_1]
-"""
-)
+TEXTS = Path(__file__).with_name("texts")
+WHILE = (TEXTS / "while_loop_code.txt").read_text(encoding="utf-8")
 
 
 def wrapper(body: str) -> str:
@@ -207,17 +157,7 @@ return (buf0, )
     assert plan_of(tmp_path, code).totals.own_peak_bytes == 600
 
 
-CPP = """\
-import torch
-from torch._inductor.codecache import CppWrapperCodeCache
-
-cpp_wrapper_src = (
-r'''
-void inductor_entry_impl(AtenTensorHandle* input_handles, AtenTensorHandle* output_handles) {}
-'''
-)
-call = None
-"""
+CPP = (TEXTS / "cpp_code.txt").read_text(encoding="utf-8")
 
 
 def test_a_cpp_wrapper_is_refused_or_read_from_its_ir(tmp_path: Path) -> None:

@@ -5,35 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.inductor.test_wrapper import plan_of
-from tests.inductor.written import HEAD, RELU
 
 # relu(x @ w): buf0 [4, 16] and buf1 in its place, 256 B. x [4, 8], w [8, 16].
-CODE = (
-    HEAD.format(aot_id="0_inference")
-    + RELU
-    + """\
-def call(args):
-    arg0_1, arg1_1 = args
-    args.clear()
-    assert_size_stride(arg0_1, (8, 16), (16, 1))
-    assert_size_stride(arg1_1, (4, 8), (8, 1))
-    with torch.cuda._DeviceGuard(0):
-        torch.cuda.set_device(0)
-        buf0 = empty_strided_cuda((4, 16), (16, 1), torch.float32)
-        extern_kernels.mm(arg1_1, reinterpret_tensor(arg0_1, (8, 16), (16, 1), 0), out=buf0)
-        del arg0_1
-        buf1 = buf0; del buf0  # reuse
-        stream0 = get_raw_stream(0)
-        triton_poi_fused_relu_0.run(buf1, 64, stream=stream0)
-    return (buf1, )
-
-
-def benchmark_compiled_module(times=10, repeat=10):
-    from torch._dynamo.testing import rand_strided
-    arg0_1 = rand_strided((8, 16), (16, 1), device='cuda:0', dtype=torch.float32)
-    arg1_1 = rand_strided((4, 8), (8, 1), device='cuda:0', dtype=torch.float32)
-"""
-)
+TEXTS = Path(__file__).with_name("texts")
+CODE = (TEXTS / "spellings_code.txt").read_text(encoding="utf-8")
 ALLOCATION = "empty_strided_cuda((4, 16), (16, 1), torch.float32)"
 RUN = "triton_poi_fused_relu_0.run(buf1, 64, stream=stream0)"
 MM = "extern_kernels.mm(arg1_1, reinterpret_tensor(arg0_1, (8, 16), (16, 1), 0), out=buf0)"

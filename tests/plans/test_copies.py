@@ -1,5 +1,7 @@
 """Which fusions are copies, and which memory they read, on small programs."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.shared.programs import program_of
@@ -168,23 +170,8 @@ ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
 
 
 A, B = (ArgumentLeaf(name, (8, 128), "float32", BYTES, False, n) for n, name in enumerate("ab"))
-SMALL = f"""HloModule m, is_scheduled=true
-
-%body (x: f32[8,128]) -> f32[128,8] {{
-  %x = {ROWS} parameter(0)
-  ROOT %r = f32[128,8]{{1,0}} transpose(%x), dimensions={{1,0}}
-}}
-
-ENTRY %main (a: f32[8,128], b: f32[8,128]) -> f32[8,128] {{
-  %a = {ROWS} parameter(0)
-  %b = {ROWS} parameter(1)
-  %n = {ROWS} negate(%a)
-  OF_B
-  %d = f32[] custom-call(%c, %n), custom_call_target="f"
-  %e = {ROWS} custom-call(%c, %n), custom_call_target="f"
-  ROOT %t = (f32[], {ROWS}) tuple(%d, %e)
-}}
-"""
+TEXTS = Path(__file__).with_name("texts")
+SMALL = (TEXTS / "small_copies_hlo.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

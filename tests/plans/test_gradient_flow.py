@@ -1,32 +1,15 @@
 """Which outputs depend on a gradient."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans.dataflow import Value
 from xlapipe.plans.gradient_flow import gradient_flow
 
-ARRAY = "f32[8]{0}"
-STEP = f"""HloModule m, is_scheduled=true
-
-%both (w: f32[8], x: f32[8]) -> (f32[8], f32[8]) {{
-  %w = {ARRAY} parameter(0)
-  %x = {ARRAY} parameter(1)
-  %g = {ARRAY} multiply(%w, %x), metadata={{op_name="NAMES/mul"}}
-  %new = {ARRAY} subtract(%w, %g)
-  %mean = {ARRAY} add(%x, %x)
-  ROOT %made = ({ARRAY}, {ARRAY}) tuple(%new, %mean)
-}}
-
-ENTRY %main (a: f32[8], b: f32[8]) -> (f32[8], f32[8]) {{
-  %a = {ARRAY} parameter(0)
-  %b = {ARRAY} parameter(1)
-  %f = ({ARRAY}, {ARRAY}) fusion(%a, %b), kind=kLoop, calls=%both
-  %weights = {ARRAY} get-tuple-element(%f), index=0
-  %statistics = {ARRAY} get-tuple-element(%f), index=1
-  ROOT %outputs = ({ARRAY}, {ARRAY}) tuple(%weights, %statistics)
-}}
-"""
+TEXTS = Path(__file__).with_name("texts")
+STEP = (TEXTS / "gradients_hlo.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How many bytes of a donated leaf a step writes, and how many of them change."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,31 +18,8 @@ from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 CACHE, WIDE, ROW = "bf16[64,64]{1,0}", "f32[64,64]{1,0}", "bf16[1,64]{1,0}"
 SIZE, ROW_BYTES = 64 * 64 * 2, 64 * 2
 
-FUSED = f"""HloModule m, is_scheduled=true
-
-%body (x: bf16[64,64], r: bf16[1,64], i: s32[], y: bf16[64,64]) -> bf16[64,64] {{
-  %x = {CACHE} parameter(0)
-  %r = {ROW} parameter(1)
-  %i = s32[] parameter(2)
-  %y = {CACHE} parameter(3)
-  %z = s32[] constant(0)
-  %h = f32[] constant(0.5)
-  %two = f32[] constant(2)
-  %half = {WIDE} broadcast(%h), dimensions={{}}
-  %double = {WIDE} broadcast(%two), dimensions={{}}
-  %wide = {WIDE} convert(%x)
-  %wr = f32[1,64]{{1,0}} convert(%r)
-BODY
-}}
-
-ENTRY %main (a: bf16[64,64], n: bf16[1,64], p: s32[], g: bf16[64,64]) -> bf16[64,64] {{
-  %a = {CACHE} parameter(0)
-  %n = {ROW} parameter(1)
-  %p = s32[] parameter(2)
-  %g = {CACHE} parameter(3)
-  ROOT %f = {CACHE} fusion(%a, %n, %p, %g), kind=kLoop, calls=%body, METADATA
-}}
-""".replace("METADATA", 'metadata={source_file="step.py" source_line=7}')
+TEXTS = Path(__file__).with_name("texts")
+FUSED = (TEXTS / "cache_in_a_fusion_hlo.txt").read_text(encoding="utf-8")
 UPDATE = f"{WIDE} dynamic-update-slice(%wide, %wr, %i, %z)"
 MASK = "%m = pred[64,64]{1,0} compare(%x, %y), direction=LT"
 
@@ -167,42 +145,7 @@ def test_the_most_that_is_written_can_be_stated(
     assert expectation.check(fused(lines)).holds is holds
 
 
-LOOP = f"""HloModule m, is_scheduled=true
-
-%fused (x: bf16[64,64], r: bf16[1,64], i: s32[]) -> bf16[64,64] {{
-  %x = {CACHE} parameter(0)
-  %r = {ROW} parameter(1)
-  %i = s32[] parameter(2)
-  %z = s32[] constant(0)
-  %wide = {WIDE} convert(%x)
-  %wr = f32[1,64]{{1,0}} convert(%r)
-  %u = {UPDATE}
-  ROOT %o = {CACHE} convert(%u)
-}}
-
-%body (c: (s32[], bf16[64,64], bf16[1,64])) -> (s32[], bf16[64,64], bf16[1,64]) {{
-  %c = (s32[], {CACHE}, {ROW}) parameter(0)
-  %k = s32[] get-tuple-element(%c), index=0
-  %old = {CACHE} get-tuple-element(%c), index=1
-  %row = {ROW} get-tuple-element(%c), index=2
-  %new = {CACHE} fusion(%old, %row, %k), kind=kLoop, calls=%fused
-  ROOT %next = (s32[], {CACHE}, {ROW}) tuple(%k, %new, %row)
-}}
-
-%condition (d: (s32[], bf16[64,64], bf16[1,64])) -> pred[] {{
-  %d = (s32[], {CACHE}, {ROW}) parameter(0)
-  ROOT %always = pred[] constant(true)
-}}
-
-ENTRY %main (a: bf16[64,64], n: bf16[1,64], p: s32[]) -> bf16[64,64] {{
-  %a = {CACHE} parameter(0)
-  %n = {ROW} parameter(1)
-  %p = s32[] parameter(2)
-  %start = (s32[], {CACHE}, {ROW}) tuple(%p, %a, %n)
-  %w = (s32[], {CACHE}, {ROW}) while(%start), condition=%condition, body=%body, TRIPS
-  ROOT %f = {CACHE} get-tuple-element(%w), index=1
-}}
-""".replace("TRIPS", 'backend_config={"known_trip_count":{"n":"10"}}')
+LOOP = (TEXTS / "cache_in_a_loop_hlo.txt").read_text(encoding="utf-8")
 
 
 def test_what_a_loop_writes_counts_once_per_trip() -> None:

@@ -1,38 +1,16 @@
 """The phases of a training step, from jax's names of operations."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans import Plan
 from xlapipe.plans.phases import phases_of
 
-X = "f32[8]{0}"
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
-
-
-def named(op_name: str) -> str:
-    return f'metadata={{op_name="jit(step)/{op_name}" source_file="s.py" source_line=1}}'
-
-
-TEXT = f"""HloModule m, is_scheduled=true
-
-ENTRY %main (x: f32[8]) -> f32[8] {{
-  %x = {X} parameter(0), metadata={{op_name="x"}}
-  %scaled = {X} negate(%x), {named("mul")}
-  %bit = {X} bitcast(%scaled)
-  %loss = {X} tanh(%bit), {named("jvp(layer)/tanh")}
-  %kept = {X} copy(%loss)
-  %again = {X} tanh(%bit), {named("transpose(jvp(layer))/rematted_computation/tanh")}
-  %same = {X} bitcast(%again)
-  %grad = {X} multiply(%same, %kept), {named("transpose(jvp(layer))/mul")}
-  %late = {X} tanh(%loss), {named("jvp(layer)/tanh")}
-  %copied = {X} copy(%grad)
-  %rate = {X} parameter(1), metadata={{op_name="rate"}}
-  %less = {X} multiply(%late, %rate), {named("mul")}
-  %new = {X} subtract(%copied, %less), {named("sub")}
-  ROOT %t = ({X}) tuple(%new)
-}}
-"""
+TEXTS = Path(__file__).with_name("texts")
+TEXT = (TEXTS / "phases_hlo.txt").read_text(encoding="utf-8")
 PHASES = {
     "scaled": FORWARD,
     "loss": FORWARD,

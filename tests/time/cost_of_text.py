@@ -1,5 +1,7 @@
 """Costs of small modules in text, for the tests of `xlapipe.time.cost`."""
 
+from pathlib import Path
+
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import Device
 from xlapipe.time.cost import KernelCost, StepCost, step_cost
@@ -52,21 +54,8 @@ ADD = """%add (a: f32[], b: f32[]) -> f32[] {
 """
 
 
-LOOP = """%body (t: (s32[], f32[100])) -> (s32[], f32[100]) {
-  %t = (s32[], f32[100]{0}) parameter(0)
-  %n = s32[] get-tuple-element(%t), index=0
-  %x = f32[100]{0} get-tuple-element(%t), index=1
-  %y = f32[100]{0} negate(%x)
-  ROOT %r = (s32[], f32[100]{0}) tuple(%n, %y)
-}
-
-%condition (s: (s32[], f32[100])) -> pred[] {
-  %s = (s32[], f32[100]{0}) parameter(0)
-  %m = s32[] get-tuple-element(%s), index=0
-  %limit = s32[] constant(7)
-  ROOT %less = pred[] compare(%m, %limit), direction=LT
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+LOOP = (TEXTS / "cost_loop_hlo.txt").read_text(encoding="utf-8")
 
 
 def loop_entry(config: str) -> str:

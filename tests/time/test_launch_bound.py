@@ -1,5 +1,7 @@
 """Steps whose time is that of launches, not of bytes."""
 
+from pathlib import Path
+
 from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
@@ -7,30 +9,8 @@ from xlapipe.plans.program import Program
 from xlapipe.time.predict import Prediction
 from xlapipe.time.study import Study
 
-LOOP = """HloModule jit_walk, is_scheduled=true
-
-body {
-  carried = (s32[], f32[SIZE]{0}) parameter(0)
-  count = s32[] get-tuple-element(carried), index=0
-  x = f32[SIZE]{0} get-tuple-element(carried), index=1
-  one = s32[] constant(1)
-  next = s32[] add(count, one)
-  y = f32[SIZE]{0} multiply(x, x)
-  ROOT out = (s32[], f32[SIZE]{0}) tuple(next, y)
-}
-
-condition {
-  carried.1 = (s32[], f32[SIZE]{0}) parameter(0)
-  count.1 = s32[] get-tuple-element(carried.1), index=0
-  limit = s32[] constant(1000000)
-  ROOT less = pred[] compare(count.1, limit), direction=LT
-}
-
-ENTRY main {
-  start = (s32[], f32[SIZE]{0}) parameter(0)
-  ROOT loop = (s32[], f32[SIZE]{0}) while(start), condition=condition, body=body, TRIPS
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+LOOP = (TEXTS / "long_loop_hlo.txt").read_text(encoding="utf-8")
 
 TRIPS = 'backend_config={"known_trip_count":{"n":"1000000"}}'
 

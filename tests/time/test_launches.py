@@ -1,6 +1,7 @@
 """Which thunk launches which kernel."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,23 +11,8 @@ from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.thunks import thunks_of
 from xlapipe.time.predict.launches import parts_of_a_call
 
-_TEXT = """HloModule small, is_scheduled=true
-less {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = pred[] compare(a, b), direction=LT
-}
-negated {
-  n = f32[4096]{0} parameter(0)
-  ROOT o = f32[4096]{0} negate(n)
-}
-ENTRY main {
-  p = f32[4096]{0} parameter(0)
-  copy.1 = f32[4096]{0} copy(p)
-  sort.1 = f32[4096]{0} sort(copy.1), dimensions={0}, to_apply=less
-  ROOT fusion.1 = f32[4096]{0} fusion(sort.1), kind=kLoop, calls=negated
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+_TEXT = (TEXTS / "sort_hlo.txt").read_text(encoding="utf-8")
 _COPY = Thunk("kCopy", 0, "kCopy")
 _SORT = [Thunk("kCustomKernel", 0, f"sort_2_1{end} grid: [4, 1, 1]") for end in ("", "__1", "__2")]
 _FUSION = Thunk("kCustomKernel", 0, "fusion_1 grid: [32, 1, 1] threads: [128, 1, 1]")

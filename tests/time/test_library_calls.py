@@ -1,5 +1,7 @@
 """Calls of libraries that a fusion makes on slices of its operands."""
 
+from pathlib import Path
+
 from tests.shared.small_hlo import plan_of_text
 from tests.time.small_work import work_of_text
 from xlapipe.devices.targets.device import device_of_target
@@ -10,23 +12,8 @@ NUMBERS = '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"
 CALL = f'{{"gemm_backend_config":{{"dot_dimension_numbers":{NUMBERS}}}}}'
 FUSION = '{"fusion_backend_config":{"kind":"__custom_fusion"}}'
 RESULTS = "(f32[64,64]{1,0}, s8[33554432]{0})"
-TEXT = """HloModule small, is_scheduled=true
-sliced {
-  all = f32[96,64,64]{2,1,0} parameter(0)
-  number = s32[] parameter(1)
-  zero = s32[] constant(0)
-  other = f32[64,64]{1,0} parameter(2)
-  slice = f32[1,64,64]{2,1,0} dynamic-slice(all, number, zero, zero), dynamic_slice_sizes={1,64,64}
-  one = f32[64,64]{1,0} bitcast(slice)
-  ROOT call = RESULTS custom-call(one, other), custom_call_target="__cublas$lt$matmul", CALL
-}
-ENTRY main {
-  all = f32[96,64,64]{2,1,0} parameter(0)
-  number = s32[] parameter(1)
-  other = f32[64,64]{1,0} parameter(2)
-  ROOT f = RESULTS fusion(all, number, other), kind=kCustom, calls=sliced, FUSION
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+TEXT = (TEXTS / "library_call_hlo.txt").read_text(encoding="utf-8")
 for _name, _text in (
     ("RESULTS", RESULTS),
     ("CALL", f"backend_config={CALL}"),

@@ -32,20 +32,8 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   ROOT %third = f32[8]{0} abs(%second)
 }
 """
-ASYNCHRONOUS = """HloModule m, is_scheduled=true
-
-%wrapped (p: f32[8]) -> f32[16] {
-  %p = f32[8]{0} parameter(0)
-  ROOT %gather.1 = f32[16]{0} all-gather(%p), replica_groups={{0,1}}, dimensions={0}
-}
-
-ENTRY %main (a: f32[8]) -> f32[16] {
-  %a = f32[8]{0} parameter(0)
-  %gather-start = ((f32[8]{0}), f32[16]{0}) async-start(%a), calls=%wrapped
-  %double = f32[8]{0} add(%a, %a)
-  ROOT %gather-done = f32[16]{0} async-done(%gather-start), calls=%wrapped
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+ASYNCHRONOUS = (TEXTS / "asynchronous_hlo.txt").read_text(encoding="utf-8")
 # The first and the third instruction are launched as the same device function.
 THUNKS = (
     Thunk("kCommandBuffer", 0),

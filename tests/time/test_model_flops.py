@@ -1,5 +1,7 @@
 """Model FLOPs are those of the program as lowered, whatever XLA computes again."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.shared.small_hlo import plan_of_text
@@ -9,50 +11,12 @@ from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.study import Study
 
 # Two products of 2 × 1024³, one of them in three trips of a loop that `jax.checkpoint` repeats.
-LOWERED = """HloModule jit_step
-
-body {
-  carried = (s32[], bf16[1024,1024]) parameter(0)
-  count = s32[] get-tuple-element(carried), index=0
-  one = s32[] constant(1)
-  next = s32[] add(count, one)
-  y = bf16[1024,1024] get-tuple-element(carried), index=1
-  z = bf16[1024,1024] dot(y, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  z.1 = bf16[1024,1024] dot(y, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}, AGAIN
-  ROOT out = (s32[], bf16[1024,1024]) tuple(next, z)
-}
-
-condition {
-  carried.1 = (s32[], bf16[1024,1024]) parameter(0)
-  count.1 = s32[] get-tuple-element(carried.1), index=0
-  limit = s32[] LIMIT
-  ROOT less = pred[] compare(count.1, limit), direction=LT
-}
-
-ENTRY main {
-  x = bf16[1024,1024] parameter(0)
-  x.1 = bf16[1024,1024] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  zero = s32[] constant(0)
-  start = (s32[], bf16[1024,1024]) tuple(zero, x.1)
-  loop = (s32[], bf16[1024,1024]) while(start), condition=condition, body=body
-  ROOT result = bf16[1024,1024] get-tuple-element(loop), index=1
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+LOWERED = (TEXTS / "products_in_a_loop_hlo.txt").read_text(encoding="utf-8")
 RECOMPUTED = 'metadata={op_name="checkpoint/rematted_computation/dot"}'
 PRODUCT = 2 * 1024**3
 # The plan computes one product three times.
-PLAN = """HloModule jit_step, is_scheduled=true
-
-ENTRY main {
-  x = bf16[1024,1024]{1,0} parameter(0)
-  a = bf16[1024,1024]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  b = bf16[1024,1024]{1,0} negate(a)
-  a.remat = bf16[1024,1024]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  c.remat2 = bf16[1024,1024]{1,0} dot(b, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  d = bf16[1024,1024]{1,0} add(b, a.remat)
-  ROOT sum = bf16[1024,1024]{1,0} add(d, c.remat2)
-}
-"""
+PLAN = (TEXTS / "products_in_a_loop_optimised_hlo.txt").read_text(encoding="utf-8")
 
 
 def lowered(limit: str) -> HloModule:

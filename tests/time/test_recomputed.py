@@ -1,21 +1,14 @@
 """The kernels that XLA computes a second time, and their floors."""
 
+from pathlib import Path
+
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.time.cost import step_cost
 from xlapipe.time.recomputed import Recomputation, recomputed_kernels, rematerialised_names
 
-REMAT = """HloModule remat, is_scheduled=true
-
-ENTRY main {
-  x = f32[1024]{0} parameter(0)
-  a = f32[1024]{0} tanh(x), metadata={op_name="jit(f)/tanh" source_file="step.py" source_line=9}
-  b = f32[1024]{0} negate(a)
-  a.remat = f32[1024]{0} tanh(x), metadata={op_name="jit(f)/tanh" source_file="step.py"}
-  a.remat2.1 = f32[1024]{0} bitcast(a.remat)
-  ROOT sum = f32[1024]{0} add(b, a.remat2.1)
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+REMAT = (TEXTS / "remat_hlo.txt").read_text(encoding="utf-8")
 
 
 def test_kernels_that_are_computed_again_have_their_floor() -> None:

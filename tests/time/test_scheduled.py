@@ -6,6 +6,7 @@ timed on the host).
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -183,25 +184,8 @@ ENTRY %main (a: f32[1024,1024]) -> f32[1024,1024] {{
     assert [kernels[name].work.written_bytes for name in ("in", "b", "c")] == [0, 0, 4 << 20]
 
 
-OFFLOADED = f"""HloModule m, is_scheduled=true
-
-%body (p: bf16[8192,8192], q: bf16[8192,8192]) -> bf16[8192,8192] {{
-  %p = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
-  %q = bf16[8192,8192]{{1,0:{TILES}}} parameter(1)
-  ROOT %dot = bf16[8192,8192]{{1,0:{TILES}}} convolution(%p, %q), dim_labels=bf_io->bf, \
-metadata={{op_name="f/dot_general"}}
-}}
-
-ENTRY %main (a: bf16[8192,8192], h: bf16[ROWS,8192]) -> bf16[8192,8192] {{
-  %a = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
-  %h = bf16[ROWS,8192]{{1,0:{TILES}S(5)}} parameter(1)
-  %start = (bf16[ROWS,8192]{{1,0:{TILES}}}, bf16[ROWS,8192]{{1,0:{TILES}S(5)}}, u32[]{{:S(2)}}) \
-copy-start(%h)
-  %f = bf16[8192,8192]{{1,0:{TILES}}} fusion(%a, %a), kind=kOutput, calls=%body
-  %done = bf16[ROWS,8192]{{1,0:{TILES}}} copy-done(%start)
-  ROOT %g = bf16[8192,8192]{{1,0:{TILES}}} fusion(%f, %f), kind=kOutput, calls=%body
-}}
-"""
+TEXTS = Path(__file__).with_name("texts")
+OFFLOADED = (TEXTS / "offloaded_tpu_hlo.txt").read_text(encoding="utf-8")
 
 
 def test_a_transfer_is_hidden_by_what_runs_before_its_end() -> None:
@@ -300,24 +284,7 @@ def test_a_possible_statement_is_used() -> None:
     assert step_seconds == pytest.approx(137438953472 / (918e12 * 0.85), rel=0.05)
 
 
-AGAIN = f"""HloModule m, is_scheduled=true
-
-%body (p: bf16[8192,8192], q: bf16[8192,8192]) -> bf16[8192,8192] {{
-  %p = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
-  %q = bf16[8192,8192]{{1,0:{TILES}}} parameter(1)
-  ROOT %dot = bf16[8192,8192]{{1,0:{TILES}}} convolution(%p, %q), dim_labels=bf_io->bf, \
-metadata={{op_name="f/dot_general"}}
-}}
-
-ENTRY %main (a: bf16[8192,8192]) -> bf16[8192,8192] {{
-  %a = bf16[8192,8192]{{1,0:{TILES}}} parameter(0)
-  %f = bf16[8192,8192]{{1,0:{TILES}}} fusion(%a, %a), kind=kOutput, calls=%body, \
-metadata={{op_name="jit(f)/jvp(checkpoint)/dot_general" source_file="step.py" source_line=9}}
-  ROOT %g = bf16[8192,8192]{{1,0:{TILES}}} fusion(%f, %a), kind=kOutput, calls=%body, \
-metadata={{op_name="jit(f)/transpose/rematted_computation/dot_general" source_file="step.py" \
-source_line=9}}
-}}
-"""
+AGAIN = (TEXTS / "computed_again_tpu_hlo.txt").read_text(encoding="utf-8")
 
 
 def test_what_is_computed_again_is_a_loss() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,31 +26,8 @@ from xlapipe.time.predict.predict import predict
 from xlapipe.time.predict.prediction import Prediction
 from xlapipe.time.prediction_settings import PredictionSettings
 
-LOOP = """HloModule small, is_scheduled=true
-condition {
-  p = (s32[], f32[4096]{0}) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  m = s32[] constant(7)
-  ROOT less = pred[] compare(n, m), direction=LT
-}
-negated {
-  x = f32[4096]{0} parameter(0)
-  ROOT y = f32[4096]{0} negate(x)
-}
-body {
-  p = (s32[], f32[4096]{0}) parameter(0)
-  n = s32[] get-tuple-element(p), index=0
-  x = f32[4096]{0} get-tuple-element(p), index=1
-  y = f32[4096]{0} fusion(x), kind=kLoop, calls=negated
-  ROOT t = (s32[], f32[4096]{0}) tuple(n, y)
-}
-ENTRY main {
-  n = s32[] parameter(0)
-  x = f32[4096]{0} parameter(1)
-  t = (s32[], f32[4096]{0}) tuple(n, x)
-  ROOT w = (s32[], f32[4096]{0}) while(t), condition=condition, body=body
-}
-"""
+TEXTS = Path(__file__).with_name("texts")
+LOOP = (TEXTS / "counted_loop_hlo.txt").read_text(encoding="utf-8")
 CALL = """HloModule small, is_scheduled=true
 ENTRY main {
   x = f32[4096]{0} parameter(0)
