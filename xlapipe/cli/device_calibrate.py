@@ -85,6 +85,6 @@ def _timed(options: argparse.Namespace) -> tuple[Path, list[str]]:
         scratch_folder() as folder,
         Bar("calibrating", 2 * len(programs), console=console, silent=options.json) as bar,
     ):
-        about = time_probes(programs, folder, command, left_out.append, bar.add_done)
-        write_files({path: record_of(folder, about)})
+        about, timed = time_probes(programs, folder, command, left_out.append, bar.add_done)
+        write_files({path: record_of(folder, about, timed)})
     return path, left_out

@@ -14,7 +14,7 @@ import json
 import lzma
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, count, pairwise
@@ -105,6 +105,19 @@ class _Times(RecordAbout):
 
 
 @dataclass(frozen=True)
+class TimedCalls:
+    """What the profiler saw of some calls of one program.
+
+    Attributes:
+      wall_seconds: seconds of calls without the profiler.
+    """
+
+    events: tuple[KernelEvent, ...]
+    calls: tuple[CallInterval, ...]
+    wall_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class ProgramProfile:
     """A program as it ran."""
 
@@ -166,10 +179,10 @@ def write_program(files: Mapping[str, bytes], name: str, folder: Path) -> None:
             (folder / file).write_bytes(whole(data) if file.endswith(_MODULE) else data)
 
 
-def record_of(folder: Path, about: RecordAbout) -> bytes:
-    """The record of programs that `time_programs` timed: XLA's files and `calls.json` of each."""
-    times = dict(_times(sorted(folder.rglob("calls.json")), folder))
-    return record_with(folder, about, times)
+def record_of(folder: Path, about: RecordAbout, timed: Mapping[str, TimedCalls]) -> bytes:
+    """The record of programs that `time_programs` timed, with XLA's files of each in a folder."""
+    programs = {name: _joined(folder / name, calls) for name, calls in sorted(timed.items())}
+    return record_with(folder, about, programs)
 
 
 def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, ProgramTimes]) -> bytes:
@@ -185,26 +198,17 @@ def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, Program
     return packed(files)
 
 
-def _times(paths: Iterable[Path], folder: Path) -> Iterator[tuple[str, ProgramTimes]]:
-    """Name and measured times of each program, joined with its plan."""
-    for path in paths:
-        data = json.loads(path.read_bytes())
-        calls = [CallInterval(*call) for call in data["calls"]]
-        events = [KernelEvent(*event) for event in data["events"]]
-        measured = join_profile(plan_in(path.parent), events, len(calls), calls)
-        yield (
-            str(path.parent.relative_to(folder)),
-            ProgramTimes(
-                span_seconds=round(measured.span_seconds, 9),
-                kernel_seconds=round(measured.kernel_seconds, 9),
-                wall_seconds=round(median(data["wall_seconds"]), 9),
-                kernels={
-                    kernel.name: (kernel.launches, round(kernel.seconds, 9))
-                    for kernel in measured.kernels
-                },
-                step_seconds=data.get("step_seconds"),
-            ),
-        )
+def _joined(folder: Path, timed: TimedCalls) -> ProgramTimes:
+    """The measured times of a program, joined with its plan."""
+    measured = join_profile(plan_in(folder), timed.events, len(timed.calls), timed.calls)
+    return ProgramTimes(
+        span_seconds=round(measured.span_seconds, 9),
+        kernel_seconds=round(measured.kernel_seconds, 9),
+        wall_seconds=round(median(timed.wall_seconds), 9),
+        kernels={
+            kernel.name: (kernel.launches, round(kernel.seconds, 9)) for kernel in measured.kernels
+        },
+    )
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:

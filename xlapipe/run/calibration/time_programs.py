@@ -1,10 +1,8 @@
 """Compiles programs on the attached GPU, several at once, and then profiles them alone."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,12 @@ from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.dump.run_record import run_record
 from xlapipe.jax_private import get_topology_for_devices
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.run.calibration.record import KEPT_FILES, RecordAbout, write_kernel_codes
+from xlapipe.run.calibration.record import (
+    KEPT_FILES,
+    RecordAbout,
+    TimedCalls,
+    write_kernel_codes,
+)
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.run.run import profiled
 
@@ -28,31 +30,6 @@ _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 _BATCH, _BATCH_BYTES = 24, 8 << 30
 Report = Callable[[str], None]
 Advance = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class TimedCalls:
-    """What the profiler saw of some calls of one program.
-
-    Attributes:
-      wall_seconds: seconds of calls without the profiler.
-    """
-
-    events: tuple[KernelEvent, ...]
-    calls: tuple[CallInterval, ...]
-    wall_seconds: tuple[float, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; times in nanoseconds after the first call's start."""
-        first = self.calls[0].start_ns
-        return {
-            "wall_seconds": [round(seconds, 7) for seconds in self.wall_seconds],
-            "calls": [[round(c.start_ns - first), round(c.end_ns - first)] for c in self.calls],
-            "events": [
-                [event.name, event.hlo_op, round(event.start_ns - first), round(event.duration_ns)]
-                for event in self.events
-            ],
-        }
 
 
 def time_programs(
@@ -177,29 +154,23 @@ def _call(program: TimedProgram, executable: Any, args: list[Any]) -> float:
     return seconds
 
 
-def write_calls(folder: Path, timed: TimedCalls) -> None:
-    """Writes `calls.json` beside XLA's files."""
-    text = json.dumps(timed.to_json(), separators=(",", ":"))
-    (folder / "calls.json").write_text(text, encoding="utf-8")
-
-
 def time_probes(
     programs: Mapping[str, TimedProgram],
     folder: Path,
     command: list[str],
     report: Report,
     advance: Advance,
-) -> RecordAbout:
+) -> tuple[RecordAbout, dict[str, TimedCalls]]:
     """Time programs on the attached GPU; takes at most ten minutes."""
-    for name, timed in time_programs(
+    timed = time_programs(
         programs,
         folder,
         compile_seconds=_COMPILE_SECONDS,
         total_seconds=_TOTAL_SECONDS,
         report=report,
         advance=advance,
-    ):
-        write_calls(folder / name, timed)
+    )
+    by_name = dict(timed)
     devices = jax.devices("gpu")
     about = run_record(
         device=devices[0].device_kind,
@@ -208,4 +179,4 @@ def time_probes(
     )
     config = str(get_topology_for_devices(devices[:1]).target_config)
     about["driver"] = about["driver"] or "unknown"
-    return RecordAbout(**about, gpus=jax.device_count(), target_config=config)
+    return RecordAbout(**about, gpus=jax.device_count(), target_config=config), by_name
