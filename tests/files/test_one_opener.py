@@ -25,6 +25,7 @@ ALLOWED = {
     "files of installed packages, by importlib": {"differences/comparing/base_checkout.py"},
     "files of the child process, in a folder that only this user can write": {
         "compile/_fork_server.py",
+        "compile/answered_tuning.py",
         "compile/capture.py",
         "compile/child.py",
         "compile/child_process.py",

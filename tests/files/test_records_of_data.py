@@ -1,6 +1,5 @@
 """Data of JSON files: what fits becomes a dataclass, all else is refused with its place."""
 
-import json
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -111,15 +110,3 @@ def test_content_of_another_form_is_refused(tmp_path: Path, text: str, message: 
         read_typed(path, Whole, refusal=Refusal(fix="this"), limit_bytes=1000, schema_version=1)
     assert str(caught.value).startswith(f"{path}: {message}")
     assert str(caught.value).endswith("; fix: this")
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_a_message_has_the_line(tmp_path: Path, indent: int | None) -> None:
-    path = tmp_path / "file.json"
-    data = {"schema_version": 1, **DATA, "parts": [{"other": [{}], "name": "a"}, {"name": 5}]}
-    path.write_text(json.dumps(data, indent=indent))
-    line = 1 if indent is None else path.read_text().split("5")[0].count("\n") + 1
-    with pytest.raises(
-        DumpError, match=rf": line {line}: parts\[1\]\.name: expected text, found 5;"
-    ):
-        read_typed(path, Whole, refusal=Refusal(), limit_bytes=1000, schema_version=1)

@@ -20,9 +20,6 @@ SOURCES = Path(__file__).resolve().parents[2] / "xlapipe"
 WITHOUT_ROW = {
     "which refuses to plan another program": "a bug of xlapipe: test_carried.py gives each",
     "the step calls a Pallas kernel": "for TPUs: tests/tpu/test_bad_input.py",
-    "lowered for ": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
-    "lowered with ordered effects": "of `xlapipe.plan(lowered)`: tests/api/test_front.py",
-    "holds GPU kernels that were lowered for": "as above",
     "its donation cannot be changed from outside": "of `choose`: test_remedies.py",
     "its function has no integer argument": "of `choose`: test_remedies.py",
     ": expected an integer `": "of `choose`: test_remedies.py",
