@@ -27,15 +27,20 @@ def test_a_workspace_is_added_at_a_product_of_triton(plan: Plan) -> None:
     assert other is not None
     assert other.more_bytes == WORKSPACE_BYTES
     assert other.text(10) == "33,554,442 B with a chance of 30%"
+    assert other_plan(replace(plan, live_ranges=None), CHANCE) == other
     assert other_plan(plan, 0.1) is None
     assert other_plan(plan, None) is None
 
 
 def test_workspaces_are_removed(goldens: Path) -> None:
     path = goldens / "fsdp-mlp" / f"h100_sxm-1x2-auto-tuned-jax{GOLDEN_JAXLIB}"
-    other = other_plan(open_dump(path).plan, CHANCE)
+    plan = open_dump(path).plan
+    other = other_plan(plan, CHANCE)
     assert other is not None
     assert -WORKSPACE_BYTES <= other.more_bytes < 0
+    other = other_plan(replace(plan, live_ranges=None), CHANCE)
+    assert other is not None
+    assert other.more_bytes == -WORKSPACE_BYTES
 
 
 @pytest.mark.parametrize("more_bytes", [0, WORKSPACE_BYTES])

@@ -68,22 +68,27 @@ class OtherPlan:
 def other_plan(plan: Plan, chance: float | None) -> OtherPlan | None:
     """The plan with the other choice; None where that is unlikely, or makes no difference.
 
-    Its memory is this plan's with the difference at the peak of temporary memory.
+    Its memory is this plan's with the difference at the peak of temporary memory; without live
+    ranges, with or without a workspace.
     """
-    if chance is None or chance < _LEAST_CHANCE or plan.live_ranges is None:
+    if chance is None or chance < _LEAST_CHANCE:
         return None
+    workspaces = _workspaces(plan)
+    products = {gemm.instruction for gemm in plan.gemms if gemm.backend is GemmBackend.TRITON}
+    if not workspaces and not products:
+        return None
+    if plan.live_ranges is None:
+        return OtherPlan(chance, -WORKSPACE_BYTES if workspaces else WORKSPACE_BYTES)
     temps = [item for item in plan.allocations if item.is_a(AllocationKind.PREALLOCATED_TEMP)]
     occupied = list(Occupancy(replace(plan, allocations=tuple(temps))).occupied_bytes)
     peak = max(occupied)
-    workspaces = [live for live in plan.live_ranges.ranges if live.name in _workspaces(plan)]
-    for live in workspaces:
-        for position in range(live.start, live.end + 1):
-            occupied[position] -= WORKSPACE_BYTES
-    if not workspaces:
-        positions = plan.live_ranges.positions
-        for gemm in plan.gemms:
-            if gemm.backend is GemmBackend.TRITON and gemm.instruction in positions:
-                occupied[positions[gemm.instruction]] += WORKSPACE_BYTES
+    for live in plan.live_ranges.ranges if workspaces else ():
+        if live.name in workspaces:
+            for position in range(live.start, live.end + 1):
+                occupied[position] -= WORKSPACE_BYTES
+    for position, name in enumerate(plan.live_ranges.schedule if not workspaces else ()):
+        if name in products:
+            occupied[position] += WORKSPACE_BYTES
     more_bytes = max(occupied) - peak
     return OtherPlan(chance, more_bytes) if more_bytes else None
 
