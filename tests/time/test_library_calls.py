@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.shared.small_hlo import plan_of_text
 from tests.time.small_work import work_of_text
 from xlapipe.devices.targets.device import device_of_target
@@ -36,3 +38,21 @@ def test_it_is_predicted_as_the_library_call() -> None:
     work = work_of_text(TEXT)
     assert work.kind == "cublas f32"
     assert work.written_bytes == 4 * 64 * 64
+
+
+@pytest.mark.parametrize(("matrices", "rows", "rounds"), [(64, 24, 1), (528, 24, 2), (528, 16, 1)])
+def test_eigenvalues_of_many_matrices_are_computed_in_rounds(
+    matrices: int, rows: int, rounds: int
+) -> None:
+    """An H200's 132 multiprocessors hold two matrices each of 17 to 32 rows, eight smaller ones."""
+    shape = f"f32[{matrices},{rows},{rows}]{{2,1,0}}"
+    target = 'custom_call_target="cusolver_syevd_ffi"'
+    text = f"""HloModule small, is_scheduled=true
+ENTRY main {{
+  given = {shape} parameter(0)
+  ROOT f = ({shape}, f32[{matrices},{rows}]{{1,0}}) custom-call(given), {target}
+}}
+"""
+    work = work_of_text(text)
+    assert work.kind == "cusolver_syevd_ffi of many f32"
+    assert work.operations == rounds * 1e9
