@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plans.test_tpu_collectives import between_slices
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import Tpu, device_of_target
 from xlapipe.plans.plan import Plan
@@ -159,6 +160,23 @@ metadata={{op_name="f/bthd,bshd->bhts/dot_general"}}
     assert kernel.work.flops == {"bf16": 2 * 4 * 16 * 2048 * 2048 * 128}
 
 
+def test_rows_of_a_product_may_be_a_dimension_of_its_window() -> None:
+    """As of `bsd,dhk->bhsk`, whose 8 rows of a batch libtpu slides along a padded dimension."""
+    text = f"""HloModule m, is_scheduled=true
+
+ENTRY %main (w: bf16[2048,16,128,1], x: bf16[8,2048,2048,1]) -> bf16[16,128,8,2048] {{
+  %w = bf16[2048,16,128,1]{{3,2,1,0:{TILES}}} parameter(0)
+  %x = bf16[8,2048,2048,1]{{3,2,1,0:{TILES}}} parameter(1)
+  ROOT %c = bf16[16,128,8,2048]{{3,1,2,0:{TILES}}} convolution(%w, %x), \
+window={{size=1x8 pad=0_0x7_7 rhs_reversal=0x1}}, dim_labels=f0b1_1oi0->0b1f, \
+metadata={{op_name="jit(f)/bsd,dhk->bhsk/dot_general"}}
+}}
+"""
+    (kernel,) = estimated(text, "v6e").kernels
+    assert kernel.work.flops == {"bf16": 2 * 8 * 2048 * 2048 * 2048}
+    assert kernel.launch.seconds == pytest.approx(2 * 8 * 2048**3 / (918e12 * 0.9), rel=0.05)
+
+
 def test_a_head_of_80_pads_the_tiles_of_the_matrix_unit() -> None:
     narrow, wide = (
         estimated(product(1 << 15, terms, 8192, stays=True), "v6e") for terms in (80, 256)
@@ -198,6 +216,20 @@ def test_a_transfer_is_hidden_by_what_runs_before_its_end() -> None:
     assert any("from the host, whose rate is assumed" in text for text in exposed.assumptions)
     # Its rate is published nowhere, so the range is that of the assumption.
     assert exposed.high_seconds > 1.8 * exposed.step_seconds
+
+
+def test_between_slices_a_share_of_what_google_states_and_a_bound_where_it_states_nothing() -> None:
+    text = between_slices("ALL_GATHER", '"{1,2}x{0:3}"', "4096,4096", "8192,4096")
+    v6e, v5p, tpu7x = (
+        estimated(text, target, f"{grid}-2slices")
+        for target, grid in (("v6e", "2x2"), ("v5p", "2x2x1"), ("tpu7x", "2x2x1"))
+    )
+    assert v6e.exposed["slices"] == pytest.approx(2 * 2 * 4096**2 / 4.125e9, rel=0.01)
+    assert v5p.exposed["slices"] == pytest.approx(2 * v6e.exposed["slices"], rel=0.01)
+    assert [k.launch.basis for k in v6e.kernels if k.name == "send.1"] == ["published"]
+    assert [k.launch.basis for k in v5p.kernels if k.name == "send.1"] == ["datasheet"]
+    assert tpu7x.step_seconds is None
+    assert tpu7x.uncounted == ("all-gather whose rate between slices of tpu7x is stated nowhere",)
 
 
 def loop(limit: str) -> str:

@@ -340,10 +340,10 @@ def _bytes(collective: Collective) -> Iterator[Mismatch]:
         output_bytes *= size or 1
     if any(result.is_tiled for result in collective.results):
         # XLA for TPUs pads what it scatters to whole tiles on each device, and may sum bfloat16 to
-        # float32.
+        # float32, or float32 to bfloat16, beside arrays of the same type.
         padded = kind == "reduce-scatter" and operand_bytes < output_bytes
-        widened = kind == "all-reduce" and 2 * operand_bytes == output_bytes
-        if padded or widened:
+        less, more = sorted((operand_bytes, output_bytes))
+        if padded or (kind in ("all-reduce", "reduce-scatter") and more <= 2 * less):
             return
     if operand_bytes != output_bytes:
         yield (

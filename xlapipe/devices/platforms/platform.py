@@ -58,7 +58,7 @@ class Platform:
       library_names: names of its own libraries, by the backends of `gemm_calls` and
         `gemm_fusion_kinds` that stand for them.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
-        of the kernel in the backend config, or else in the op_name.
+        of the kernel in the op_name, or else in the backend config.
       memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plans.memory_spaces`.
       default_memory_space: the name of all other colors.
       callback_calls: prefixes of the custom call targets that call back into the host's Python.

@@ -43,9 +43,14 @@ _WINDOW_PADS = re.compile(r"\bpad=([-\d_x]+)")
 def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
     """The contraction in an instruction's attributes; None if they have no dimensions of one."""
     if "dim_labels" in attributes:
-        kernel = attributes["dim_labels"].partition("_")[2].partition("->")[0]
+        kernel, _, result = attributes["dim_labels"].partition("_")[2].partition("->")
         dims = [index for index, label in enumerate(kernel) if label != "o"]
-    elif "lhs_contracting_dims" in attributes:
+        return Contraction(
+            tuple(dims),
+            attributes.get("algorithm"),
+            tuple(result.find(kernel[dim]) for dim in dims),
+        )
+    if "lhs_contracting_dims" in attributes:
         dims = sorted(map(int, _DIGITS.findall(attributes["lhs_contracting_dims"])))
     elif "rhs_batch_dims" in attributes or "lhs_batch_dims" in attributes:
         dims = []  # an outer product of batches
@@ -76,9 +81,12 @@ def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
 
 def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
     """The same from an instruction's proto."""
+    starts: tuple[int, ...] = ()
     if proto.HasField("convolution_dimension_numbers"):
         numbers = proto.convolution_dimension_numbers
-        dims = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension]
+        spatial = (numbers.kernel_spatial_dimensions, numbers.output_spatial_dimensions)
+        pairs = sorted([*zip(*spatial, strict=False), (numbers.kernel_input_feature_dimension, -1)])
+        dims, starts = [dim for dim, _ in pairs], tuple(place for _, place in pairs)
     elif proto.HasField("dot_dimension_numbers"):
         dims = list(proto.dot_dimension_numbers.lhs_contracting_dimensions)
     elif proto.opcode in _ALONG_DIMENSIONS:
@@ -99,7 +107,7 @@ def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
         return None
     number = proto.precision_config.algorithm
     algorithm = _ALGORITHMS[number] if 0 <= number < len(_ALGORITHMS) else None
-    return Contraction(tuple(sorted(dims)), algorithm)
+    return Contraction(tuple(sorted(dims)), algorithm, starts)
 
 
 def _at_places(pairs: Iterable[tuple[int, int]]) -> Contraction:

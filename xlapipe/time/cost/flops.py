@@ -91,18 +91,18 @@ def flops_of(instruction: Instruction, scope: Computation) -> int:
 def terms_of(instruction: Instruction, scope: Computation) -> int:
     """Terms of the sum for each element of the result of a dot or convolution.
 
-    XLA for TPUs writes a product as a convolution, and the product's B batches as dimensions of its
-    window, of which one place meets the operand. With operands of L and R elements, a result of O
-    and T terms in the window, the terms are L R / (O T), since L R / O is B K² and T is B K.
+    XLA for TPUs writes a product as a convolution. A dimension of its window is one of the result
+    too, for batches and rows, of which one place meets the operand; or else its places are summed.
     """
     assert instruction.contraction is not None
+    contracted, places = instruction.contraction.dims, instruction.contraction.starts
     if instruction.opcode != "convolution":
-        return _terms(_shape_of(instruction, scope, 0), instruction.contraction.dims)
-    first, second = (_shape_of(instruction, scope, position) for position in (0, 1))
-    terms = _terms(second, instruction.contraction.dims)
-    if (instruction.op_name or "").endswith("dot_general") and terms:
-        return first.elements * second.elements // (instruction.shape.elements * terms)
-    return terms
+        return _terms(_shape_of(instruction, scope, 0), contracted)
+    if (instruction.op_name or "").endswith("dot_general"):
+        sizes = dict(enumerate(instruction.shape.dims))
+        pairs = zip(contracted, places, strict=False)
+        contracted = tuple(dim for dim, place in pairs if sizes.get(place, 1) == 1)
+    return _terms(_shape_of(instruction, scope, 1), contracted)
 
 
 def _terms(operand: Shape, contracted: Iterable[int]) -> int:

@@ -209,12 +209,14 @@ class DotDimensionNumbers(_message.Message):
     def __init__(self, lhs_contracting_dimensions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ConvolutionDimensionNumbers(_message.Message):
-    __slots__ = ("kernel_input_feature_dimension", "kernel_spatial_dimensions")
+    __slots__ = ("kernel_input_feature_dimension", "kernel_spatial_dimensions", "output_spatial_dimensions")
     KERNEL_INPUT_FEATURE_DIMENSION_FIELD_NUMBER: _ClassVar[int]
     KERNEL_SPATIAL_DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_SPATIAL_DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     kernel_input_feature_dimension: int
     kernel_spatial_dimensions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, kernel_input_feature_dimension: _Optional[int] = ..., kernel_spatial_dimensions: _Optional[_Iterable[int]] = ...) -> None: ...
+    output_spatial_dimensions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kernel_input_feature_dimension: _Optional[int] = ..., kernel_spatial_dimensions: _Optional[_Iterable[int]] = ..., output_spatial_dimensions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PrecisionConfig(_message.Message):
     __slots__ = ("algorithm",)
