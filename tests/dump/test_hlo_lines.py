@@ -58,7 +58,7 @@ def test_every_field() -> None:
         op_name="jit(f)/w['a'] \"{\" é",
         source=SourceLine("/a b/m.py", 7),
         backend_config='{"a":"}\\"{","z":[1,2.5]}',
-        contraction=Contraction((0, 1, 2)),
+        contraction=Contraction((0, 1, 2), None, (1, 2, -1)),
     )
 
 
