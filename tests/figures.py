@@ -100,7 +100,7 @@ def first_day() -> Iterator[str]:
     yield "## The first day"
     yield ""
     yield "Programs that no fit has seen, by the device's plan and by one made without a lock"
-    yield "(`tests/gpu/first_day.py`). A step is one of calls back to back."
+    yield "as first predicted (`tests/gpu/first_day.json`); a step is of calls back to back."
     yield ""
     yield "| program | step, ms | total | kernels, by both plans | step | in the interval |"
     yield "|---|--:|--:|--:|--:|--:|"

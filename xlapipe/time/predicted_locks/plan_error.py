@@ -55,14 +55,17 @@ class OtherPlan:
     Attributes:
       chance: its probability, from the products whose results this plan's rest on.
       more_bytes: by which its memory is larger; negative if it is smaller.
+      is_bound: whether it is that at most, for want of live ranges.
     """
 
     chance: float
     more_bytes: int
+    is_bound: bool = False
 
     def text(self, size_bytes: int) -> str:
         """The other size of what has this size here, in words."""
-        return f"{size_bytes + self.more_bytes:,} B with a chance of {self.chance:.0%}"
+        bound = ("as little as " if self.more_bytes < 0 else "up to ") if self.is_bound else ""
+        return f"{bound}{size_bytes + self.more_bytes:,} B with a chance of {self.chance:.0%}"
 
 
 def other_plan(plan: Plan, chance: float | None) -> OtherPlan | None:
@@ -78,7 +81,7 @@ def other_plan(plan: Plan, chance: float | None) -> OtherPlan | None:
     if not workspaces and not products:
         return None
     if plan.live_ranges is None:
-        return OtherPlan(chance, -WORKSPACE_BYTES if workspaces else WORKSPACE_BYTES)
+        return OtherPlan(chance, -WORKSPACE_BYTES if workspaces else WORKSPACE_BYTES, True)
     temps = [item for item in plan.allocations if item.is_a(AllocationKind.PREALLOCATED_TEMP)]
     occupied = list(Occupancy(replace(plan, allocations=tuple(temps))).occupied_bytes)
     peak = max(occupied)
