@@ -249,6 +249,26 @@ def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     assert_equal(gradient_of(loss), args, change)
 
 
+def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
+    loss, args = MEANS["optax"]
+    graph = recorded(gradient_of(loss), args, tmp_path)
+    own = [*form_changes(Written(), graph)]  # type: ignore[arg-type]
+    lines = tuple(site.source for site in graph.sites if site.kind == "scan")
+    source = "import jax\npolicy = jax.checkpoint_policies.nothing_saveable\n"
+    policy = StepChange(
+        "recompute", source, policy=PolicyChange(kind="scan", source=source, lines=lines)
+    )
+    both = policy.joined(by_kind(own, "loss")[0])
+    assert "policy =" in both.code and "def loss_in_blocks" in both.code
+    texts = set()
+    for change in (policy, both):
+        assert_equal(gradient_of(loss), args, change)
+        apply_policy(change.policy or PolicyChange())
+        texts.add(jax.jit(partial(gradient_of(loss))).lower(*args).as_text())
+        stop()
+    assert len(texts) == 2
+
+
 def test_a_loss_in_blocks_computes_no_product_twice() -> None:
     loss, args = MEANS["optax"]
 

@@ -38,6 +38,8 @@ _ON_CHIP_FIX = (
 _XLA_FIX = (
     "change what XLA's message names; where it names no part of the step, report it with the log"
 )
+_UNSLICED = "Slice not assigned"
+_UNSLICED_FIX = "give XLA option xla_gpu_enable_dynamic_slice_fusion=False: that pass fails here"
 _HASHABLE = "; fix: give a static argument that can be hashed, such as a tuple instead of a list"
 _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
@@ -151,6 +153,7 @@ def error_of(
     kind = LockRefusedError if error.stage == LOCK_STAGE else CompileError
     kernels = _listed_kernels(log_path.read_text(errors="replace"))
     fix = _XLA_OPTION_FIX if "No such compile option" in text else _XLA_FIX
+    fix = _UNSLICED_FIX if _UNSLICED in text else fix
     if kernels and _ON_CHIP.search(text):
         fix = _ON_CHIP_FIX
     return kind(

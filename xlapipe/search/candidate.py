@@ -59,13 +59,17 @@ class StepChange:
         return self.policy is not None and "pinned_host" in self.policy.source
 
     def joined(self, other: "StepChange") -> "StepChange":
-        """Both changes, which change different things."""
+        """Both changes, which change different things; what is estimated of one is not of both."""
+        policy = self.policy or other.policy
+        if self.policy is not None and other.policy is not None:
+            policy = replace(self.policy, also=other.policy)
         return replace(
             self,
+            recomputed=self.recomputed if other.policy is None else None,
             text=f"{self.text}; {other.text}",
             code="\n".join(filter(None, (self.code, other.code))),
             arguments={**self.arguments, **other.arguments},
-            policy=self.policy or other.policy,
+            policy=policy,
             options={**self.options, **other.options},
         )
 

@@ -53,6 +53,8 @@ _COMPARED: list[tuple[AppliedPolicy, str]] = []
 
 def apply_policy(change: PolicyChange) -> None:
     """Applies a policy for the rest of the process."""
+    if change.also is not None:
+        apply_policy(change.also)
     names: dict[str, Any] = {}
     exec(compile(change.source, "<policy>", "exec"), names)
     applied = AppliedPolicy(change.kind, names, change.lines, change.record)
@@ -87,7 +89,9 @@ def refuse_other_traces(lower_again: Callable[[], object]) -> None:
     for applied, unchanged in tuple(_COMPARED):
         first = applied.program
         jax.clear_caches()  # jax keeps jaxprs, which the policy has changed
-        with applied.switched_off():
+        with ExitStack() as stack:
+            for own in _APPLIED:
+                stack.enter_context(own.switched_off())
             lower_again()
         if _digest(applied.program) != (unchanged or _digest(first)):
             raise DifferentTracesError(_differing(first, "" if unchanged else applied.program))

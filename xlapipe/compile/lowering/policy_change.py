@@ -30,6 +30,7 @@ class PolicyChange:
       record: file for the graph of the forward pass; None to record nothing.
       unchanged: digest of the program of the step as written, which is traced again and compared;
         empty to compare with the first trace, None to compare nothing.
+      also: another change of the same step, which is applied first; None for none.
     """
 
     kind: str | None = None
@@ -40,6 +41,7 @@ class PolicyChange:
     statements: Mapping[str, str] = field(default_factory=dict)
     record: str | None = None
     unchanged: str | None = None
+    also: "PolicyChange | None" = None
 
     def to_json(self) -> dict[str, Any]:
         """An argument of `changed_workload`."""

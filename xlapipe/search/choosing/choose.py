@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from xlapipe.compile.defaults import default_target
 from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT
+from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, LOSS, SCAN
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.program import Program
@@ -70,6 +70,9 @@ _OPTIONS = (
 # HloRematerialization's limit, in percent of what the process may use: as if the device had a
 # hundred times its memory.
 _UNLIMITED = _option("let XLA rematerialise nothing", "xla_gpu_memory_limit_slop_factor", 10_000)
+# A pass of XLA gives slices no memory that kernels of loops read, such as those of `jax.lax.top_k`.
+_UNSLICED = _option("leave slices out of calls", "xla_gpu_enable_dynamic_slice_fusion", False)
+_NO_SLICE = "Slice not assigned"
 # XLA's default of that option. XLA's own estimate of the memory is at most the plan's total.
 _REMATERIALISES_ABOVE = 0.95
 
@@ -242,6 +245,8 @@ class _Search:
                 self._compile_forms(folder)
         else:
             self.compiles.run(self.bases)
+        self._compile_without_slices()
+        self._run((base, self._with_loss_in_blocks(base)) for base in self.bases)
         searched = [(base, self._places.get(base.values_text, ())) for base in self.bases]
         searched = [(base, places) for base, places in searched if places]
         if self.remat:
@@ -254,6 +259,14 @@ class _Search:
                 f"{counted(self._order.left_out, 'form')} not compiled: by bytes and operations "
                 "they free no more memory than one that was, and take longer or do not fit."
             )
+
+    def _compile_without_slices(self) -> None:
+        """Compiles forms again whose slices a pass of XLA leaves without memory."""
+        failed = [row for row in self.compiles.failed if _NO_SLICE in str(row.outcome)]
+        failed = [row for row in failed if row.candidate.change is not None]
+        self.compiles.failed[:] = [row for row in self.compiles.failed if row not in failed]
+        changes = ((row.candidate, row.candidate.change) for row in failed)
+        self._run((own, [change.joined(_UNSLICED)]) for own, change in changes if change)
 
     def _run(self, lists: Iterable[tuple[Candidate, Iterable[StepChange]]]) -> None:
         """Compiles the first change of each candidate, then the second ones, and so on."""
@@ -385,6 +398,26 @@ class _Search:
         if places:
             yield from policies_for(base.target, places)
         yield from (change for change in changes if not change.is_same_step)
+
+    def _with_loss_in_blocks(self, base: Candidate) -> Iterator[StepChange]:
+        """The fastest and the smallest policy with the loss in blocks, if no plan fits without."""
+        rows = sorted(self.compiles.rows_of(base), key=lambda row: row.rank)
+        if any(row.fits for row in rows if row.candidate.change is None):
+            return
+        changes = [row.candidate.change for row in rows]
+        of_kind = [change.policy.kind if change and change.policy else None for change in changes]
+        loss = next((own for own, kind in zip(changes, of_kind, strict=True) if kind == LOSS), None)
+        policies = [
+            row
+            for row, kind in zip(rows, of_kind, strict=True)
+            if kind in (SCAN, BLOCK, CHECKPOINT)
+        ]
+        if loss is None or not policies:
+            return
+        smallest = min(policies, key=lambda row: row.memory.total_bytes)
+        for change in dict.fromkeys(row.candidate.change for row in (policies[0], smallest)):
+            if change is not None:
+                yield change.joined(loss)
 
     def _donating(self, base: Candidate) -> Iterator[StepChange]:
         """Donation, where it is not stated, with the rows that are the best ones with it."""
