@@ -12,7 +12,11 @@ pytestmark = pytest.mark.jax
 
 
 def test_ptxas_writes_empty_files_and_answers_questions_about_itself(tmp_path: Path) -> None:
-    script = without_assembler(tmp_path / "cuda") / "bin" / "ptxas"
+    options = without_assembler(tmp_path / "cuda", "folder", "module_0002.jit_step")
+    assert options["folder"] == str(tmp_path / "cuda")
+    assert Path(options["xla_gpu_ptx_file"]).name == "module_0002.jit_step.ptx"
+    assert list(without_assembler(tmp_path / "cuda", "folder")) == ["folder"]
+    script = tmp_path / "cuda" / "bin" / "ptxas"
     real = Machine.local().cuda_tool("ptxas")
     versions = [subprocess.check_output([str(tool), "--version"]) for tool in (script, real)]
     assert versions[0] == versions[1]

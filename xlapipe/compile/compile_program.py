@@ -122,7 +122,8 @@ class _Compile:
 
         They are predicted while XLA compiles, once its passes have made the tuned instructions.
         """
-        name, content = self.module_before_passes()
+        file, content = self.module_before_passes()
+        name = _next_name(file)
         module = in_client_order(content) if content and self.is_renumbered else None
         known = KnownResults.read(self.request.known_path)
         predicted: list[PredictedLock | Exception] = []
@@ -139,9 +140,9 @@ class _Compile:
         results = {self.platform.results_folder_option or "": str(folder)}
         options = {**self.options, **ANSWERED_OPTIONS, **results}
         compiled = refusal = None
-        with answering(self.request.dump_folder, _next_name(name), answer) as has_waited:
+        with answering(self.request.dump_folder, name, answer) as has_waited:
             try:
-                compiled = self.compiled(options, module)
+                compiled = self.compiled(options, module, name)
             except RuntimeError as error:
                 refusal = error
         lock = next(iter(predicted), None)
@@ -158,25 +159,31 @@ class _Compile:
         basis, other_choice = dict(lock.basis), lock.other_choice
         return replace(compiled, predicted_lock=basis, other_choice=other_choice)
 
-    def compiled(self, options: dict[str, Any], module: bytes | None = None) -> CompiledProgram:
-        """The program as XLA compiled it, or planned and then refused it."""
+    def compiled(
+        self, options: dict[str, Any], module: bytes | None = None, name: str = ""
+    ) -> CompiledProgram:
+        """The program as XLA compiled it, or planned and then refused it.
+
+        Args:
+          name: the module's name in XLA's dump, if it is known.
+        """
         refused = executable = None
         try:
-            executable = self._planned(options, module)
+            executable = self._planned(options, module, name)
         except RuntimeError as error:
             if not self._is_planned(error):
                 raise
             refused = str(error)
         return CompiledProgram(executable, renumbered=module is not None, refused=refused)
 
-    def _planned(self, options: dict[str, Any], module: bytes | None) -> Any:
+    def _planned(self, options: dict[str, Any], module: bytes | None, name: str) -> Any:
         """Compiles, without kernels' machine code if the plan alone is wanted."""
         request, option = self.request, self.platform.cuda_folder_option
         is_of_xla = not may_hold_kernels(self.program.stablehlo)  # all kernels are XLA's own
         if request.plan_only and request.target_config is not None and option and is_of_xla:
-            folder = without_assembler(request.cuda_folder)
+            without = without_assembler(request.cuda_folder, option, name)
             try:
-                return self.executable({**options, option: str(folder)}, module)
+                return self.executable({**options, **without}, module)
             except RuntimeError as error:
                 if self._is_planned(error) or _MISSING_RESULT.search(str(error)):
                     raise

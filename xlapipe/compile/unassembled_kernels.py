@@ -1,6 +1,7 @@
-"""Kernels that are not assembled: ptxas takes a third of a compile, and changes nothing in a plan.
+"""Kernels without machine code, which takes half of a compile, and changes nothing in a plan.
 
-XLA looks for ptxas in the folder that an option names. There a script writes empty files.
+XLA looks for ptxas in the folder that an option names. There a script writes empty files. Where the
+module's name is known, another option names its PTX, and XLA does not run LLVM.
 """
 
 import shlex
@@ -18,8 +19,16 @@ done
 """
 
 
-def without_assembler(folder: Path) -> Path:
-    """`folder`, with CUDA's files for compiles whose kernels are not loaded."""
+_PTX_OPTION = "xla_gpu_ptx_file"
+
+
+def without_assembler(folder: Path, folder_option: str, module: str = "") -> dict[str, str]:
+    """XLA's options for compiles whose kernels are not loaded.
+
+    Args:
+      folder: gets CUDA's files.
+      module: the module's name in a dump, with its number; empty if it is not known.
+    """
     machine, script = Machine.local(), folder / "bin" / "ptxas"
     ptxas, libdevice = machine.cuda_tool("ptxas"), machine.libdevice_folder()
     if ptxas is not None and libdevice is not None and not script.exists():
@@ -27,4 +36,8 @@ def without_assembler(folder: Path) -> Path:
         script.write_text(_SCRIPT.format(ptxas=shlex.quote(str(ptxas))), encoding="utf-8")
         script.chmod(0o755)
         (folder / "nvvm").symlink_to(libdevice.parent)
-    return folder
+    if not module or not script.exists():
+        return {folder_option: str(folder)}
+    ptx = folder / f"{module}.ptx"
+    ptx.write_text("// none\n", encoding="utf-8")
+    return {folder_option: str(folder), _PTX_OPTION: str(ptx)}
