@@ -29,17 +29,15 @@ def check_combination(options: argparse.Namespace) -> None:
         for name in _BUILD_ONLY:
             if getattr(options, name) is not None:
                 raise XlapipeError(f"{_flag(name)} can only be used with --build-executables")
-    if not options.hopper_kernels and options.executables is not None:
-        raise XlapipeError(
-            "--no-hopper-kernels cannot be used with --executables, whose kernels are already "
-            "compiled; fix: pass it to --build-executables"
-        )
-    if options.persistent_kernel is not None and options.executables is not None:
-        flag = "--persistent-kernel" if options.persistent_kernel else "--no-persistent-kernel"
-        raise XlapipeError(
-            f"{flag} cannot be used with --executables, whose kernels are already "
-            "compiled; fix: pass it to --build-executables"
-        )
+    chosen = {"--no-hopper-kernels": not options.hopper_kernels}
+    chosen |= {"--persistent-kernel": options.persistent_kernel is True}
+    chosen |= {"--no-persistent-kernel": options.persistent_kernel is False}
+    for flag, is_given in chosen.items():
+        if is_given and options.executables is not None:
+            raise XlapipeError(
+                f"{flag} cannot be used with --executables, whose kernels are already compiled; "
+                "fix: pass it to --build-executables"
+            )
     sampling = [name for name in _SAMPLING if getattr(options, name) is not None]
     if options.greedy and sampling:
         raise XlapipeError(f"--greedy ignores {_flag(sampling[0])}; pass only one")
