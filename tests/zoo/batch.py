@@ -4,6 +4,7 @@ import ast
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -34,11 +35,13 @@ DTYPES = (
 
 def programs() -> tuple[WorkloadReference, ...]:
     """Every program of the zoo, found without importing jax."""
-    modules = sorted(path for path in PROGRAMS.glob("*.py") if path.stem not in ("step", "dtypes"))
-    functions = tuple(it for path in modules for it in programs_in(path))
-    return functions + tuple(
-        WorkloadReference(f"dtype_{dtype}", "dtypes:of", {"dtype": dtype}, PROGRAMS)
-        for dtype in DTYPES
+    others = ("step", "short", "dtypes")
+    modules = sorted(path for path in PROGRAMS.glob("*.py") if path.stem not in others)
+    short = re.findall(r'^    "(\w+)": \(', (PROGRAMS / "short.py").read_text(), re.MULTILINE)
+    return (
+        *(it for path in modules for it in programs_in(path)),
+        *(WorkloadReference(name, "short:of", {"name": name}, PROGRAMS) for name in short),
+        *(WorkloadReference(f"dtype_{it}", "dtypes:of", {"dtype": it}, PROGRAMS) for it in DTYPES),
     )
 
 

@@ -58,16 +58,6 @@ def switch() -> Workload:
     return step("switch", lambda i, x: lax.switch(i, branches, x), [i32(), f32(64, 64)])
 
 
-def associative_scan() -> Workload:
-    fn = lambda x: lax.associative_scan(lambda a, b: a * 0.9 + b, x)  # noqa: E731
-    return step("associative_scan", fn, [f32(100, 8)])
-
-
-def map_in_batches() -> Workload:
-    fn = lambda x: lax.map(jnp.cumsum, x, batch_size=4)  # noqa: E731
-    return step("map_in_batches", fn, [f32(16, 100)])
-
-
 def remat() -> Workload:
     @jax.checkpoint
     def block(x: Any, w: Any) -> Any:
@@ -107,23 +97,9 @@ def custom_jvp() -> Workload:
     return step("custom_jvp", lambda x: jax.jvp(soft, (x,), (x,)), [f32(1000)])
 
 
-def vmap() -> Workload:
-    fn = jax.vmap(jax.vmap(lambda x, w: jnp.sort(x) @ w, (0, None)), (0, 0))
-    return step("vmap", fn, [f32(3, 5, 64), f32(3, 64, 16)])
-
-
-def hessian() -> Workload:
-    return step("hessian", jax.hessian(lambda x: jnp.sin(x).prod()), [f32(32)])
-
-
 def linear_transpose() -> Workload:
     transposed = jax.linear_transpose(lambda y: jnp.cumsum(y) * 2, f32(64))
     return step("linear_transpose", transposed, [f32(64)])
-
-
-def optimization_barrier() -> Workload:
-    fn = lambda x, y: lax.optimization_barrier((x + 1, y * 2))  # noqa: E731
-    return step("optimization_barrier", fn, [f32(1000), f32(77)])
 
 
 def stop_gradient_and_names() -> Workload:

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy as jsp
 from jax import lax
 from step import array, f32, i32, step
 
@@ -18,104 +17,12 @@ def fft() -> Workload:
     return step("fft", fn, [f32(16, 128), array(jnp.complex64, 16, 128)])
 
 
-def cholesky() -> Workload:
-    fn = lambda a: jnp.linalg.cholesky(a @ a.T + jnp.eye(64))  # noqa: E731
-    return step("cholesky", fn, [f32(64, 64)])
-
-
-def cholesky_of_a_batch() -> Workload:
-    return step("cholesky_of_a_batch", jnp.linalg.cholesky, [f32(8, 32, 32)])
-
-
-def singular_values() -> Workload:
-    return step("singular_values", jnp.linalg.svd, [f32(64, 32)])
-
-
-def eigenvalues_of_symmetric() -> Workload:
-    return step("eigenvalues_of_symmetric", jnp.linalg.eigh, [f32(64, 64)])
-
-
-def eigenvalues() -> Workload:
-    """jax chooses cuSOLVER by the version of the library."""
-    return step("eigenvalues", jnp.linalg.eig, [f32(64, 64)])
-
-
-def qr() -> Workload:
-    return step("qr", jnp.linalg.qr, [f32(64, 32)])
-
-
-def lu() -> Workload:
-    return step("lu", jsp.linalg.lu, [f32(64, 64)])
-
-
-def solve() -> Workload:
-    return step("solve", jnp.linalg.solve, [f32(64, 64), f32(64)])
-
-
-def inverse() -> Workload:
-    return step("inverse", jnp.linalg.inv, [f32(64, 64)])
-
-
-def determinant() -> Workload:
-    return step("determinant", jnp.linalg.slogdet, [f32(3, 64, 64)])
-
-
-def triangular_solve() -> Workload:
-    fn = lambda a, b: jsp.linalg.solve_triangular(a, b, lower=True)  # noqa: E731
-    return step("triangular_solve", fn, [f32(64, 64), f32(64, 8)])
-
-
-def tridiagonal_solve() -> Workload:
-    args = [f32(64), f32(64), f32(64), f32(64, 4)]
-    return step("tridiagonal_solve", lax.linalg.tridiagonal_solve, args)
-
-
-def tridiagonal() -> Workload:
-    return step("tridiagonal", lax.linalg.tridiagonal, [f32(32, 32)])
-
-
-def matrix_exponential() -> Workload:
-    return step("matrix_exponential", jsp.linalg.expm, [f32(32, 32)])
-
-
-def sort() -> Workload:
-    return step("sort", lambda x: (jnp.sort(x), jnp.argsort(x, descending=True)), [f32(50, 100)])
-
-
-def sort_of_several() -> Workload:
-    fn = lambda k, v: lax.sort((k, v, v * 2), num_keys=1)  # noqa: E731
-    return step("sort_of_several", fn, [i32(4096), f32(4096)])
-
-
-def sort_on_cub() -> Workload:
-    return step("sort_on_cub", jnp.sort, [f32(1 << 20)])
-
-
-def top_k() -> Workload:
-    return step("top_k", lambda x: lax.top_k(x, 7), [f32(8, 1000)])
-
-
-def approx_top_k() -> Workload:
-    return step("approx_top_k", lambda x: lax.approx_max_k(x, 8), [f32(8, 4096)])
-
-
-def unique_with_size() -> Workload:
-    fn = lambda x: jnp.unique(x, size=16, return_counts=True, fill_value=0)  # noqa: E731
-    return step("unique_with_size", fn, [i32(256)])
-
-
 def cumulative() -> Workload:
     def fn(x: Any) -> Any:
         results = lax.cumsum(x), lax.cumprod(x), lax.cummax(x), lax.cummin(x, reverse=True)
         return *results, lax.cumlogsumexp(x, axis=1)
 
     return step("cumulative", fn, [f32(128, 64)])
-
-
-def gather() -> Workload:
-    return step("gather", lambda t, i: (t[i], jnp.take_along_axis(t, t[:, :2].astype(int), 1)), [
-        f32(1000, 16), i32(8, 3),
-    ])  # fmt: skip
 
 
 def scatter() -> Workload:
@@ -131,11 +38,6 @@ def scatter_in_place() -> Workload:
     return step("scatter_in_place", fn, [f32(100, 16), i32(8), f32(8, 16)], donate_argnums=0)
 
 
-def segment_sum() -> Workload:
-    fn = lambda x, i: jax.ops.segment_sum(x, i, num_segments=10)  # noqa: E731
-    return step("segment_sum", fn, [f32(100, 16), i32(100)])
-
-
 def slices() -> Workload:
     def fn(x: Any, i: Any, u: Any) -> Any:
         return (
@@ -147,10 +49,6 @@ def slices() -> Workload:
         )
 
     return step("slices", fn, [f32(100, 16), i32(), f32(4, 16)])
-
-
-def ragged_dot() -> Workload:
-    return step("ragged_dot", lax.ragged_dot, [f32(64, 32), f32(4, 32, 16), i32(4)])
 
 
 def ragged_dot_gradient() -> Workload:
@@ -194,11 +92,6 @@ def convolution_backward() -> Workload:
     return step("convolution_backward", fn, [f32(4, 16, 16, 8), f32(3, 3, 8, 16)])
 
 
-def convolution_transposed() -> Workload:
-    fn = lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME")  # noqa: E731
-    return step("convolution_transposed", fn, [f32(4, 8, 8, 8), f32(3, 3, 8, 16)])
-
-
 def convolution_by_groups() -> Workload:
     def fn(x: Any, w: Any) -> Any:
         return lax.conv_general_dilated(x, w, (2,), "VALID", feature_group_count=8)
@@ -212,11 +105,6 @@ def pooling() -> Workload:
 
     fn = lambda x: (pool(x), jax.grad(lambda x: pool(x).sum())(x))  # noqa: E731
     return step("pooling", fn, [f32(2, 16, 16, 4)])
-
-
-def windowed_sum() -> Workload:
-    fn = lambda x: lax.reduce_window(x, 0.0, lax.add, (8,), (1,), "SAME")  # noqa: E731
-    return step("windowed_sum", fn, [f32(1000)])
 
 
 def general_reduce() -> Workload:
@@ -249,11 +137,6 @@ def dot_of_float8() -> Workload:
 
     args = [array(jnp.float8_e4m3fn, 64, 128), array(jnp.float8_e4m3fn, 32, 128)]
     return step("dot_of_float8", fn, args)
-
-
-def einsum() -> Workload:
-    fn = lambda a, b, c: jnp.einsum("bij,bjk,kl->bil", a, b, c)  # noqa: E731
-    return step("einsum", fn, [f32(4, 16, 32), f32(4, 32, 8), f32(8, 64)])
 
 
 def attention() -> Workload:

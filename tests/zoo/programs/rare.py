@@ -4,10 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy as jsp
 from jax import lax
 from jax.experimental import checkify, sparse
-from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 from step import array, f32, i32, step
@@ -35,26 +33,6 @@ def sparse_bcoo_more() -> Workload:
         return (first @ second).todense(), first.sort_indices().data, sampled
 
     return step("sparse_bcoo_more", fn, [f32(32, 32), f32(32, 32)])
-
-
-def pivoted_qr() -> Workload:
-    fn = lambda a: jsp.linalg.qr(a, pivoting=True, mode="economic")  # noqa: E731
-    return step("pivoted_qr", fn, [f32(64, 32)])
-
-
-def product_with_a_householder_factor() -> Workload:
-    return step(
-        "product_with_a_householder_factor", jsp.linalg.qr_multiply, [f32(64, 64), f32(64, 64)]
-    )
-
-
-def updated_cholesky_factor() -> Workload:
-    return step("updated_cholesky_factor", lax.linalg.cholesky_update, [f32(64, 64), f32(64)])
-
-
-def symmetric_update() -> Workload:
-    fn = lambda a, c: lax.linalg.symmetric_product(a, c, alpha=1.0, beta=2.0)  # noqa: E731
-    return step("symmetric_update", fn, [f32(64, 32), f32(64, 64)])
 
 
 def composite() -> Workload:
@@ -88,11 +66,6 @@ def uninitialised() -> Workload:
     return step("uninitialised", fn, [f32(32)])
 
 
-def row_and_column_major() -> Workload:
-    fn = lambda x: with_layout_constraint(x.T, Layout((1, 0))) @ x  # noqa: E731
-    return step("row_and_column_major", fn, [f32(64, 64)])
-
-
 def subtracted_in_place() -> Workload:
     fn = lambda x, i, u: x.at[i].subtract(u)  # noqa: E731
     return step("subtracted_in_place", fn, [f32(64), i32(8), f32(8)], donate_argnums=0)
@@ -112,11 +85,6 @@ def keys_from_seeds() -> Workload:
         return jax.random.key_data(key), key
 
     return step("keys_from_seeds", fn, [i32()])
-
-
-def uniform_of_xla() -> Workload:
-    fn = lambda low, high: lax.rng_uniform(low, high, (64,))  # noqa: E731
-    return step("uniform_of_xla", fn, [f32(), f32()])
 
 
 def custom_batching() -> Workload:
