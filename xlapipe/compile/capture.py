@@ -22,7 +22,6 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.compile.user_environment import left_out
 from xlapipe.compile.wire_format import FieldChange, in_number_order, with_fields
-from xlapipe.devices.platforms import Platform
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
 from xlapipe.devices.targets.catalogue import name_of_target
 from xlapipe.devices.targets.target_config import target_attached
@@ -90,7 +89,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     """The Dump of a compile, and the contents of its files by name."""
     record = compiled.record
     relative = _Relative(compiled.folder, Path(record.standard_library))
-    xla_files = _read_xla_files(compiled.dump_folder, job.platform)
+    paths = {file: _path_of(compiled.dump_folder, file) for file in job.platform.dump_files}
+    xla_files = {file: _content(file, path) for file, path in paths.items() if path is not None}
     files = {
         file.name: without_frames(file.part, content)
         for file, content in xla_files.items()
@@ -239,12 +239,6 @@ def _outputs_on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple
         replace(leaf, size_bytes=array.size_bytes or 0)
         for leaf, array in zip(outputs, arrays, strict=True)
     )
-
-
-def _read_xla_files(folder: Path, platform: Platform) -> dict[DumpFile, bytes]:
-    """The contents of the files that XLA dumped for the module."""
-    paths = {file: _path_of(folder, file) for file in platform.dump_files}
-    return {file: _content(file, path) for file, path in paths.items() if path is not None}
 
 
 def _content(file: DumpFile, path: Path) -> bytes:

@@ -267,10 +267,8 @@ def with_lines(manifest: Manifest, lines: "SourceLines", *, where: str) -> Manif
                 f"{where}: expected {len(requested)} lines of requested dots or collectives, found "
                 f"{len(rows)}; fix: copy the whole folder, or make the dump again"
             )
-        sources = (row and SourceLine(*row) for row in rows)
-        changed[name] = tuple(map(_with_source, requested, sources))
+        changed[name] = tuple(
+            replace(item, source=row and SourceLine(*row))
+            for item, row in zip(requested, rows, strict=True)
+        )
     return replace(manifest, **changed)
-
-
-def _with_source(requested: Any, source: SourceLine | None) -> Any:
-    return replace(requested, source=source)

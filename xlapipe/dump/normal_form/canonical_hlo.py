@@ -86,7 +86,9 @@ def canonical_hlo(text: str) -> CanonicalHlo:
         if name not in scheduled
     }
     ordered = fused | {
-        name: _neighbours(in_order(computations[name].instructions, _has_no_thunk), fused)
+        name: _neighbours(
+            in_order(computations[name].instructions, lambda it: it.opcode in _WITHOUT_THUNK), fused
+        )
         for name in scheduled
     }
     new_names = names_by_calls(ordered, "ENTRY", COMPUTATION.findall)
@@ -150,10 +152,6 @@ def _by_operands(instructions: Sequence[InstructionText]) -> list[InstructionTex
         else:
             pending += reversed(missing)
     return list(ordered)
-
-
-def _has_no_thunk(line: InstructionText) -> bool:
-    return line.opcode in _WITHOUT_THUNK
 
 
 def _neighbours(

@@ -53,11 +53,9 @@ def _sorted_runs(lines: list[str], pattern: re.Pattern[str]) -> Iterator[str]:
     """Sorts consecutive lines that match, by what follows their names."""
     for matches, run in groupby(lines, lambda line: pattern.match(line) is not None):
         neighbours = list(run)
-        yield from sorted(neighbours, key=_after_name) if matches else neighbours
-
-
-def _after_name(line: str) -> str:
-    return line.partition(":")[2]
+        yield from (
+            sorted(neighbours, key=lambda line: line.partition(":")[2]) if matches else neighbours
+        )
 
 
 def _ordered_allocations(lines: list[str]) -> Iterator[str]:

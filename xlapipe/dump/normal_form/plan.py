@@ -23,7 +23,6 @@ from pathlib import Path
 
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES
 from xlapipe.dump.dump import HLO, PLAN, Dump, read_file
-from xlapipe.dump.manifest import Manifest
 from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
 from xlapipe.dump.normal_form.canonical_plan import canonical_plan
 from xlapipe.dump.normal_form.constant_values import (
@@ -258,18 +257,14 @@ def _first_differing_section(golden: str, new: str) -> str:
     return section
 
 
-def _devices(manifest: Manifest) -> list[str]:
-    mesh = ", ".join(f"{axis}={size}" for axis, size in (manifest.mesh or {}).items())
-    return [f"devices: {manifest.topology}, mesh {mesh}"]
-
-
 def _plan_text(dump: Dump) -> str:
     manifest = dump.manifest
+    mesh = ", ".join(f"{axis}={size}" for axis, size in (manifest.mesh or {}).items())
     lines = [
         f"xlapipe plan {FORM_VERSION}",
         f"workload: {manifest.workload}",
         f"target: {manifest.target} ({manifest.target_description})",
-        *(_devices(manifest) if manifest.topology is not None else ()),
+        *([f"devices: {manifest.topology}, mesh {mesh}"] if manifest.topology is not None else ()),
         f"gemm policy: {manifest.gemm_policy}",
         f"autotuning: {manifest.autotuning}",
         f"jaxlib: {manifest.versions['jaxlib']}",
