@@ -20,7 +20,7 @@ import pytest
 
 from tests.folders import STEPS
 from xlapipe.cli import main
-from xlapipe.compile.doctor import Check
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.dump.manifest import MANIFEST, Manifest
 from xlapipe.errors import DumpError, TargetError
@@ -163,7 +163,7 @@ def gpus(count: int) -> list[Any]:
 
 @pytest.fixture
 def nccl_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selecting, "missing_to_communicate", lambda: None)
+    monkeypatch.setattr(Machine, "library", lambda machine, name: Path(name))
 
 
 def selected(
@@ -209,17 +209,8 @@ def test_more_hosts_than_the_topology_has(built: Path, monkeypatch: pytest.Monke
 
 
 def test_missing_nccl(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xlapipe.compile.doctor import missing_to_communicate
-    from xlapipe.devices.environment.machine import Machine
-
-    without_nccl = Machine(
-        python_version=(3, 12), site_packages=[], environ={}, find_library=lambda name: None
-    )
-    check = missing_to_communicate(without_nccl)
-    assert isinstance(check, Check)
-    monkeypatch.setattr(selecting, "missing_to_communicate", lambda: check)
-    expected = r"through NCCL: libnccl.so.2: not found in XLA's search paths, .*; fix: .*nccl-cu"
-    with pytest.raises(TargetError, match=expected):
+    monkeypatch.setattr(Machine, "library", lambda machine, name: None)
+    with pytest.raises(TargetError, match=r"through libnccl.so.2, .*; fix: .*nvidia-nccl-cu13"):
         selected(built, monkeypatch, gpus(2))
 
 

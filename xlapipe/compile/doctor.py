@@ -1,4 +1,4 @@
-"""What compiling and running need, what is installed, and the command that fixes the rest.
+"""What compiling needs, what is installed, and the command that fixes the rest.
 
 If a file is missing, XLA's own message names neither the file nor its wheel, so the doctor searches
 the same places before a compile. Nothing here imports jax.
@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from xlapipe.devices.environment.machine import AttachedGpu, Machine
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
-from xlapipe.devices.targets.target import OLDEST_COMPUTE_CAPABILITY
 from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
 
 OLDEST_PYTHON = (3, 12)  # as jax's from 0.11.0 on
@@ -27,29 +26,13 @@ OLDEST_PACKAGES = {
 }
 # What many models import; xlapipe does not.
 OLDEST_MODEL_PACKAGES = {"flax": "0.12", "jaxtyping": "0.3", "optax": "0.2.5"}
-# The first driver that runs what CUDA 13 compiles.
-OLDEST_DRIVER = 580
 _NVVM = f"nvidia-nvvm=={CUDA_MAJOR}.*"
 _NVCC = (f"nvidia-cuda-nvcc=={CUDA_MAJOR}.*", _NVVM)
 _CUDNN = "libcudnn.so.9"
 _CUDNN_WHEEL = "nvidia-cudnn-cu13>=9.12,<10"
-_NCCL = "libnccl.so.2"
 _CUDA_PLUGIN = "jax-cuda13-plugin"
 _NOT_INSTALLED = "not installed"
 _NOT_FOUND = "not found in XLA's search paths"
-# The libraries that jax's CUDA 13 plugin loads to run, with their wheels.
-_LIBRARIES = {
-    "libcudart.so.13": "nvidia-cuda-runtime",
-    "libcublas.so.13": "nvidia-cublas",
-    "libcublasLt.so.13": "nvidia-cublas",
-    "libcufft.so.12": "nvidia-cufft",
-    "libcusolver.so.12": "nvidia-cusolver",
-    "libcusparse.so.12": "nvidia-cusparse",
-    "libcupti.so.13": "nvidia-cuda-cupti",
-    "libnvJitLink.so.13": "nvidia-nvjitlink",
-    _CUDNN: "nvidia-cudnn-cu13",
-    _NCCL: "nvidia-nccl-cu13",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +45,6 @@ class Check:
       found: what is installed.
       expected: what should be installed.
       remedy: the command that installs what is expected, if there is one.
-      to_run: the item is needed on an attached GPU only, not to compile.
       missing: the item, or a part of it, is not installed.
     """
 
@@ -71,7 +53,6 @@ class Check:
     found: str
     expected: str
     remedy: str | None = None
-    to_run: bool = False
     missing: bool = False
 
     @property
@@ -82,26 +63,9 @@ class Check:
         return f"{text}; fix: {self.remedy}" if self.remedy is not None else text
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything that was examined.
-
-    Attributes:
-      gpu: the first attached GPU, or None.
-    """
-
-    checks: tuple[Check, ...]
-    gpu: AttachedGpu | None
-
-    @property
-    def can_compile(self) -> bool:
-        return not any(check.ok is False for check in self.checks if not check.to_run)
-
-
-def examine(machine: Machine | None = None) -> Report:
-    """Examines everything. Runs nvidia-smi, which can take a second."""
+def examine(machine: Machine | None = None) -> tuple[Check, ...]:
+    """Examines everything."""
     machine = machine or Machine.local()
-    gpu = machine.gpu()
     packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
     others = (_libtpu(machine, needed=False), *_rocm_plugin(machine, needed=False))
     optional = (_cudnn(machine), *others, _known_results(machine))
@@ -110,8 +74,7 @@ def examine(machine: Machine | None = None) -> Report:
     if machine.version(_CUDA_PLUGIN) is None and not all(missing):
         # With the wheels of another vendor alone, those for NVIDIA's GPUs are optional.
         to_compile = [replace(it, ok=it.ok or None) if it.missing else it for it in to_compile]
-    checks = (*to_compile, *packages, *optional, *_to_run(machine, gpu))
-    return Report(checks, gpu)
+    return (*to_compile, *packages, *optional)
 
 
 def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda") -> list[Check]:
@@ -119,21 +82,6 @@ def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda"
     machine = machine or Machine.local()
     checks = {"tpu": _to_compile_for_tpu, "rocm": _to_compile_for_rocm}.get(platform, _to_compile)
     return [check for check in checks(machine) if check.ok is False]
-
-
-def missing_to_communicate(machine: Machine | None = None) -> Check | None:
-    """The library without which several GPUs cannot communicate; None if it is installed."""
-    machine = machine or Machine.local()
-    wheel = _LIBRARIES[_NCCL]
-    check = _item(
-        _NCCL,
-        machine.library(_NCCL),
-        f"the wheel {wheel}",
-        _install(machine, wheel),
-        absent=_NOT_FOUND,
-        to_run=True,
-    )
-    return None if check.ok else check
 
 
 def _item(
@@ -146,7 +94,6 @@ def _item(
     needed: bool = True,
     found: str | None = None,
     absent: str = _NOT_INSTALLED,
-    to_run: bool = False,
 ) -> Check:
     """An item that is installed, or is not."""
     if installed is None:
@@ -157,7 +104,6 @@ def _item(
         found=found or (absent if installed is None else str(installed)),
         expected=expected,
         remedy=None if ok else remedy,
-        to_run=to_run,
         missing=installed is None,
     )
 
@@ -342,43 +288,6 @@ def _at_least(machine: Machine, name: str, oldest: str) -> Check:
     ok = _release(version or "") >= _release(oldest)
     remedy = _install(machine, f"{name}>={oldest}")
     return _item(name, version, f"{oldest} or newer", remedy, ok=ok)
-
-
-def _to_run(machine: Machine, gpu: AttachedGpu | None) -> Iterator[Check]:
-    expected = f"compute capability {'.'.join(map(str, OLDEST_COMPUTE_CAPABILITY))} or newer"
-    if gpu is None:
-        none = "no NVIDIA GPU; none is needed to compile"
-        yield _item("GPU", none, f"to run: {expected}", None, ok=None, to_run=True)
-        return
-    capability = gpu.compute_capability
-    yield _item(
-        "GPU",
-        gpu.name + (f", {'.'.join(map(str, capability))}" if capability else ""),
-        expected,
-        None,
-        ok=None if capability is None else capability >= OLDEST_COMPUTE_CAPABILITY,
-        to_run=True,
-    )
-    driver = _release(gpu.driver_version or "")
-    yield _item(
-        "driver",
-        gpu.driver_version or "unknown: nvidia-smi does not report it",
-        f"{OLDEST_DRIVER} or newer, for CUDA 13",
-        None,
-        ok=driver[0] >= OLDEST_DRIVER if driver else None,
-        to_run=True,
-    )
-    missing = [library for library in _LIBRARIES if machine.library(library) is None]
-    wheels = sorted({_LIBRARIES[library] for library in missing})
-    jax = machine.version("jax")
-    yield _item(
-        "CUDA libraries",
-        None if missing else "all",
-        "the libraries that jax[cuda13] installs",
-        _install(machine, f"jax[cuda13]=={jax}" if jax else "jax[cuda13]"),
-        absent=f"all but {', '.join(missing)} ({', '.join(wheels)})",
-        to_run=True,
-    )
 
 
 def _install(machine: Machine, *requirements: str, options: str = "") -> str:

@@ -141,7 +141,7 @@ def error_of(
     if error.stage == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "
-            "fix: run `xlapipe doctor`, or name a --target to compile without a GPU"
+            "fix: compare `nvidia-smi`, or name a --target to compile without a GPU"
         )
     if error.stage == "target" and target is not None:
         compiler, fix = platform_named(target.platform).refusing_compiler

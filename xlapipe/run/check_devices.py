@@ -41,8 +41,8 @@ def check_build(path: Path, manifest: Manifest) -> None:
 def no_gpu(error: object) -> TargetError:
     """The error that no GPU is attached that jax can use."""
     return TargetError(
-        f"no NVIDIA GPU is attached that jax can use: {error}; fix: `xlapipe doctor` lists "
-        "what is missing"
+        f"no NVIDIA GPU is attached that jax can use: {error}; fix: compare "
+        "`nvidia-smi`, and install jax's CUDA libraries: pip install 'jax[cuda13]'"
     )
 
 

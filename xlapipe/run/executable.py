@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.compile.doctor import missing_to_communicate
 from xlapipe.compile.lowering.leaves import mesh_over, named
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.jax_private import DeviceList
@@ -23,6 +23,8 @@ from xlapipe.run.built_executable import (
 )
 from xlapipe.run.check_devices import check_build, check_hosts, check_kind, first_of, no_gpu
 from xlapipe.run.inputs import stored_array
+
+_NCCL = "libnccl.so.2"
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,8 @@ def _attached_gpus() -> list[Any]:
 
 
 def _check_nccl(path: Path, count: int) -> None:
-    missing = missing_to_communicate() if count > 1 else None
-    if missing is not None:
+    if count > 1 and Machine.local().library(_NCCL) is None:
         raise TargetError(
-            f"{path}: built for {count} GPUs, which communicate through NCCL: {missing.problem}"
+            f"{path}: built for {count} GPUs, which communicate through {_NCCL}, which is not "
+            "found in XLA's search paths; fix: pip install nvidia-nccl-cu13"
         )
