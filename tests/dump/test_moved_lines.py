@@ -14,7 +14,6 @@ from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.dump import open_dump, read_file
 from xlapipe.dump.readers.file_contents import plain_name
-from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.registry import WorkloadReference, find_workload
 
 pytestmark = pytest.mark.jax
@@ -45,7 +44,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    names = {plain_name(path.name) for path in folder.iterdir()} - {COMPILE_TIMES}
+    names = {plain_name(path.name) for path in folder.iterdir()}
     return {name: read_file(folder, name) for name in names}
 
 

@@ -30,7 +30,6 @@ from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same
 from xlapipe.expect import check_all
-from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_lines
 
@@ -48,7 +47,7 @@ CASES = [
 # What `tests.slim_goldens` removes from large dumps.
 # Facts of the call that manifests had when the H200 was recorded.
 REMOVED_FACTS = {"calls": 1, "programs": [], "processes": "", "refused": "", "settles": None}
-REMOVED = ("after_optimizations.txt", "tuning_times.json", COMPILE_TIMES)
+REMOVED = ("after_optimizations.txt", "tuning_times.json")
 H100 = "NVIDIA H100 80GB HBM3"
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 

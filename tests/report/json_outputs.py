@@ -34,7 +34,6 @@ from xlapipe.differences.comparing.two_commits import TwoCommits
 from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.files.typed_data import typed
-from xlapipe.plans.compile_times import COMPILE_TIMES, CompileTimes, Copies
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.usable_memory import OutsidePlan
 from xlapipe.registry import find_workload
@@ -84,9 +83,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         "diff",
         printed("diff", DUMPS[2], GOLDENS / f"fsdp-mlp/h200-1x2-triton-jax{GOLDEN_JAXLIB}"),
     )
-    timed = _with_compile_times(folder / "timed", DUMPS[2])
-    yield "show", printed("show", timed)
-    yield "report", printed("report", timed, "--out", folder / "report.html")
     yield "diff", _diff(folder / "tpu")
     twin = GOLDENS / f"torch-mlp/h200-triton-jax{GOLDEN_JAXLIB}"
     yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
@@ -138,17 +134,6 @@ def _changed_workloads(folder: Path) -> Any:
     base = BaseCheckout("main", "1" * 40, folder, folder, folder, (), ("a file is not committed",))
     both = TwoCommits(before, after, 3, {"w": "w: does not import"}, {}, {})
     return plain_data(changed_workloads(base, both, {"memory": 0.0}))
-
-
-def _with_compile_times(folder: Path, dump: Path) -> Path:
-    """A copy of a dump with what its compile took."""
-    shutil.copytree(dump, folder)
-    times = CompileTimes(
-        seconds={"load": 1.0, "lower": 0.5, "compile": 2.0},
-        copies=Copies(SourceLine("step.py", 9), 8, 80, 100),
-    )
-    (folder / COMPILE_TIMES).write_bytes(times.to_bytes())
-    return folder
 
 
 _OPERATION = OperationName(label="dot_general", scope="jit(step)", source=SourceLine("step.py", 9))

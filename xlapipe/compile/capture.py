@@ -42,7 +42,6 @@ from xlapipe.dump.readers.proto_reader import read_module
 from xlapipe.dump.readers.source_lines import FrameLocation, SourceLines
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
-from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.gemms import requested_dots
 from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.opcodes import DOTS
@@ -122,21 +121,9 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         plan,
         facts=manifest,
         target_config=config_text,
-        compile_times=_compile_times(record, relative),
         path=Path(where),
     )
     return dump, files
-
-
-def _compile_times(record: CompileRecord, relative: "_Relative") -> CompileTimes | None:
-    """What the compile took; None if its result is from the cache."""
-    if record.compiled_at is not None:
-        return None
-    copies = record.copies
-    if copies is not None and copies.source is not None:
-        source = replace(copies.source, file=relative.path(copies.source.file))
-        copies = replace(copies, source=source)
-    return CompileTimes(seconds=record.seconds, copies=copies)
 
 
 def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:

@@ -219,7 +219,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
         rematerialised_bytes=rematerialised_bytes(request.log_path),
-        copies=program.copies,
     )
     if cache is not None:
         cache.keep(key, request, record)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from xlapipe.dump.dump import EXECUTABLE
-from xlapipe.plans.compile_times import Copies
 from xlapipe.plans.program import CompileFacts, StepFacts
 
 # What a module calls that Python code partitions, which XLA calls back in the same process.
@@ -119,7 +118,6 @@ class CompileRecord(CompileFacts):
     Attributes:
       target_config: target config of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
-      copies: as of the LoweredProgram.
       standard_library: its folder, for relative source paths.
       compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was
         compiled now.
@@ -128,7 +126,6 @@ class CompileRecord(CompileFacts):
     target_config: str
     seconds: Mapping[str, float]
     standard_library: str
-    copies: Copies | None = None
     compiled_at: str | None = None
 
 
@@ -158,7 +155,6 @@ class LoweredProgram(StepFacts):
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's own compile options, which the compile must have too.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
-      copies: operations that were traced repeatedly.
     """
 
     stablehlo: bytes
@@ -167,7 +163,6 @@ class LoweredProgram(StepFacts):
     settings: Mapping[str, Any] = field(default_factory=dict)
     compile_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    copies: Copies | None = None
 
     @property
     def compiled(self) -> "LoweredProgram":

@@ -35,7 +35,6 @@ from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same, write_lines
 from xlapipe.errors import CompileError, WorkloadError, XlapipeError
 from xlapipe.plans import Instruction
-from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.wording import counted
 from xlapipe.registry import find_workload
 
@@ -64,12 +63,6 @@ class CompiledDump:
     stage_seconds: Mapping[str, float]
     seconds: float
     compiled_at: str | None = field(default=None, kw_only=True)
-
-    @property
-    def written_files(self) -> dict[str, bytes]:
-        """The files, with what the compile took, which differs each time."""
-        times = self.dump.compile_times
-        return {**self.files, **({} if times is None else {COMPILE_TIMES: times.to_bytes()})}
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,7 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
     """Writes the dump of a job below `out`, as `make_dump`."""
     path = dump_folder(out, compiled.dump.manifest)
     _refuse_to_replace_another(path, job)
-    files, manifest = compiled.written_files, with_digests(compiled.dump.manifest, compiled.files)
+    files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
     if job.target is None or not is_dump(path):
         changed = write_dump(path, manifest, files)
         return _written(compiled, path, changed)
@@ -202,7 +195,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_unloadable_calls(compiled.dump, on_device=job.target is None)
-    changed = write_dump(path, compiled.dump.manifest, compiled.written_files)
+    changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed)
 
 
@@ -271,7 +264,7 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
 def write_new(compiled: CompiledDump, path: Path) -> WrittenDump:
     """Writes a dump into a new folder."""
     manifest = with_digests(compiled.dump.manifest, compiled.files)
-    write_dump(path, manifest, compiled.written_files)
+    write_dump(path, manifest, compiled.files)
     dump = replace(compiled.dump, facts=manifest)
     return _written(replace(compiled, dump=dump), path, changed=True)
 

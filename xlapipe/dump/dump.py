@@ -26,7 +26,6 @@ from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import is_partial, write_files, write_folder
 from xlapipe.plans import Plan
-from xlapipe.plans.compile_times import COMPILE_TIMES, read_compile_times
 from xlapipe.plans.memory_spaces import MemorySpace
 
 if TYPE_CHECKING:
@@ -134,7 +133,6 @@ def open_dump(path: Path) -> Dump:
         plan,
         facts=manifest,
         target_config=config,
-        compile_times=read_compile_times(path),
         path=path,
     )
 
@@ -264,7 +262,8 @@ def refuse_other_files(path: Path) -> None:
         kind = "a link" if path.is_symlink() else "a file"
         raise XlapipeError(f"{path}: expected the folder of a dump, found {kind}; {fix}")
     known = {file.name for platform in PLATFORMS for file in platform.dump_files}
-    known |= {MANIFEST, PLAN, HLO, EXECUTABLE, TARGET_CONFIG, SOURCE_LINES, COMPILE_TIMES}
+    known |= {MANIFEST, PLAN, HLO, EXECUTABLE, TARGET_CONFIG, SOURCE_LINES}
+    known.add("compile_times.json")  # of earlier dumps
     known |= {LOCK, RUN_RECORD, TIME_RECORD}
     with suppress(DumpError):  # a damaged one is replaced
         known |= read_manifest(path, check_files=False).files.keys() if is_dump(path) else set()
@@ -326,11 +325,11 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
     Bytes of compressed files are not compared: they differ between builds of zlib.
     """
-    if not folder.is_dir() or file_names(folder) != contents.keys() - {COMPILE_TIMES}:
+    if not folder.is_dir() or file_names(folder) != contents.keys():
         return False
     try:
         return all(
-            name in (SOURCE_LINES, COMPILE_TIMES) or read_file(folder, name) == content
+            name == SOURCE_LINES or read_file(folder, name) == content
             for name, content in contents.items()
         )
     except DumpError:
@@ -338,7 +337,7 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
 
 def file_names(folder: Path) -> set[str]:
-    """Names of the files in a dump's folder before they were packed, without what it took."""
+    """Names of the files in a dump's folder before they were packed."""
     from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
 
-    return {plain_name(item.name) for item in folder.iterdir()} - {COMPILE_TIMES}
+    return {plain_name(item.name) for item in folder.iterdir()}

@@ -11,7 +11,6 @@ from xlapipe.errors import DumpError
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
-from xlapipe.plans.compile_times import COMPILE_TIMES
 from xlapipe.plans.program import CompileFacts, RequestedCollective, RequestedDot
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.plans.wording import counted, listed
@@ -231,14 +230,10 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
 
 
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest with the names of `files` and their SHA-256 digests.
-
-    What the compile took differs from one to the next, and is not part of the plan.
-    """
+    """The manifest with the names of `files` and their SHA-256 digests."""
     digests = {
         name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
         for name in sorted(files)
-        if name != COMPILE_TIMES
     }
     return replace(manifest, files=digests)
 

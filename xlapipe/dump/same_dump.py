@@ -26,7 +26,6 @@ from xlapipe.dump.normal_form.constant_values import split_constants
 from xlapipe.dump.normal_form.plan import NormalForm, compare, read_normal_form
 from xlapipe.dump.readers.source_lines import SourceLines
 from xlapipe.errors import DumpError
-from xlapipe.plans.compile_times import COMPILE_TIMES
 
 # Which goldens may lack: one text of a module that is there in two other forms, and what is shared.
 _MAY_BE_ABSENT = {"after_optimizations.txt", TARGET_CONFIG}
@@ -43,7 +42,7 @@ def notes_if_same(
             manifest = replace(manifest, call=None)
         elif manifest.call is not None and not golden.call.gradients:  # the same
             manifest = replace(manifest, call=replace(manifest.call, gradients=()))
-        names, present = {*files, MANIFEST} - {COMPILE_TIMES}, file_names(folder)
+        names, present = {*files, MANIFEST}, file_names(folder)
         absent = names - present
         if _stated(golden) != _stated(manifest) or not present <= names or absent - _MAY_BE_ABSENT:
             return None

@@ -14,7 +14,6 @@ from typing import Any
 from xlapipe.files.typed_data import Count, Natural
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.call_facts import CallFacts
-from xlapipe.plans.compile_times import CompileTimes
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.plan import Plan
@@ -287,13 +286,11 @@ class Program:
     Attributes:
       facts: of the step and its compile.
       target_config: the device's configuration, as XLA's text; None if unknown.
-      compile_times: what the compile took; None if it is not known.
     """
 
     plan: Plan
     facts: CompileFacts = UNKNOWN
     target_config: str | None = None
-    compile_times: CompileTimes | None = None
 
     @property
     def arguments(self) -> tuple[ArgumentLeaf, ...]:

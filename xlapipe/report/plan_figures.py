@@ -33,7 +33,7 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
     return {
         **_plan_figures(opened.plan),
         **dict.fromkeys(("xla_patches", "target", "topology", "mesh", "tuned", "refused")),
-        **dict.fromkeys(("recompiles", "compile_time", "donations")),
+        **dict.fromkeys(("recompiles", "donations")),
         "padding": (),
         **(_dump_figures(opened.dump) if opened.dump is not None else {}),
         "notes": opened.notes,
@@ -89,7 +89,6 @@ def _dump_figures(dump: Dump) -> dict[str, Any]:
         **named(manifest, *names, "gemm_policy", "versions", "options", "arguments", "outputs"),
         "tuned": manifest.tuned_or_none,
         "recompiles": recompiles(dump),
-        "compile_time": dump.compile_times,
         "donations": list(map(donation_figures, donations(dump))),
         "padding": find_padding(dump),
     }

@@ -5,7 +5,6 @@ it sees: only the jaxpr has the collectives that the author wrote. Those that on
 (GSPMD's and Shardy's, of a program without `shard_map`) are not in a jaxpr.
 """
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -17,7 +16,6 @@ from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.jax_private import user_frames
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import is_own_code
-from xlapipe.plans.compile_times import Copies
 from xlapipe.plans.program import RequestedCollective
 
 # XLA's kind by a part of the name of jax's primitive, as in `psum_invariant` and
@@ -40,9 +38,6 @@ KERNELS = ("pallas_call", "mpmd_map")
 _PASSES_ON = frozenset(
     {"copy", "copy_p", "device_put", "convert_element_type", "pvary", "sharding_constraint"}
 )
-# Share of a loop's iterations that have equal shapes: the first and the last may differ.
-_LEAST_EQUAL = 0.75
-_TREE_MAPS = ("tree_map", "tree_map_with_path")
 
 
 def equations(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
@@ -130,47 +125,6 @@ def carried_inputs(parameters: Any) -> slice:
     else:
         first, count = (len(part) for part in parameters["ft_in"].unpack()[:2])
     return slice(first, first + count)
-
-
-def traced_copies(closed_jaxpr: Any) -> Copies | None:
-    """The operations that Python traced most often; None if none was traced twice.
-
-    A traceback has the position in each function's bytecode, so that two operations of one
-    traceback are of two iterations of a loop, or of one that is differentiated. A scan needs
-    iterations of equal shapes, so operations whose shapes differ, and those of `jax.tree.map` over
-    leaves, are not copies.
-    """
-    traced: dict[Any, list[Any]] = {}
-    total = 0
-    for equation in equations(closed_jaxpr.jaxpr):
-        traceback = equation.source_info.traceback
-        if traceback is not None:
-            total += 1
-            key = (equation.primitive.name, str(equation.source_info.name_stack), traceback)
-            traced.setdefault(key, []).append(equation)
-    repeated = [group for group in traced.values() if len(group) > 1 and _are_iterations(group)]
-    operations: Counter[int] = Counter()
-    for group in repeated:
-        operations[len(group)] += len(group)
-    if not operations:
-        return None
-    times, count = max(operations.items(), key=lambda item: (item[1], item[0]))
-    first = next(group[0] for group in repeated if len(group) == times)
-    return Copies(source_of(first), times, count, total)
-
-
-def _are_iterations(group: Sequence[Any]) -> bool:
-    """Whether most equations of one traceback have the same shapes, and are not of a tree map."""
-    shapes = Counter(
-        str([variable.aval for variable in (*equation.invars, *equation.outvars)])
-        for equation in group
-    )
-    if max(shapes.values()) < _LEAST_EQUAL * len(group):
-        return False
-    frames = group[0].source_info.traceback.frames
-    numbers = [number for number, frame in enumerate(frames) if is_own_code(frame.file_name)]
-    inside = frames[: numbers[-1]] if numbers else ()
-    return all(frame.function_name not in _TREE_MAPS for frame in inside)
 
 
 def dependent_outputs(jaxpr: Any) -> list[bool]:

@@ -32,7 +32,7 @@ from xlapipe.compile.lowering.inner_jits import (
     refuse_lost_in_inner_jits,
     refusing_options_of_inner_jits,
 )
-from xlapipe.compile.lowering.jaxprs import dependent_outputs, requested_collectives, traced_copies
+from xlapipe.compile.lowering.jaxprs import dependent_outputs, requested_collectives
 from xlapipe.compile.lowering.jit_parameters import (
     dropped_donations,
     jit_device,
@@ -256,7 +256,6 @@ def _lowered_program(
         named_values=named_values(jaxpr),
         stated_costs=stated_costs(jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
-        copies=traced_copies(jaxpr),
         # Only times need them.
         kernel_codes=kernel_codes(jaxpr) if platform.runs_gpu_kernels else (),
         device_count=len(devices),

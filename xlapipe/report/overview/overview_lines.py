@@ -186,7 +186,7 @@ def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
-    for line in (*_time(overview), *_compile_time(overview)):
+    for line in _time(overview):
         yield from map(Text, wrapped(line, width, indent=2))
     yield Text(_next(overview, name), style="bold")
 
@@ -303,12 +303,6 @@ def _most_launches(plan: Plan, floor_seconds: float) -> str:
     launches, text = most_launches(schedule_of(plan.module)) if plan.module is not None else (0, "")
     is_bound = launches * _LAUNCH_SECONDS > 2 * floor_seconds and launches >= _FEW_LAUNCHES
     return text or counted(launches, "launch", "launches") if is_bound else ""
-
-
-def _compile_time(overview: Overview) -> Iterator[str]:
-    times = overview.opened.program.compile_times
-    if times is not None:
-        yield f"Compiled in {times.text}"
 
 
 def _predicted_text(prediction: "Prediction") -> str:
