@@ -59,15 +59,15 @@ def accumulated(loss: Callable[..., Array], parts: int, weights: Any, *batch: Ar
 # --- 1. A GPT's loss: logits of every token
 
 
-def gpt_hidden(weights: Any, tokens: Array) -> Array:
+def gpt_hidden(weights: Any, tokens: Array, wrap: Any = lambda f: f) -> Array:
     def layer(x: Array, p: Any) -> Any:
         return block(x, p), None
 
-    return norm(jax.lax.scan(layer, weights["embedding"][tokens], weights["blocks"])[0])
+    return norm(jax.lax.scan(wrap(layer), weights["embedding"][tokens], weights["blocks"])[0])
 
 
-def gpt_loss(weights: Any, tokens: Array, targets: Array) -> Array:
-    hidden = gpt_hidden(weights, tokens)
+def gpt_loss(weights: Any, tokens: Array, targets: Array, wrap: Any = lambda f: f) -> Array:
+    hidden = gpt_hidden(weights, tokens, wrap)
     logits = jnp.einsum("btd,vd->btv", hidden, weights["embedding"], preferred_element_type=F32)
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
@@ -76,7 +76,16 @@ def gpt(weights: Any, tokens: Array, targets: Array) -> Any:
     return jax.value_and_grad(gpt_loss)(weights, tokens, targets)
 
 
-def gpt_in_blocks(weights: Any, tokens: Array, targets: Array, *, blocks: int) -> Any:
+IN_SCAN = partial(jax.checkpoint, prevent_cse=False)
+
+
+def gpt_checkpointed(weights: Any, tokens: Array, targets: Array) -> Any:
+    return jax.value_and_grad(gpt_loss)(weights, tokens, targets, IN_SCAN)
+
+
+def gpt_in_blocks(
+    weights: Any, tokens: Array, targets: Array, *, blocks: int, wrap: Any = lambda f: f
+) -> Any:
     """The gradient of each block of logits is computed with its loss."""
 
     def of_block(hidden: Array, embedding: Array, targets: Array) -> Any:
@@ -105,7 +114,7 @@ def gpt_in_blocks(weights: Any, tokens: Array, targets: Array, *, blocks: int) -
     loss_of.defvjp(forward, lambda kept, g: jax.tree.map(lambda a: a * g.astype(a.dtype), kept))
 
     def loss(weights: Any) -> Array:
-        return loss_of(gpt_hidden(weights, tokens), weights["embedding"])
+        return loss_of(gpt_hidden(weights, tokens, wrap), weights["embedding"])
 
     return jax.value_and_grad(loss)(weights)
 
@@ -249,8 +258,7 @@ def lstm(weights: Any, x: Array, y: Array) -> Any:
 
 
 def lstm_checkpointed(weights: Any, x: Array, y: Array) -> Any:
-    wrap = partial(jax.checkpoint, prevent_cse=False)
-    return jax.value_and_grad(lstm_loss)(weights, x, y, wrap)
+    return jax.value_and_grad(lstm_loss)(weights, x, y, IN_SCAN)
 
 
 # --- 9. A diffusion model's U-Net, which closes over its batch
@@ -409,10 +417,15 @@ FORMS = {
         gpt,
         gpt_shapes,
         {
-            **{f"loss in {n} blocks": partial(gpt_in_blocks, blocks=n) for n in (4, 8)},
+            "checkpoints": gpt_checkpointed,
+            "loss in 4 blocks": partial(gpt_in_blocks, blocks=4),
+            **{
+                f"loss in {n} blocks, checkpoints": partial(gpt_in_blocks, blocks=n, wrap=IN_SCAN)
+                for n in (4, 8)
+            },
             **in_parts(gpt_loss),
         },
-        0.5,
+        0.25,
     ),
     "vit": PublicForm(
         vit,

@@ -30,6 +30,9 @@ _SHARDS = 2
 _SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
 _LARGE_BYTES = 2**20
+# XLA counts its limit in whole percents of what the process may use, which is another number on
+# each device: of a small program the plan there is another one.
+_LEAST_PERCENT = 5
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 
 
@@ -80,9 +83,10 @@ def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
     slop, overlap = job.platform.memory_slop_option, job.platform.overlap_option
     if slop is not None and job.target is not None:
         total_bytes = program.plan.totals.total_allocation_bytes
-        percent = max(1, min(95, 80 * total_bytes // job.target.device_memory_bytes))
+        percent = min(95, 80 * total_bytes // job.target.device_memory_bytes)
         text = f"XLA option {slop}={percent}: XLA rematerialises to save a fifth"
-        yield StepChange(text, options={slop: percent})
+        if percent >= _LEAST_PERCENT:
+            yield StepChange(text, options={slop: percent})
     if overlap is not None:
         yield StepChange(f"XLA option {overlap}=False", options={overlap: False})
     constants = large_constants(program.plan)
