@@ -133,7 +133,7 @@ def _gradient(policy: Any) -> Any:
         return jax.checkpoint(layer, policy=policy)(x, up, down).astype(F32).sum()
 
     args = (s(4096, 16384), s(16384, 4096), s(4096, 4096))
-    return jax.grad(loss, argnums=(0, 1, 2)), args, None
+    return jax.value_and_grad(loss, argnums=(0, 1, 2)), args, None
 
 
 def computed_again(bad: bool) -> Any:

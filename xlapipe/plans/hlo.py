@@ -143,7 +143,6 @@ class Instruction(NamedTuple):
         pattern = KERNEL_NAMES.get(self.custom_call_target or "")
         if pattern is None:
             return None
-        # A backend config may hold megabytes, in which one search takes 60 ms.
         match = pattern.search(self.op_name or "") or pattern.search(self.backend_config)
         return match.group(1) if match else None
 

@@ -56,7 +56,8 @@ TPU = Platform(
     gemm_calls=(),
     gemm_fusion_kinds=(),
     # The kernel itself is bytecode without its name.
-    kernel_names={MOSAIC_TPU_CALL: re.compile(r"([^/()]+)/pallas_call$")},
+    # Tried at the start of a part alone, since the backend config may hold megabytes.
+    kernel_names={MOSAIC_TPU_CALL: re.compile(r"(?:^|[/()])([^/()]++)/pallas_call$")},
     topology_arguments=_topology_arguments,
     device_figures=_device_figures,
     # 2, 3 and 4 hold a few bytes of asynchronous operations; which memory they are is not known.
