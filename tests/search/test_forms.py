@@ -22,7 +22,7 @@ from tests.steps import batch_steps, form_steps
 from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries, stop
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
 from xlapipe.compile.lowering.jaxprs import equations
-from xlapipe.compile.lowering.pasted.loss_in_blocks import loss_in_blocks
+from xlapipe.compile.lowering.pasted.loss_in_blocks import evaluated, loss_in_blocks
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.errors import ParameterError
 from xlapipe.search.candidate import StepChange
@@ -267,6 +267,29 @@ def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
         texts.add(jax.jit(partial(gradient_of(loss))).lower(*args).as_text())
         stop()
     assert len(texts) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        ("btd,vd->btv", ((4, 3, 8), (5, 8))),
+        ("bhtd,dhbs->bhts", ((2, 3, 4, 5), (5, 3, 2, 6))),
+        ("btdc,cdv->btv", ((2, 3, 4, 5), (5, 4, 6))),
+    ],
+)
+def test_the_gradient_of_a_wide_input_of_a_product_is_not_rounded(spec: str, shapes: Any) -> None:
+    def of(*values: jax.Array) -> jax.Array:
+        return jnp.sin(jnp.einsum(spec, *values, preferred_element_type=jnp.float32)).sum()
+
+    narrow = [uniform(*shape).astype(jnp.bfloat16) for shape in shapes]
+    wide = [value.astype(jnp.float32) for value in narrow]
+    closed = jax.make_jaxpr(of)(*narrow)
+    expected = jax.grad(of, (0, 1))(*wide)
+    for args in (wide, [narrow[0], wide[1]], narrow):
+        found = jax.grad(lambda *values: evaluated(closed, values)[0], (0, 1))(*args)
+        for a, b, given in zip(expected, found, args, strict=True):
+            assert (b.shape, b.dtype) == (given.shape, given.dtype)
+            np.testing.assert_allclose(a, b.astype(jnp.float32), atol=2e-2 * np.max(np.abs(a)))
 
 
 def test_a_loss_in_blocks_computes_no_product_twice() -> None:

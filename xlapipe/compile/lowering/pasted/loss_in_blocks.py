@@ -33,12 +33,14 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
 
         def with_gradient(own, same, own_whole, same_whole):
             def add(sums, block):
-                results, pull = jax.vjp(lambda a, b: of(a, b, block[1], same_whole), block[0], same)
+                results, pull = jax.vjp(lambda a, b: of(a, b, block[1], same_whole), block[0], wide)
                 loss, *others = results
                 of_block, of_same = pull([jnp.ones_like(loss), *map(jnp.zeros_like, others)])
                 new = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, (results, of_same))
                 return new, of_block
 
+            # Their gradients are added in float32.
+            wide = jax.tree.map(lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), same)
             zeros = jax.tree.map(
                 lambda a: jnp.zeros(a.shape, jnp.promote_types(a.dtype, jnp.float32)),
                 ([*tail.out_avals], same),
@@ -60,24 +62,28 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
 
 
 def evaluated(closed, inputs):
-    """The outputs of a jaxpr, whose gradient is as a person would write it.
+    """The outputs of a jaxpr, whose gradient is as a person would write it; inputs may be wider.
 
     Picking a logit is a sum over all of them, whose gradient scatters nothing; the gradient of a
-    product of bfloat16 to float32 is rounded to bfloat16, as the results of its products are.
+    product of bfloat16 to float32 is rounded to bfloat16, but that of a wider input.
     """
     jaxpr = closed.jaxpr
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs]))
 
-    def read(v):
+    def given(v):
         return v.val if isinstance(v, Literal) else values[v]
+
+    def read(v):
+        is_wide = not isinstance(v, Literal) and values[v].dtype != v.aval.dtype
+        return values[v].astype(v.aval.dtype) if is_wide else given(v)
 
     for e in jaxpr.eqns:
         own, dtypes = [read(v) for v in e.invars], {v.aval.dtype for v in e.invars}
-        narrow = e.primitive.name == "dot_general" and dtypes == {jnp.dtype(jnp.bfloat16)}
+        is_narrow = e.primitive.name == "dot_general" and dtypes == {jnp.dtype(jnp.bfloat16)}
         if e.primitive.name in ("jit", "pjit"):
-            results = evaluated(e.params["jaxpr"], own)
-        elif narrow and e.outvars[0].aval.dtype == jnp.float32:
-            results = [product(e.params, *own)]
+            results = evaluated(e.params["jaxpr"], [given(v) for v in e.invars])
+        elif is_narrow and e.outvars[0].aval.dtype == jnp.float32:
+            results = [product(e.params, *(given(v) for v in e.invars))]
         elif e.primitive.name == "gather" and picks_last(e):
             results = [picked(*own)]
         else:
@@ -89,13 +95,30 @@ def evaluated(closed, inputs):
 
 
 def product(params, a, b):
-    def backward(saved, gradient):
-        narrow = {**params, "preferred_element_type": a.dtype}
-        _, pull = jax.vjp(lambda a, b: jax.lax.dot_general(a, b, **narrow), *saved)
-        return pull(gradient.astype(a.dtype))
+    (contracted, batch), dtypes = params["dimension_numbers"], (a.dtype, b.dtype)
 
-    of = jax.custom_vjp(lambda a, b: jax.lax.dot_general(a, b, **params))
-    of.defvjp(lambda a, b: (jax.lax.dot_general(a, b, **params), (a, b)), backward)
+    def forward(*values):
+        narrow = [value.astype(jnp.bfloat16) for value in values]
+        return jax.lax.dot_general(*narrow, **params), narrow
+
+    def gradient_of(side, saved, gradient):
+        other, own_axes, axes = saved[1 - side], contracted[side], contracted[1 - side]
+        free = [n for n in range(other.ndim) if n not in (*axes, *batch[1 - side])]
+        ndim, count = saved[side].ndim, len(batch[side])
+        own_free = [n for n in range(ndim) if n not in (*own_axes, *batch[side])]
+        start = count + (0 if side else len(own_free))
+        pairs = (range(start, start + len(free)), free), (range(count), batch[1 - side])
+        found = jax.lax.dot_general(gradient, other, pairs, preferred_element_type=dtypes[side])
+        last = [own for _, own in sorted(zip(axes, own_axes))]
+        order = [*batch[side], *own_free, *last]
+        return found.transpose([order.index(n) for n in range(ndim)])
+
+    def backward(saved, gradient):
+        gradient = gradient.astype(jnp.bfloat16)
+        return tuple(gradient_of(side, saved, gradient) for side in (0, 1))
+
+    of = jax.custom_vjp(lambda a, b: forward(a, b)[0])
+    of.defvjp(forward, backward)
     return of(a, b)
 
 
