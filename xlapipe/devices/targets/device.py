@@ -41,6 +41,7 @@ class Device:
       peak_source: where `peak_flops` are from; empty if they are unknown.
       link_bandwidth: bytes per second in each direction to other GPUs of the host; None if unknown.
       platform: jax's name of its platform.
+      clock_rate: of a multiprocessor, in Hz; 0 if unknown.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Device:
     peak_source: str = ""
     link_bandwidth: int | None = None
     platform: str = "cuda"
+    clock_rate: float = 0.0
 
     @property
     def most_link_bandwidth(self) -> int | None:
@@ -158,6 +160,7 @@ def device_of_config(config_text: str) -> Device | None:
         peak_source=source if rates else "",
         link_bandwidth=gpu.link_bandwidth if gpu is not None else None,
         platform=platform_of_config(config_text).name,
+        clock_rate=1e9 * clock,
     )
 
 

@@ -22,8 +22,8 @@ from xlapipe.time.cost.library_calls import library_call
 
 VECTOR = "vector"
 _ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")
-# Products of cuDNN's flash attention: two forward; five backward, one of them recomputed.
-_ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
+ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
+"""Products of cuDNN's flash attention; one of those backward is recomputed."""
 
 
 class Flops:
@@ -171,7 +171,7 @@ def _attention_call(
     rows = prod(scores[:-1])
     if not rows:
         return None
-    products = _ATTENTION_PRODUCTS["backward" if "Backward" in target else "forward"]
+    products = ATTENTION_PRODUCTS["backward" if "Backward" in target else "forward"]
     flops = 2 * products * prod(scores) * (query.elements // rows)
     causal = "CAUSAL" in str(config.get("mask_type"))
     return {_element_type(query): flops // 2 if causal else flops}

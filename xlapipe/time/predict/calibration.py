@@ -238,19 +238,30 @@ class Calibration:
         return lines_of_kinds
 
     def scaled(
-        self, device: str, *, bandwidth: float, peak_flops: float, vector: float, l2_bytes: float
+        self,
+        device: str,
+        *,
+        bandwidth: float,
+        peak_flops: float,
+        vector: float,
+        clocks: float,
+        l2_bytes: float,
     ) -> "Calibration":
         """The calibration of another GPU, from the ratios of the two datasheets."""
         own = self.constants
         constants = replace(
             own,
             bandwidth=own.bandwidth * bandwidth,
-            l2_bandwidth=own.l2_bandwidth * vector,
+            l2_bandwidth=own.l2_bandwidth * clocks,
             l2_bytes=own.l2_bytes * l2_bytes,
             operation_rate=own.operation_rate * vector,
-            thread_rate=own.thread_rate * vector,
+            thread_rate=own.thread_rate * clocks,
             peak_flops={name: rate * peak_flops for name, rate in own.peak_flops.items()},
-            fitted=replace(own.fitted, partial_sector_rate=own.fitted.partial_sector_rate * vector),
+            fitted=replace(
+                own.fitted,
+                partial_sector_rate=own.fitted.partial_sector_rate * clocks,
+                line_operations=own.fitted.line_operations * vector / clocks,
+            ),
         )
         provenance = {**self.provenance, "device": device}
         return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)

@@ -178,7 +178,10 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     if min(map(len, (of_given, of_made, of_kernel))) < 3:
         return None
     # XLA stores the channels of 3-D convolutions before their positions.
-    last = of_made[-1] == outputs and not (len(of_made) == 5 and of_made[1] == outputs)
+    # Where images are as wide as they have channels, the place of the window tells.
+    window_last = of_kernel[-1] == of_kernel[-2] < of_kernel[1]
+    first = of_made[1] == outputs and (len(of_made) == 5 or (len(of_made) == 4 and window_last))
+    last = of_made[-1] == outputs and not first
     inputs = of_given[-1 if last else 1]
     of_group = max(1, of_kernel[-1 if last else 1])
     groups = max(1, inputs // of_group)
@@ -336,7 +339,7 @@ def _in_tiles(
     rates = engine_costs.weights_read_rates if of_weights else engine_costs.read_rates
     if rates is not None:
         read_bytes = (rows + columns) * terms * convolution.element_bytes
-        wait = max(wait, read_bytes * gpu.multiprocessors / (rates[wide] * gpu.vector))
+        wait = max(wait, read_bytes * gpu.multiprocessors / (rates[wide] * gpu.clocks))
     shares, waves = engine_costs.peak_shares, engine_costs.round_seconds
     if of_weights:
         shares, waves = engine_costs.weights_peak_shares, engine_costs.weights_round_seconds

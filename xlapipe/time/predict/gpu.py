@@ -29,8 +29,10 @@ class Gpu:
     Attributes:
       multiprocessors: number of multiprocessors.
       l2_bytes: bytes that the L2 cache holds from one kernel to the next.
-      bandwidth, vector, peak: rates of device memory, of multiprocessors (operations and cache
-        reads), and of tensor cores, as multiples of the H200's rates in the formulas.
+      bandwidth, vector, peak: rates of device memory, of float32 operations, and of tensor cores,
+        as multiples of the H200's rates in the formulas.
+      clocks: the same of all multiprocessors' clocks, by which caches and threads go. An A100 has
+        half as many float32 lanes in a multiprocessor as an H200.
     """
 
     multiprocessors: int = 132
@@ -38,6 +40,7 @@ class Gpu:
     bandwidth: float = 1.0
     vector: float = 1.0
     peak: float = 1.0
+    clocks: float = 1.0
 
     @property
     def features(self) -> Features:
@@ -60,17 +63,17 @@ class Gpu:
     @property
     def sector_rate(self) -> float:
         """Bytes per second of sectors of the L2 cache."""
-        return 6.7e12 * self.vector
+        return 6.7e12 * self.clocks
 
     @property
     def partial_sector_rate(self) -> float:
         """Bytes per second of sectors that are written in parts."""
-        return 3.1e12 * self.vector
+        return 3.1e12 * self.clocks
 
     @property
     def line_rate(self) -> float:
         """Lines of the L1 caches per second."""
-        return 0.46e12 * self.vector
+        return 0.46e12 * self.clocks
 
     @property
     def operation_rate(self) -> float:
@@ -80,7 +83,7 @@ class Gpu:
     @property
     def thread_rate(self) -> float:
         """Threads per second that start and end."""
-        return 0.21e12 * self.vector
+        return 0.21e12 * self.clocks
 
     def product_rate(self, element_type: str) -> float:
         """Operations per second of matrix products, as Pallas kernels reach them."""
@@ -97,7 +100,7 @@ def gpu_of(device: Device | None) -> Gpu:
     reference = device_of_target(_CALIBRATED[0])
     if device is None or device.row in _CALIBRATED or reference is None:
         return HOPPER
-    vector = device.vector_flops / reference.vector_flops if device.vector_flops else 1.0
+    vector, clocks = rates_beside(device, reference)
     peaks = (device.peak_of("bf16") or 0.0) / (reference.peak_of("bf16") or 1.0)
     return Gpu(
         multiprocessors=device.cores,
@@ -105,4 +108,12 @@ def gpu_of(device: Device | None) -> Gpu:
         bandwidth=device.bandwidth / reference.bandwidth,
         vector=vector,
         peak=peaks or 1.0,
+        clocks=clocks,
     )
+
+
+def rates_beside(device: Device, reference: Device) -> tuple[float, float]:
+    """Float32 operations and clocks of all multiprocessors, as multiples of another GPU's."""
+    vector = device.vector_flops / reference.vector_flops if device.vector_flops else 1.0
+    clocks = device.cores * device.clock_rate / (reference.cores * reference.clock_rate or 1.0)
+    return vector, clocks or vector

@@ -261,10 +261,10 @@ def _program_part(program: ProgramWork, constants: Constants) -> TimePart:
     return TimePart(seconds, text)
 
 
-def _sustained_seconds(work: KernelWork, constants: Constants) -> float:
-    """The least time of a Pallas kernel's products, at the rate that Triton's kernels sustain."""
+def _least_seconds(work: KernelWork, constants: Constants) -> float:
+    """The least time: of scores of attention, or of products at the rate of Triton's kernels."""
     if work.program is None:
-        return 0.0
+        return work.least_seconds
     shares = constants.fitted.peak_shares
     return sum(
         flops / (shares.get(f"triton {name}", 1.0) * _peak(name, constants))
@@ -307,7 +307,8 @@ def time_of(
     if not timed.lines or timed.coordinates != len(work.point):
         stated = work.kind.startswith(UNCOUNTED) and not work.partly_unknown
         ratio = fitted.stated_ratio if stated else fitted.uncalibrated_ratio
-        return KernelTime(seconds * ratio, parts, ratio, ASSUMED, 0.4)
+        seconds = max(seconds * ratio, _least_seconds(work, calibration.constants))
+        return KernelTime(seconds, parts, ratio, ASSUMED, 0.4)
     # numpy takes longer to start than most commands that predict no time.
     from xlapipe.time.predict.interpolation import interpolated
 
@@ -322,5 +323,5 @@ def time_of(
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
     if work.updates is not None:
         ratio = min(ratio, work.updates.most_seconds / seconds / in_a_step)
-    seconds = max(seconds * ratio * in_a_step, _sustained_seconds(work, calibration.constants))
+    seconds = max(seconds * ratio * in_a_step, _least_seconds(work, calibration.constants))
     return KernelTime(seconds, parts, ratio, basis, spread, launches, names, in_a_step)

@@ -4,6 +4,7 @@ from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_target
 from xlapipe.time.predict.calibration import Calibration, CalibrationError, shipped_calibration
+from xlapipe.time.predict.gpu import rates_beside
 
 # GPUs without their own calibration are scaled from this one.
 _REFERENCE = "h200"
@@ -41,11 +42,12 @@ def _scaled(calibration: Calibration, after: Device) -> Calibration:
             "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe device calibrate "
             "--target attached --out FILE`, or leave out --calibration"
         )
-    vector = after.vector_flops / before.vector_flops if after.vector_flops else 1.0
+    vector, clocks = rates_beside(after, before)
     return calibration.scaled(
         after.name,
         bandwidth=after.bandwidth / before.bandwidth,
         peak_flops=(after.peak_of("bf16") or 0.0) / (before.peak_of("bf16") or 1.0) or 1.0,
         vector=vector,
+        clocks=clocks,
         l2_bytes=after.l2_bytes / before.l2_bytes,
     )
