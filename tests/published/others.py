@@ -7,14 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.published.transformer import adamw_step
+from tests.published.weights import Weights, linear, norm, workload
 from xlapipe import Workload
 
-F32, BF16 = jnp.float32, jnp.bfloat16
-
-
-def array(*shape: int, dtype: Any = F32) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
+F32 = jnp.float32
 
 
 # --- Reinforcement learning: environments under a random policy
@@ -45,7 +41,7 @@ def rollout(*, environment: str, environments: int, steps: int, options: Any = N
         key, for_start = jax.random.split(key)
         return lax.scan(body, (restart(for_start), 0, key), None, steps)[1]
 
-    keys = array(environments, 2, dtype=jnp.uint32)
+    keys = jax.ShapeDtypeStruct((environments, 2), jnp.uint32)
     return Workload(name="rollout", fn=jax.vmap(one), args=(keys,), options=options or {})
 
 
@@ -83,314 +79,105 @@ def _pendulum(state: Any, action: Any) -> Any:
 
 def image_encoder(*, batch: int, size: int, options: Any = None) -> Workload:
     """A training step of Stable Diffusion's encoder of images, in float32."""
-    params: dict[str, Any] = {}
 
-    def conv(name: str, inside: int, out: int, side: int = 3) -> None:
-        params[name] = {"w": array(side, side, inside, out), "b": array(out)}
+    def conv(w: Weights, name: str, x: Any, out: int, side: int = 3, stride: int = 1) -> Any:
+        kernel = w(f"{name} w", side, side, x.shape[-1], out)
+        return _convolved(x, kernel, stride) + w(f"{name} b", out)
 
-    def norm(name: str, width: int) -> None:
-        params[name] = {"w": array(width), "b": array(width)}
+    def normed(w: Weights, name: str, x: Any) -> Any:
+        groups = x.reshape(len(x), -1, 32, x.shape[-1] // 32)
+        mean = groups.mean((1, 3), keepdims=True)
+        var = groups.var((1, 3), keepdims=True)
+        out = ((groups - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape)
+        return out * w(f"{name} scale", x.shape[-1]) + w(f"{name} shift", x.shape[-1])
 
-    def block(name: str, inside: int, out: int) -> None:
-        norm(f"{name}n1", inside)
-        conv(f"{name}c1", inside, out)
-        norm(f"{name}n2", out)
-        conv(f"{name}c2", out, out)
-        if inside != out:
-            conv(f"{name}skip", inside, out, 1)
+    def residual(w: Weights, name: str, x: Any, out: int) -> Any:
+        y = conv(w, f"{name}c1", jax.nn.silu(normed(w, f"{name}n1", x)), out)
+        y = conv(w, f"{name}c2", jax.nn.silu(normed(w, f"{name}n2", y)), out)
+        return y + (x if x.shape[-1] == out else conv(w, f"{name}skip", x, out, 1))
 
-    levels = (128, 256, 512, 512)
-    conv("in", 3, 128)
-    width = 128
-    for level, out in enumerate(levels):
-        block(f"{level}a", width, out)
-        block(f"{level}b", out, out)
-        width = out
-        if level < 3:
-            conv(f"{level}down", out, out)
-    for name in ("m1", "m2"):
-        block(name, 512, 512)
-    norm("an", 512)
-    for name in ("aq", "ak", "av", "ao"):
-        conv(name, 512, 512, 1)
-    norm("on", 512)
-    conv("out", 512, 8)
-
-    def loss(p: Any, images: Any, targets: Any) -> Any:
-        def apply(name: str, x: Any, stride: int = 1) -> Any:
-            y = lax.conv_general_dilated(
-                x,
-                p[name]["w"],
-                (stride, stride),
-                "SAME",
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            )
-            return y + p[name]["b"]
-
-        def normed(name: str, x: Any) -> Any:
-            groups = x.reshape(len(x), -1, 32, x.shape[-1] // 32)
-            mean = groups.mean((1, 3), keepdims=True)
-            var = groups.var((1, 3), keepdims=True)
-            out = ((groups - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape)
-            return out * p[name]["w"] + p[name]["b"]
-
-        def residual(name: str, x: Any) -> Any:
-            y = apply(f"{name}c1", jax.nn.silu(normed(f"{name}n1", x)))
-            y = apply(f"{name}c2", jax.nn.silu(normed(f"{name}n2", y)))
-            return y + (apply(f"{name}skip", x) if f"{name}skip" in p else x)
-
-        x = apply("in", images)
-        for level in range(4):
-            x = residual(f"{level}b", residual(f"{level}a", x))
+    def loss(w: Weights, inputs: Any) -> Any:
+        x = conv(w, "in", inputs["images"], 128)
+        for level, out in enumerate((128, 256, 512, 512)):
+            x = residual(w, f"{level}b", residual(w, f"{level}a", x, out), out)
             if level < 3:
-                x = apply(f"{level}down", x, 2)
-        x = residual("m1", x)
-        y = normed("an", x)
-        q, k, v = (apply(name, y).reshape(len(y), -1, 512) for name in ("aq", "ak", "av"))
-        weights = jax.nn.softmax(jnp.einsum("bqc,bkc->bqk", q, k) * 512**-0.5)
-        x = x + apply("ao", jnp.einsum("bqk,bkc->bqc", weights, v).reshape(x.shape))
-        x = apply("out", jax.nn.silu(normed("on", residual("m2", x))))
-        return ((x - targets) ** 2).mean()
+                x = conv(w, f"{level}down", x, out, stride=2)
+        x = residual(w, "m1", x, 512)
+        y = normed(w, "an", x)
+        q, k, v = (conv(w, name, y, 512, 1).reshape(len(y), -1, 512) for name in "qkv")
+        share = jax.nn.softmax(jnp.einsum("bqc,bkc->bqk", q, k) * 512**-0.5)
+        x = x + conv(w, "o", jnp.einsum("bqk,bkc->bqc", share, v).reshape(x.shape), 512, 1)
+        x = conv(w, "out", jax.nn.silu(normed(w, "on", residual(w, "m2", x, 512))), 8)
+        return ((x - inputs["targets"]) ** 2).mean()
 
-    images = array(batch, size, size, 3), array(batch, size // 8, size // 8, 8)
-    return Workload(
-        name="image-encoder",
-        fn=partial(adamw_step, loss, 1),
-        args=((params,) * 3, *images),
-        donate_argnums=0,
-        options=options or {},
+    inputs = {
+        "images": ((batch, size, size, 3), F32),
+        "targets": ((batch, size // 8, size // 8, 8), F32),
+    }
+    return workload("image-encoder", loss, inputs, options, train=True)
+
+
+def _convolved(x: Any, kernel: Any, stride: int = 1) -> Any:
+    return lax.conv_general_dilated(
+        x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
 
 
 def segmenter(*, batch: int, train: bool, options: Any = None) -> Workload:
     """The image encoder of Segment Anything, huge, at 1,024 pixels, in float32."""
     layers, width, heads, side, window = 32, 1280, 16, 64, 14
-    shapes = {"q": (width, width), "k": (width, width), "v": (width, width), "o": (width, width)}
-    shapes |= {"up": (width, 4 * width), "down": (4 * width, width)}
-    layer: dict[str, Any] = {name: array(*shape) for name, shape in shapes.items()}
-    layer |= {f"b{name}": array(shape[1]) for name, shape in shapes.items()}
-    layer |= {name: array(width) for name in ("n1", "n2", "m1", "m2")}
 
-    def sized(number: int) -> dict[str, Any]:
-        size = side if number % 8 == 7 else window
-        return layer | {
-            "rows": array(2 * size - 1, width // heads),
-            "columns": array(2 * size - 1, 80),
-        }
+    def dense(w: Weights, name: str, x: Any, out: int) -> Any:
+        return linear(w, name, x, out) + w(f"{name} b", out)
 
-    params = {
-        "patches": array(768, width),
-        "positions": array(side, side, width),
-        "layers": [sized(number) for number in range(layers)],
-        "neck1": array(width, 256),
-        "neck2": array(3, 3, 256, 256),
-    }
+    def normed(w: Weights, name: str, x: Any) -> Any:
+        return norm(x) * w(f"{name} scale", width) + w(f"{name} shift", width)
 
-    def norm(x: Any, w: Any, b: Any) -> Any:
-        x = x - x.mean(-1, keepdims=True)
-        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w + b
-
-    def attend(p: Any, x: Any) -> Any:
+    def attend(w: Weights, x: Any) -> Any:
         count, size = x.shape[0], x.shape[1]
         q, k, v = (
-            (x @ p[name] + p[f"b{name}"]).reshape(count, size * size, heads, -1).swapaxes(1, 2)
+            dense(w, name, x, width).reshape(count, size * size, heads, -1).swapaxes(1, 2)
             for name in "qkv"
         )
         scores = jnp.einsum("bhqd,bhkd->bhqk", q * 80**-0.5, k)
         distance = jnp.arange(size)[:, None] - jnp.arange(size) + size - 1
         grid = q.reshape(count, heads, size, size, -1)
-        rows = jnp.einsum("bhyxd,ykd->bhyxk", grid, p["rows"][distance])
-        columns = jnp.einsum("bhyxd,xkd->bhyxk", grid, p["columns"][distance])
+        places = (w(name, 2 * size - 1, width // heads)[distance] for name in ("rows", "columns"))
+        rows, columns = (
+            jnp.einsum(form, grid, place)
+            for form, place in zip(("bhyxd,ykd->bhyxk", "bhyxd,xkd->bhyxk"), places, strict=True)
+        )
         scores = scores.reshape(count, heads, size, size, size, size)
         scores = scores + rows[..., None] + columns[..., None, :]
-        weights = jax.nn.softmax(scores.reshape(count, heads, size * size, -1))
-        mixed = jnp.einsum("bhqk,bhkd->bqhd", weights, v).reshape(count, size, size, width)
-        return mixed @ p["o"] + p["bo"]
+        share = jax.nn.softmax(scores.reshape(count, heads, size * size, -1))
+        mixed = jnp.einsum("bhqk,bhkd->bqhd", share, v).reshape(count, size, size, width)
+        return dense(w, "o", mixed, width)
 
-    def forward(p: Any, patches: Any) -> Any:
-        x = patches @ p["patches"] + p["positions"]
-        for number, w in enumerate(p["layers"]):
-            y = norm(x, w["n1"], w["m1"])
-            if number % 8 == 7:
-                y = attend(w, y)
-            else:
-                parts = -(-side // window)
-                y = jnp.pad(y, ((0, 0), *((0, parts * window - side),) * 2, (0, 0)))
-                y = y.reshape(len(y), parts, window, parts, window, width).swapaxes(2, 3)
-                y = attend(w, y.reshape(-1, window, window, width))
-                y = y.reshape(-1, parts, parts, window, window, width).swapaxes(2, 3)
-                y = y.reshape(len(x), parts * window, -1, width)[:, :side, :side]
-            x = x + y
-            y = norm(x, w["n2"], w["m2"])
-            x = x + jax.nn.gelu(y @ w["up"] + w["bup"], approximate=False) @ w["down"] + w["bdown"]
-        x = x @ p["neck1"]
-        return lax.conv_general_dilated(
-            x, p["neck2"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
+    def layer(w: Weights, x: Any, windowed: bool) -> Any:
+        y = normed(w, "n1", x)
+        if windowed:
+            parts = -(-side // window)
+            y = jnp.pad(y, ((0, 0), *((0, parts * window - side),) * 2, (0, 0)))
+            y = y.reshape(len(y), parts, window, parts, window, width).swapaxes(2, 3)
+            y = attend(w, y.reshape(-1, window, window, width))
+            y = y.reshape(-1, parts, parts, window, window, width).swapaxes(2, 3)
+            y = y.reshape(len(x), parts * window, -1, width)[:, :side, :side]
+        else:
+            y = attend(w, y)
+        x = x + y
+        hidden = jax.nn.gelu(dense(w, "up", normed(w, "n2", x), 4 * width), approximate=False)
+        return x + dense(w, "down", hidden, width)
 
-    def loss(p: Any, patches: Any, targets: Any) -> Any:
-        return ((forward(p, patches) - targets) ** 2).mean()
+    def forward(w: Weights, inputs: Any) -> Any:
+        x = linear(w, "patches", inputs["patches"], width) + w("positions", side, side, width)
+        for number in range(layers):
+            x = w.inside(f"layer {number}", layer, x, number % 8 != 7)
+        return _convolved(linear(w, "neck1", x, 256), w("neck2", 3, 3, 256, 256))
 
-    patches = array(batch, side, side, 768)
-    if not train:
-        return Workload(name="segmenter", fn=forward, args=(params, patches), options=options or {})
-    return Workload(
-        name="segmenter",
-        fn=partial(adamw_step, loss, 1),
-        args=((params,) * 3, patches, array(batch, side, side, 256)),
-        donate_argnums=0,
-        options=options or {},
-    )
+    def loss(w: Weights, inputs: Any) -> Any:
+        return ((forward(w, inputs) - inputs["targets"]) ** 2).mean()
 
-
-# --- Proteins: AlphaFold 3
-
-
-def structure(
-    *, tokens: int, recycles: int = 11, steps: int = 200, options: Any = None
-) -> Workload:
-    """Inference of AlphaFold 3 in bfloat16: pairs, alignments, templates and 200 denoising steps.
-
-    Passes of 48 pair blocks, 4 with an alignment of 1,024 rows, and 2 for each of four
-    templates; then five samples by 24 blocks in each step. Parts of atoms are left out.
-    """
-    samples, rows = 5, 1024
-
-    def weights(*shape: int) -> Any:
-        return array(*shape, dtype=BF16)
-
-    def of_pairs(count: int, c: int) -> Any:
-        shapes = {f"{name}_in": (c, 4 * c) for name in ("out", "into")}
-        shapes |= {f"{name}_gate": (c, c) for name in ("out", "into")}
-        shapes |= {f"{name}_back": (c, c) for name in ("out", "into")}
-        shapes |= {f"{name}_qkvg": (c, 4 * c) for name in ("row", "column")}
-        shapes |= {f"{name}_bias": (c, 4) for name in ("row", "column")}
-        shapes |= {f"{name}_o": (c, c) for name in ("row", "column")}
-        shapes |= {"up": (c, 8 * c), "down": (4 * c, c)}
-        return {name: weights(count, *shape) for name, shape in shapes.items()}
-
-    single = {
-        "qkvg": weights(48, 384, 1536),
-        "bias": weights(48, 128, 16),
-        "o": weights(48, 384, 384),
-    }
-    single |= {"up": weights(48, 384, 3072), "down": weights(48, 1536, 384)}
-    alignment = {
-        "left": weights(4, 64, 32),
-        "right": weights(4, 64, 32),
-        "mean": weights(4, 1024, 128),
-    }
-    alignment |= {"v": weights(4, 64, 128), "bias": weights(4, 128, 8), "o": weights(4, 64, 64)}
-    alignment |= {"up": weights(4, 64, 512), "down": weights(4, 256, 64)}
-    token = {
-        "qkvg": weights(24, 768, 3072),
-        "bias": weights(24, 128, 16),
-        "o": weights(24, 768, 768),
-    }
-    token |= {"up": weights(24, 768, 3072), "down": weights(24, 1536, 768)}
-    token |= {"norms": weights(24, 384, 6 * 768)}
-    params = {
-        "pairs": of_pairs(48, 128),
-        "single": single,
-        "aligned_pairs": of_pairs(4, 128),
-        "alignment": alignment,
-        "templates": of_pairs(2, 64),
-    }
-
-    def norm(x: Any) -> Any:
-        wide = x.astype(F32)
-        wide = wide - wide.mean(-1, keepdims=True)
-        return (wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype)
-
-    def transition(x: Any, p: Any) -> Any:
-        a, b = jnp.split(norm(x) @ p["up"], 2, -1)
-        return x + (jax.nn.silu(a) * b) @ p["down"]
-
-    def attention(x: Any, qkvg: Any, bias: Any, heads: int) -> Any:
-        q, k, v, gate = jnp.split(x @ qkvg, 4, -1)
-        q, k, v = (part.reshape(*part.shape[:-1], heads, -1) for part in (q, k, v))
-        mixed = jax.nn.dot_product_attention(q, k, v, bias, implementation="cudnn")
-        return mixed.reshape(gate.shape) * jax.nn.sigmoid(gate)
-
-    def of_rows(x: Any, p: Any, name: str) -> Any:
-        y = norm(x)
-        bias = (y @ p[f"{name}_bias"]).transpose(2, 0, 1)[None]
-        y = y if name == "row" else y.swapaxes(0, 1)
-        y = attention(y, p[f"{name}_qkvg"], bias, 4) @ p[f"{name}_o"]
-        return x + (y if name == "row" else y.swapaxes(0, 1))
-
-    def triangles(x: Any, p: Any, name: str) -> Any:
-        y = norm(x)
-        values, gates = jnp.split(y @ p[f"{name}_in"], 2, -1)
-        a, b = jnp.split((values * jax.nn.sigmoid(gates)).transpose(2, 0, 1), 2, 0)
-        form = "cik,cjk->cij" if name == "out" else "ckj,cki->cij"
-        mixed = norm(jnp.einsum(form, a, b).transpose(1, 2, 0)) @ p[f"{name}_back"]
-        return x + mixed * jax.nn.sigmoid(y @ p[f"{name}_gate"])
-
-    def pair_block(x: Any, p: Any) -> Any:
-        for name in ("out", "into"):
-            x = triangles(x, p, name)
-        for name in ("row", "column"):
-            x = of_rows(x, p, name)
-        return transition(x, p)
-
-    def aligned(carry: Any, p: Any) -> Any:
-        x, m = carry
-        pairs, q = p
-        y = norm(m)
-        left, right = y @ q["left"], y @ q["right"]
-        outer = jnp.einsum("mic,mjd->ijcd", left, right).reshape(tokens, tokens, -1)
-        x = x + outer @ q["mean"]
-        share = jax.nn.softmax((norm(x) @ q["bias"]).transpose(2, 0, 1), axis=-1)
-        v, gate = jnp.split(y @ q["v"], 2, -1)
-        mixed = jnp.einsum("hij,mjhc->mihc", share, v.reshape(rows, tokens, 8, 8))
-        m = m + (mixed.reshape(gate.shape) * jax.nn.sigmoid(gate)) @ q["o"]
-        return (pair_block(x, pairs), transition(m, q)), None
-
-    def pairformer(carry: Any, p: Any) -> Any:
-        x, s = carry
-        pairs, q = p
-        x = pair_block(x, pairs)
-        bias = (norm(x) @ q["bias"]).transpose(2, 0, 1)[None]
-        s = s + (attention(norm(s)[None], q["qkvg"], bias, 16) @ q["o"])[0]
-        return (x, transition(s, q)), None
-
-    def denoise(carry: Any, p: Any, x: Any, s: Any) -> Any:
-        bias = (x @ p["bias"]).transpose(2, 0, 1)[None]
-        scales = jnp.split(norm(s) @ p["norms"], 6, -1)
-        y = norm(carry) * jax.nn.sigmoid(scales[0]) + scales[1]
-        carry = carry + attention(y, p["qkvg"], bias, 16) @ p["o"] * jax.nn.sigmoid(scales[2])
-        y = norm(carry) * jax.nn.sigmoid(scales[3]) + scales[4]
-        a, b = jnp.split(y @ p["up"], 2, -1)
-        return carry + (jax.nn.silu(a) * b) @ p["down"] * jax.nn.sigmoid(scales[5]), None
-
-    def infer(p: Any, token: Any, x: Any, s: Any, m: Any, t: Any, noise: Any) -> Any:
-        def recycle(carry: Any, _: Any) -> Any:
-            x, s = carry
-
-            def template(total: Any, one: Any) -> Any:
-                one, _ = lax.scan(lambda x, p: (pair_block(x, p), None), one, p["templates"])
-                return total + one, None
-
-            found, _ = lax.scan(template, jnp.zeros_like(t[0]), t)
-            x = x + jnp.concatenate([found, found], -1)
-            (x, _), _ = lax.scan(aligned, (x, m), (p["aligned_pairs"], p["alignment"]))
-            return lax.scan(pairformer, (x, s), (p["pairs"], p["single"]))[0], None
-
-        (x, s), _ = lax.scan(recycle, (x, s), None, recycles)
-
-        def step(y: Any, _: Any) -> Any:
-            return lax.scan(lambda y, p: denoise(y, p, norm(x), s), y, token)[0], None
-
-        return lax.scan(step, noise, None, steps)[0]
-
-    args = (
-        params,
-        token,
-        weights(tokens, tokens, 128),
-        weights(tokens, 384),
-        weights(rows, tokens, 64),
-        weights(4, tokens, tokens, 64),
-        weights(samples, tokens, 768),
-    )
-    return Workload(name="structure", fn=infer, args=args, options=options or {})
+    inputs: dict[str, Any] = {"patches": ((batch, side, side, 768), F32)}
+    if train:
+        inputs["targets"] = (batch, side, side, 256), F32
+    return workload("segmenter", loss if train else forward, inputs, options, train=train)

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.published.__main__ import table
-from tests.published.runs import compared, compile_and_predict, runs
+from tests.published.__main__ import picture, table
+from tests.published.runs import PICTURE, compared, compile_and_predict, runs
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_runs_are_many_named_once_and_a_third_is_held_out() -> None:
     items = runs()
-    assert len({item.name for item in items}) == len(items) >= 25
-    assert sum(item.hosts > 1 for item in items) >= 8
+    assert len({item.name for item in items}) == len(items)
+    assert {item.run.name for item in compared()} == {item.name for item in items}
+    assert len(items) >= 25 and sum(item.hosts > 1 for item in items) >= 8
     assert sum(item.field != "language" for item in items) >= 6
     assert [item.held_out for item in items] == [n % 3 == 2 for n in range(len(items))]
     for item in items:
@@ -32,6 +33,7 @@ def test_a_figure_is_turned_into_the_seconds_of_a_step() -> None:
 def test_the_page_has_the_table_as_printed() -> None:
     page = (ROOT / "docs/published.md").read_text(encoding="utf-8")
     assert table(compared()) in page
+    assert PICTURE.read_text(encoding="utf-8") == picture(compared())
 
 
 @pytest.mark.jax

@@ -265,6 +265,8 @@ def _rotated(x: Any) -> Any:
 
 
 def _attended(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    if (several := q.shape[2] // k.shape[2]) > 1:
+        k, v = (jnp.repeat(each, several, axis=2) for each in (k, v))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(F32) * q.shape[-1] ** -0.5
     if causal:
         scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e30)
