@@ -28,8 +28,7 @@ def plan_error_bytes(
 ) -> int:
     """The error that all recorded programs with predicted tuning stay below, and most untuned ones.
 
-    Returns:
-      0 with a device's results, and for a plan without products and convolutions. With a predicted
+    It is 0 with a device's results, and for a plan without products and convolutions.
     """
     convolutions = any(
         (instruction.custom_call_target or "").startswith("__cudnn$conv")
