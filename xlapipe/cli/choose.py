@@ -152,11 +152,7 @@ def shown_search() -> "Iterator[dict[str, Any]]":
 
 
 def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:
-    """Prices by target.
-
-    Raises:
-      XlapipeError: a text is not NAME=PRICE, or names no target of the command.
-    """
+    """Prices by target."""
     from xlapipe.devices.targets.catalogue import resolved_name
 
     prices: dict[str, float] = {}

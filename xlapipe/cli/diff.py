@@ -31,11 +31,7 @@ _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
 
 
 def parse_policies(text: str) -> tuple[str, ...]:
-    """One or two GEMM policies in `X,Y`.
-
-    Raises:
-      XlapipeError: an unknown policy, or one given twice.
-    """
+    """One or two GEMM policies in `X,Y`."""
     policies = tuple(text.split(","))
     is_known = set(policies) <= set(GEMM_POLICIES)
     if len(policies) > 2 or len(set(policies)) < len(policies) or not is_known:
@@ -46,11 +42,7 @@ def parse_policies(text: str) -> tuple[str, ...]:
 
 
 def parse_versions(text: str) -> tuple[str, str]:
-    """Two versions of jax in `X,Y`.
-
-    Raises:
-      XlapipeError: not two different versions.
-    """
+    """Two versions of jax in `X,Y`."""
     first, _, second = text.partition(",")
     if not first or not second or "," in second or first == second:
         raise XlapipeError(f"--versions {text}: expected two versions of jax, e.g. `0.10.2,0.11.2`")
@@ -62,9 +54,6 @@ def parse_xla_options(text: str) -> "dict[str, XlaOption]":
 
     >>> parse_xla_options("xla_a=true,xla_b=FUSION,CUBLAS,xla_c=3")
     {'xla_a': True, 'xla_b': 'FUSION,CUBLAS', 'xla_c': 3}
-
-    Raises:
-      XlapipeError: text of another form, or an option that xlapipe sets itself.
     """
     options: dict[str, XlaOption] = {}
     for part in _BETWEEN_OPTIONS.split(text):
@@ -126,17 +115,16 @@ OPTIONS: Options = {
     **{name: TARGET[name] for name in TARGET if name not in CONFIG},
     **NETWORK,
     "--out DIR": "keep the dumps there; with --base those that differ, and a report on each",
-    **hidden({"--base-python FILE": "", "--link URL": "", **JOBS, **CONFIG}),
+    **hidden({"--link URL": "", **JOBS, **CONFIG}),
 }
 
 
 def run(options: argparse.Namespace) -> int:
     if options.base is not None:
         return _compare_commits(options)
-    if options.base_python is not None or (options.fail_on and not options.markdown):
+    if options.fail_on and not options.markdown:
         raise XlapipeError(
-            "diff: --base-python is for --base, and --fail-on for --base or --markdown; fix: add "
-            "--base REF, or leave them out"
+            "diff: --fail-on is for --base or --markdown; fix: add one of them, or leave it out"
         )
     if options.markdown:
         return _print_markdown(options)
@@ -199,10 +187,9 @@ def _compare_commits(options: argparse.Namespace) -> int:
     from xlapipe.report.changed_workloads import changed_workloads, keep_changed
 
     settings = compile_settings(options, options.gemm)
-    python = options.base_python
     with (
         shown_steps() as show,
-        base_checkout(options.base, has_own_python=python is not None) as base,
+        base_checkout(options.base) as base,
         scratch_folder("diff-") as scratch,
     ):
         both = compile_both(
@@ -210,7 +197,6 @@ def _compare_commits(options: argparse.Namespace) -> int:
             options.subjects,
             settings,
             scratch,
-            base_python=python.absolute() if python is not None else None,
             at_once=options.jobs or os.cpu_count() or 1,
             on_done=lambda name: show(f"compiled {name}"),
         )

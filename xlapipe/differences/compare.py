@@ -79,11 +79,7 @@ def _written_bytes(change: InstructionChange) -> int:
 
 
 def compare_paths(a: Path, b: Path) -> Difference:
-    """The difference between the plans at two paths.
-
-    Raises:
-      DumpError: see `open_path`.
-    """
+    """The difference between the plans at two paths."""
     return compare_opened(open_path(a), open_path(b))
 
 

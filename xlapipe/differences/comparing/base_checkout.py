@@ -53,15 +53,8 @@ class BaseCheckout:
 
 
 @contextmanager
-def base_checkout(ref: str, *, has_own_python: bool = False) -> Iterator[BaseCheckout]:
-    """Checks out `ref` of the current folder's repository until the end of the block.
-
-    Args:
-      has_own_python: whether the base is compiled with an environment of its packages.
-
-    Raises:
-      XlapipeError: no git or no repository, an unknown commit, or one that cannot be checked out.
-    """
+def base_checkout(ref: str) -> Iterator[BaseCheckout]:
+    """Checks out `ref` of the current folder's repository until the end of the block."""
     here = Path.cwd().resolve()
     top = Path(_git(here, "rev-parse", "--show-toplevel"))
     commit = _commit(top, ref)
@@ -74,7 +67,7 @@ def base_checkout(ref: str, *, has_own_python: bool = False) -> Iterator[BaseChe
                 *("-c", f"core.hooksPath={os.devnull}"),
                 *("worktree", "add", "--quiet", "--detach", str(root), commit),
             )
-            notes = tuple(_notes(top, commit, ref, has_own_python))
+            notes = tuple(_notes(top, commit, ref))
             _link_submodules(top, root, commit, ref)
             folder = root / here.relative_to(top)
             if not folder.is_dir():
@@ -112,7 +105,7 @@ def _commit(top: Path, ref: str) -> str:
     )
 
 
-def _notes(top: Path, commit: str, ref: str, has_own_python: bool) -> Iterator[str]:
+def _notes(top: Path, commit: str, ref: str) -> Iterator[str]:
     changed = _git(top, "status", "--porcelain", "--ignore-submodules=dirty").splitlines()
     if changed:
         yield (
@@ -128,20 +121,16 @@ def _notes(top: Path, commit: str, ref: str, has_own_python: bool) -> Iterator[s
             f"reversed; to leave them out: --base $(git merge-base HEAD {ref})"
         )
     locks = _git(top, "diff", "--name-only", commit, "--", *_LOCKS).splitlines()
-    if locks and not has_own_python:
+    if locks:
         yield (
             f"{listed(locks, 3)} {'differs' if len(locks) == 1 else 'differ'}, and both sides are "
             "compiled with the packages of this environment, so that the table lacks what other "
-            "packages change; to include it: --base-python PYTHON of an environment with the base's"
+            "packages change; to include it: `xlapipe dump` in an environment of each, and diff"
         )
 
 
 def _link_submodules(top: Path, root: Path, commit: str, ref: str) -> None:
-    """Submodules of the same commit are those of the user's tree.
-
-    Raises:
-      XlapipeError: a submodule is at another commit, or is not checked out.
-    """
+    """Submodules of the same commit are those of the user's tree."""
     for line in _git(top, "ls-tree", "-r", "-z", commit).split("\0"):
         mode, _, rest = line.partition(" ")
         if mode != _SUBMODULE:
@@ -182,11 +171,7 @@ def _environment() -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints.
-
-    Raises:
-      XlapipeError: it is not installed, or fails, with the last line of its message.
-    """
+    """What git prints."""
     try:
         done = subprocess.run(
             ["git", *arguments],

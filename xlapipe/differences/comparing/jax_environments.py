@@ -43,11 +43,7 @@ _UNSET_VARIABLES = (
 
 
 def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
-    """The interpreter of an environment with this version of jax, made if it does not exist.
-
-    Raises:
-      XlapipeError: there is no such version, or the installation failed.
-    """
+    """The interpreter of an environment with this version of jax, made if it does not exist."""
     _ = parsed_version(version)
     base = Path(getattr(sys, "_base_executable", "") or sys.executable)
     requirements = [
@@ -81,11 +77,7 @@ def _model_packages(machine: Machine) -> list[str]:
 
 
 def parsed_version(version: str) -> tuple[int, ...]:
-    """The numbers of a version of jax.
-
-    Raises:
-      XlapipeError: the text is not a version, or is older than the oldest supported one.
-    """
+    """The numbers of a version of jax."""
     if not _VERSION.fullmatch(version):
         raise XlapipeError(
             f"--versions: expected a version of jax, e.g. {OLDEST_JAX}, found {version!r}"

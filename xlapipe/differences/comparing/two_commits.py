@@ -9,7 +9,6 @@ from urllib.parse import quote
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import CompiledDump, WrittenDump, compile_dump, run_jobs, write_new
-from xlapipe.compile.tuning import Tuned
 from xlapipe.differences.comparing.base_checkout import BaseCheckout
 from xlapipe.dump.dump import PLAN, is_dump, read_file
 from xlapipe.errors import WorkloadError, XlapipeError
@@ -46,7 +45,6 @@ def compile_both(
     settings: CompileSettings,
     scratch: Path,
     *,
-    base_python: Path | None = None,
     at_once: int,
     on_done: Callable[[str], None],
 ) -> TwoCommits:
@@ -54,14 +52,7 @@ def compile_both(
 
     Args:
       workloads: names; empty for all that either commit registers.
-      base_python: an interpreter with the packages of the base; nothing is tuned then, since what
-        is known of a device is of one jaxlib.
-
-    Raises:
-      XlapipeError: there is no workload, or none of a given name in either commit.
     """
-    if base_python is not None:
-        settings = replace(settings, tuning=Tuned.NONE)
     own = _jobs(workloads, settings, Path.cwd())
     others = _jobs(workloads, settings, base.folder)
     known = {job.reference.name for job in (*own.values(), *others.values())}
@@ -78,7 +69,7 @@ def compile_both(
         own = {name: replace(job, cache_folder=compiles) for name, job in own.items()}
         others = {name: replace(job, cache_folder=compiles) for name, job in others.items()}
     others = {
-        name: replace(job, python=base_python, import_paths=base.import_paths, instead_of=base.top)
+        name: replace(job, import_paths=base.import_paths, instead_of=base.top)
         for name, job in others.items()
     }
     before, after = scratch / "before", scratch / "after"

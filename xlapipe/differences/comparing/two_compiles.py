@@ -23,12 +23,7 @@ def jobs_of_versions(
     *,
     on_install: Callable[[str], None],
 ) -> dict[str, Job]:
-    """A compile with each of two versions of jax, which are installed if they are missing.
-
-    Raises:
-      XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
-        which is valid for one version only.
-    """
+    """A compile with each of two versions of jax, which are installed if they are missing."""
     if common.target not in (None, ATTACHED):
         platform = platform_named(target_named(common.target).platform)
         if platform is not NVIDIA:
@@ -50,11 +45,7 @@ def jobs_of_versions(
 
 
 def job_of_any_jax(workload: str, common: CompileSettings) -> Job:
-    """An untuned compile: what is known of a device is known for one version of jaxlib.
-
-    Raises:
-      XlapipeError: `common` has a lock, which is valid for one version only.
-    """
+    """An untuned compile: what is known of a device is known for one version of jaxlib."""
     if isinstance(common.tuning, Path):
         raise XlapipeError(
             f"--tuning {common.tuning}: a lock is valid for one version of jaxlib only; fix: leave "
@@ -67,11 +58,7 @@ def job_of_any_jax(workload: str, common: CompileSettings) -> Job:
 def compile_each(
     jobs: Mapping[str, Job], out: Path | None, scratch: Path, *, on_done: Callable[[str], None]
 ) -> dict[str, XlaFiles]:
-    """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs.
-
-    Raises:
-      XlapipeError: `out` cannot be written, or a compile failed.
-    """
+    """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs."""
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
