@@ -76,7 +76,7 @@ def in_page(driver: Chrome, script: str) -> Any:
         "return document.querySelector('script[type=module]').text.split('const maps = ')[0]"
     )
     prepared = """
-        const plan = readBuffers(readJson("figures-0"), readJson("map-data-0"));
+        const plan = readBuffers(readJson("allocations-0"), readJson("map-data-0"));
         const layout = layOut(scopesOf(plan).scopes[0]);
     """
     return driver.execute_script(code + prepared + script)

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.reports import HOSTILE, hostile_dump
-from xlapipe.cli import main
 from xlapipe.dump.dump import read_file
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
@@ -45,16 +44,6 @@ def test_the_page_makes_no_network_request(opened: Open, goldens: Path) -> None:
     assert urls, "the log of requests is empty: the page itself should be in it"
     assert {url.partition(":")[0] for url in urls} <= {"file", "data"}
     assert sum(url.startswith("file:") for url in urls) == 1
-
-
-def test_the_data_of_the_page_is_that_of_show(
-    opened: Open, goldens: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    driver = opened(goldens / PREFILL)
-    capsys.readouterr()
-    main(["show", "--json", str(goldens / PREFILL)])
-    data = driver.execute_script("return document.getElementById('figures-0').textContent")
-    assert json.loads(data) == json.loads(capsys.readouterr().out)
 
 
 def test_names_stay_text(

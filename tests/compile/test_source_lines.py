@@ -14,7 +14,7 @@ from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.pages import page_lines
-from xlapipe.report.plan_figures import dump_data
+from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.plan_page import plan_page
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -94,7 +94,7 @@ def test_gemms_are_at_the_line_that_calls_the_layer(step: str, of: DumpOf) -> No
 @pytest.mark.parametrize("step", ["nnx_step", "linen_step", "optax_step"])
 def test_no_screen_states_a_line_of_a_library(step: str, of: DumpOf) -> None:
     dump = XlaSubject(of(step))
-    for text in ("\n".join(map(str, page_lines(plan_page(dump)))), repr(dump_data(dump))):
+    for text in ("\n".join(map(str, page_lines(plan_page(dump)))), repr(figures_of(dump))):
         assert "library_steps.py:" in text
         assert "-packages" not in text
         assert "<python>" not in text

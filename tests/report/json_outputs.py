@@ -77,7 +77,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         yield "show", printed("show", dump)
         yield "check", printed("check", dump)
     yield "report", printed("report", DUMPS[0], "--out", folder / "report.html")
-    yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
     yield "diff", printed("diff", DUMPS[1], GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
     yield (
         "diff",
@@ -113,7 +112,6 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     for inductor in INDUCTOR_DUMPS:
         yield "show-inductor", printed("show", inductor)
         yield "check-inductor", printed("check", inductor)
-        yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
 
 
 _WARNING = (

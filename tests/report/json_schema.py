@@ -29,6 +29,7 @@ MAPS = frozenset(
         *("arguments", "not_offloaded"),
     }
 )
+_FIXED = ".arguments"  # of `diff-inductor`, whose keys are not data
 
 
 def type_name(value: Any) -> str:
@@ -71,8 +72,8 @@ def _object_problems(
             yield from problems(item, inner, f"{where}.{key}")
 
 
-def inferred(examples: Sequence[Any], key: str = "") -> dict[str, Any]:
-    """A schema of which every example is an instance."""
+def inferred(examples: Sequence[Any], path: str = "") -> dict[str, Any]:
+    """A schema of which every example is an instance; `path` is where they are: `.rows[].values`."""
     types = sorted({type_name(example) for example in examples})
     if "number" in types and "integer" in types:
         types.remove("integer")
@@ -81,21 +82,22 @@ def inferred(examples: Sequence[Any], key: str = "") -> dict[str, Any]:
         schema["type"] = types[0] if len(types) == 1 else types
     items = [item for example in examples if isinstance(example, list) for item in example]
     if items:
-        schema["items"] = inferred(items)
+        schema["items"] = inferred(items, f"{path}[]")
     objects = [example for example in examples if isinstance(example, dict)]
     if objects:
-        schema.update(_inferred_object(objects, key))
+        schema.update(_inferred_object(objects, path))
     return schema
 
 
-def _inferred_object(objects: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
-    if key in MAPS:
+def _inferred_object(objects: Sequence[Mapping[str, Any]], path: str) -> dict[str, Any]:
+    if path.rpartition(".")[2] in MAPS and path != _FIXED:
         values = [value for item in objects for value in item.values()]
         return {"additionalProperties": inferred(values)}
     keys = sorted({name for item in objects for name in item})
     return {
         "properties": {
-            name: inferred([item[name] for item in objects if name in item], name) for name in keys
+            name: inferred([item[name] for item in objects if name in item], f"{path}.{name}")
+            for name in keys
         },
         "required": [name for name in keys if all(name in item for item in objects)],
     }

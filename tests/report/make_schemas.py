@@ -37,7 +37,12 @@ def main() -> None:
             "title": old.get("title", f"xlapipe {command} --json"),
             **merged(inferred(values), old),
         }
-        path.write_text(json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
+        path.write_text(written(schema))
+
+
+def written(schema: dict[str, Any]) -> str:
+    """The text of a schema, in which only what changed moves."""
+    return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def merged(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
@@ -56,8 +61,8 @@ def merged(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     for key in ("items", "additionalProperties"):
         if key in new:
             result[key] = merged(new[key], old.get(key, {}))
-        elif key in old:  # no example has an item
-            result[key] = old[key]
+    if not new.keys() & {"items", "properties", "additionalProperties"}:  # no example has one
+        result = {**old, **result}
     return result
 
 

@@ -20,15 +20,14 @@ ON_HOST = 128 * 256 * 4
 
 
 def test_json_has_the_space_of_every_allocation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--json", str(DUMP)]) == 0
-    (subject,) = json.loads(capsys.readouterr().out)["subjects"]
-    figures = subject["figures"]
+    assert main(["show", "--json", str(DUMP)]) == 0
+    figures = json.loads(capsys.readouterr().out)
     host = [item for item in figures["allocations"] if item["space"] == "host"]
     assert sum(item["size_bytes"] for item in host) == ON_HOST
     assert figures["spaces"]["host"]["total_bytes"] == ON_HOST
     device = [item for item in figures["allocations"] if item["space"] == "hbm"]
     assert figures["totals"]["total_allocation_bytes"] == sum(it["size_bytes"] for it in device)
-    assert subject["peak"]["occupied_bytes"] <= figures["totals"]["total_allocation_bytes"]
+    assert figures["peak"]["occupied_bytes"] <= figures["totals"]["total_allocation_bytes"]
 
 
 def test_all_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.report.json_outputs import outputs
 from tests.report.json_schema import problems
-from tests.report.make_schemas import SCHEMAS, VERSION
+from tests.report.make_schemas import SCHEMAS, VERSION, written
 from xlapipe.differences.changes import Change
 from xlapipe.report.failures.failure import FailureKind
 
@@ -40,7 +40,9 @@ def test_every_schema_has_an_output(real: dict[str, list[Any]]) -> None:
         path.name for path in SCHEMAS.glob("*.json")
     }
     for path in SCHEMAS.glob("*.json"):
-        assert json.loads(path.read_text())["description"]
+        text = path.read_text()
+        assert json.loads(text)["description"]
+        assert text == written(json.loads(text)), f"{path}: run make_schemas.py"
 
 
 def test_every_kind_of_change_is_listed_and_has_an_output(real: dict[str, list[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Names, contents, arenas, aliases and copies of a report."""
+"""Names, contents, arenas, aliases and copies of `show --json`."""
 
 import json
 import shutil
@@ -10,10 +10,9 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import DIRECTORIES, name_of, one_of_each
 from tests.shared.reports import Page
-from xlapipe.cli import main
 from xlapipe.report import units
 from xlapipe.report.html_page import render_page
-from xlapipe.report.plan_figures import dump_data
+from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import plain_data
 from xlapipe.report.subjects import open_subject
 
@@ -23,15 +22,15 @@ DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    """The JSON of a report on one dump."""
-    data: dict[str, Any] = plain_data(dump_data(open_subject(path)))
+    """The JSON of `show`."""
+    data: dict[str, Any] = plain_data(figures_of(open_subject(path)))
     return data
 
 
 @pytest.mark.parametrize("path", [*one_of_each(DUMPS), *DIRECTORIES], ids=name_of)
 def test_bytes_add_up(path: Path) -> None:
     data = data_of(path)
-    totals, peak = data["figures"]["totals"], data["peak"]
+    totals, peak = data["totals"], data["peak"]
     occupied = peak["occupied_bytes"]
     assert sum(group["counted_bytes"] for group in peak["groups"]) == occupied
     assert sum(row["total_bytes"] for row in peak["by_source"]) == occupied
@@ -138,15 +137,5 @@ def test_units() -> None:
     assert units.rounded(1024) == "1.00 KiB"
     assert units.rounded(1024**2 - 1) == "1.00 MiB"
     assert units.rounded(8 * 1024**3) == "8.00 GiB"
-    assert units.signed(-5) == "-5 B"
     assert units.share(0, 10) == "0 %"
     assert units.share(1, 10**9) == "<0.1 %"
-
-
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--json", str(DECODE)]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert main(["show", "--json", str(DECODE)]) == 0
-    assert printed["subjects"][0]["figures"] == json.loads(capsys.readouterr().out)
-    assert printed["difference"] is None
-    assert printed["written"] == []

@@ -12,28 +12,22 @@ from pathlib import Path
 from xlapipe.cli.options import NETWORK, PATH_HELP, Options
 from xlapipe.cli.output import print_json, print_text
 
-_DEFAULT_PAGE = Path("report.html")
-
 OPTIONS: Options = {
     "paths PATH": {"nargs": "+", "help": PATH_HELP},
-    "--out FILE": f"default: {_DEFAULT_PAGE}",
+    "--out FILE": {"default": Path("report.html"), "help": "default: report.html"},
     **NETWORK,
 }
 
 
 def run(options: argparse.Namespace) -> int:
     from xlapipe.files.writing import write_files
-    from xlapipe.report.subjects import open_report
+    from xlapipe.report.subjects import report_page
 
-    report = open_report(options.paths)
-    data = report.data if options.json else {}
-    out = options.out or (None if options.json else _DEFAULT_PAGE)
-    if out is not None:
-        # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
-        page = report.page().encode(errors="replace")
-        write_files({out: page})
+    # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
+    page = report_page(options.paths).encode(errors="replace")
+    write_files({options.out: page})
     if options.json:
-        print_json({**data, "written": [] if out is None else [str(out)]})
+        print_json({"written": [str(options.out)]})
     else:
-        print_text(f"{out}: {len(page):,} B")
+        print_text(f"{options.out}: {len(page):,} B")
     return 0

@@ -14,7 +14,8 @@ from xlapipe.files.writing import write_files
 from xlapipe.plans.wording import counted, listed
 from xlapipe.report.change_limits import Limits, broken_limits
 from xlapipe.report.changed_dumps import changed_dumps, verdict
-from xlapipe.report.xla_subject import XlaReport, XlaSubject
+from xlapipe.report.html_page import render_page
+from xlapipe.report.xla_subject import XlaSubject
 
 
 def changed_workloads(base: BaseCheckout, both: TwoCommits, limits: Limits) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def keep_changed(both: TwoCommits, compared: dict[str, Any], out: Path) -> None:
     for name in (folder_name(dump["name"]) for dump in compared["changed"]):
         kept = [side / name for side in (both.before, both.after) if is_dump(side / name)]
         subjects = [XlaSubject(open_dump(path), given_name=path.parent.name) for path in kept]
-        pages[out / f"{name}.html"] = XlaReport(tuple(subjects)).page().encode(errors="replace")
+        pages[out / f"{name}.html"] = render_page(subjects).encode(errors="replace")
         for path in kept:
             shutil.copytree(path, out / path.parent.name / name)
     write_files(pages)

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from xlapipe.files.visible_text import visible_lines
 from xlapipe.plans.donatable import donatable
 from xlapipe.report import units
 from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
+from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
 from xlapipe.report.memory_map import map_data
 from xlapipe.report.overview.overview import Overview
@@ -72,13 +73,8 @@ SCRIPTS = (
 )
 
 
-def render_page(
-    dumps: Sequence[XlaSubject],
-    comparison: Mapping[str, Any] | None = None,
-    *,
-    map_only: bool = False,
-) -> str:
-    """The whole page."""
+def render_page(dumps: Sequence[XlaSubject], *, map_only: bool = False) -> str:
+    """The whole page; two dumps are compared."""
     style, script = read_style(), read_script()
     entries = [_template_data(dump, map_only=map_only) for dump in dumps]
     shown = {*_DRAWN, *(name for entry in entries for name in entry["sections"])}
@@ -94,7 +90,7 @@ def render_page(
             sections={name: title for name, title in SECTIONS.items() if name in shown},
             drawn=_DRAWN,
             entries=entries,
-            difference=difference_page(comparison) if comparison is not None else None,
+            difference=difference_page(compare_dumps(*dumps)) if len(dumps) == 2 else None,
         )
     )
     return visible_lines(page)

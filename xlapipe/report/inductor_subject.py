@@ -1,7 +1,7 @@
 """Dumps of torch Inductor as commands show them."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -82,22 +82,3 @@ class InductorSubject:
         """What the JSON of a check has beyond the findings."""
         graphs = [{"graph": plan.graph, "findings": plan.findings} for plan in self.dump.plans]
         return {"graphs": graphs}
-
-
-@dataclass(frozen=True)
-class InductorReport:
-    """A report on dumps of torch Inductor, a page for each."""
-
-    dumps: tuple[InductorDump, ...]
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The JSON of `xlapipe report`."""
-        return {"subjects": list(map(inductor_figures, self.dumps))}
-
-    def page(self) -> str:
-        """The report as one HTML document."""
-        from xlapipe.report.html_page import render_tables_page
-        from xlapipe.report.inductor_page import inductor_page
-
-        return render_tables_page(list(map(inductor_page, self.dumps)))

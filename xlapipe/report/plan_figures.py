@@ -1,4 +1,4 @@
-"""The JSON of `xlapipe show` and `xlapipe report`.
+"""The JSON of `xlapipe show`.
 
 What a dump does not hold is None; bytes are ints on one device.
 """
@@ -30,6 +30,7 @@ from xlapipe.report.xla_subject import XlaSubject
 @once_per_object
 def figures_of(opened: XlaSubject) -> dict[str, Any]:
     """The figures of a dump of xlapipe, or of files that XLA wrote."""
+    peak, copies = peak_of(opened.program), known_copies(opened.plan)
     return {
         **_plan_figures(opened.plan),
         **dict.fromkeys(("xla_patches", "target", "topology", "mesh", "tuned", "refused")),
@@ -41,7 +42,17 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
         "requested_collectives": requested_collectives(opened),
         "overview": Overview(opened),
         "time": step_time(opened),
+        "peak": named(peak, *_OF_THE_PEAK),
+        "arenas": peak.arenas,
+        "aliasing": alias_groups(opened),
+        "outputs_of_their_own": own_outputs(opened),
+        "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
+        "fusions": fusion_rows(opened.plan),
     }
+
+
+_OF_THE_PEAK = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")
+_OF_A_COPY = ("instruction", "value", "copied_bytes", "allocation", "op_name", "source")
 
 
 def _plan_figures(plan: Plan) -> dict[str, Any]:
@@ -92,25 +103,6 @@ def _dump_figures(dump: Dump) -> dict[str, Any]:
         "donations": list(map(donation_figures, donations(dump))),
         "padding": find_padding(dump),
     }
-
-
-def dump_data(dump: XlaSubject) -> dict[str, Any]:
-    """The sections of one dump; `figures` is the JSON of `xlapipe show`."""
-    peak, copies = peak_of(dump.program), known_copies(dump.plan)
-    names = ("position", "instruction", "occupied_bytes", "idle_bytes", "groups", "by_source")
-    return {
-        "name": dump.name,
-        "figures": figures_of(dump),
-        "peak": named(peak, *names),
-        "arenas": peak.arenas,
-        "aliasing": alias_groups(dump),
-        "outputs_of_their_own": own_outputs(dump),
-        "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
-        "fusions": fusion_rows(dump.plan),
-    }
-
-
-_OF_A_COPY = ("instruction", "value", "copied_bytes", "allocation", "op_name", "source")
 
 
 def known_copies(plan: Plan) -> tuple[Copy, ...] | None:

@@ -9,8 +9,8 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import is_inductor_dump, open_path
 
 if TYPE_CHECKING:
-    from xlapipe.report.inductor_subject import InductorReport, InductorSubject
-    from xlapipe.report.xla_subject import XlaReport, XlaSubject
+    from xlapipe.report.inductor_subject import InductorSubject
+    from xlapipe.report.xla_subject import XlaSubject
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,15 @@ def open_subject(
     return with_times(XlaSubject(open_path(path), given_name=name), times)
 
 
-def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
-    """The dumps at `paths`, which are of one compiler."""
+def report_page(paths: Sequence[Path]) -> str:
+    """The HTML document on the dumps at `paths`, which are of one compiler."""
+    from xlapipe.report.html_page import render_page, render_tables_page
+
     of_inductor = [path for path in paths if is_inductor_dump(path)]
     if not of_inductor:
-        from xlapipe.report.xla_subject import XlaReport, XlaSubject
+        from xlapipe.report.xla_subject import XlaSubject
 
-        return XlaReport(tuple(XlaSubject(open_path(path)) for path in paths))
+        return render_page([XlaSubject(open_path(path)) for path in paths])
     if len(of_inductor) < len(paths):
         raise DumpError(
             f"{of_inductor[0]}: expected dumps of one compiler, found {len(of_inductor)} of torch "
@@ -110,6 +112,6 @@ def open_report(paths: Sequence[Path]) -> "XlaReport | InductorReport":
             "of each"
         )
     from xlapipe.inductor.reader import read_inductor
-    from xlapipe.report.inductor_subject import InductorReport
+    from xlapipe.report.inductor_page import inductor_page
 
-    return InductorReport(tuple(map(read_inductor, paths)))
+    return render_tables_page([inductor_page(read_inductor(path)) for path in paths])

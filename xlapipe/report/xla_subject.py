@@ -1,6 +1,6 @@
 """Dumps of XLA as commands show them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -225,32 +225,6 @@ def _largest_copy(subject: XlaSubject) -> Iterator[str]:
         f"{copied_leaves(subject.program, copy)} by {copy.instruction}{at} (the expectation "
         "NoCopyAbove fails on large ones)"
     )
-
-
-@dataclass(frozen=True)
-class XlaReport:
-    """A report on dumps of XLA; two are compared."""
-
-    dumps: tuple[XlaSubject, ...]
-
-    @cached_property
-    def _comparison(self) -> Mapping[str, Any] | None:
-        from xlapipe.report.difference import compare_dumps
-
-        return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The JSON of `xlapipe report`."""
-        from xlapipe.report.plan_figures import dump_data
-
-        return {"subjects": list(map(dump_data, self.dumps)), "difference": self._comparison}
-
-    def page(self) -> str:
-        """The report as one HTML document."""
-        from xlapipe.report.html_page import render_page
-
-        return render_page(self.dumps, self._comparison)
 
 
 def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:

@@ -1,12 +1,12 @@
 // A plan's values as rectangles: address (from the top of the displayed scope) x schedule position.
 
-// One record per value, in the order of the allocations in the figures.
-function readBuffers(figures, mapData) {
+// One record per value, in the order of the planned allocations.
+function readBuffers(planned, mapData) {
   const { values, strings, roles } = mapData;
   const last = mapData.last_position;
   const allocations = [];
   const buffers = [];
-  for (const allocation of figures.allocations) {
+  for (const allocation of planned) {
     const withBuffers = { ...allocation, buffers: [] };
     for (const value of allocation.values) {
       const id = buffers.length;

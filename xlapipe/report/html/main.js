@@ -44,7 +44,7 @@ function showSubject(index, panes) {
   }
   if (maps[index]) return;
   const mapData = readJson(`map-data-${index}`);
-  const plan = readBuffers(readJson(`figures-${index}`), mapData);
+  const plan = readBuffers(readJson(`allocations-${index}`), mapData);
   const host = document.querySelector(`[data-map="${index}"]`);
   maps[index] = new MemoryMap(host, plan, mapData, (buffer) => panes?.find(index, buffer.name.split("{")[0]));
   const timeline = document.querySelector(`[data-timeline="${index}"]`);
