@@ -73,7 +73,7 @@ def _object_problems(
 
 
 def inferred(examples: Sequence[Any], path: str = "") -> dict[str, Any]:
-    """A schema of which every example is an instance; `path` is where they are: `.rows[].values`."""
+    """A schema of all examples, which are at `path`, e.g. `.rows[].values`."""
     types = sorted({type_name(example) for example in examples})
     if "number" in types and "integer" in types:
         types.remove("integer")

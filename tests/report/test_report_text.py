@@ -8,7 +8,8 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.report import pages
-from xlapipe.report.difference import compare_dumps
+from xlapipe.report.cells import Number
+from xlapipe.report.difference import difference_page
 from xlapipe.report.html_page import render_tables_page
 from xlapipe.report.subjects import open_subject
 from xlapipe.report.text_table import Table
@@ -30,17 +31,17 @@ def test_figures_of_a_golden(goldens: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
     before, after = (open_subject(goldens / name) for name in names)
-    comparison = compare_dumps(before, after)
-    deltas = [item.delta_bytes or 0 for item in comparison["sentences"]]
-    total = comparison["totals"][0]
-    assert sum(deltas) == total["after"] - total["before"] == -4_147_704
+    (section,) = difference_page(before, after).sections
+    sentences, totals = section.tables
+    deltas = [bytes_.value for bytes_, _ in sentences.rows if isinstance(bytes_, Number)]
+    assert sum(deltas) == totals.rows[0][3].value == -4_147_704
     capsys.readouterr()
     assert main(["diff", *(str(goldens / name) for name in names)]) == 1
     printed = capsys.readouterr().out
-    assert all(item.text in printed for item in comparison["sentences"][:10])
-    same = compare_dumps(before, before)
-    assert same["sentences"] == []
-    assert same["notes"] == ["The plans are the same."]
+    assert all(str(text) in printed for _, text in sentences.rows[:10])
+    (same,) = difference_page(before, before).sections
+    assert [table.title for table in same.tables] == ["Totals"]
+    assert same.lines == ("The plans are the same.",)
 
 
 def test_a_page_says_the_same_in_every_form() -> None:

@@ -1,4 +1,4 @@
-"""`xlapipe diff` for a terminal, readable without colour; its JSON, and that of a report on two."""
+"""`xlapipe diff` for a terminal, readable without colour; its JSON, and a page on two dumps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -7,6 +7,9 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.differences import Difference, Sentence, compare_opened
+from xlapipe.report import cells
+from xlapipe.report.pages import Page, Section
+from xlapipe.report.text_table import Table
 from xlapipe.report.units import change_class, rounded
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -124,14 +127,10 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
     }
 
 
-def compare_dumps(before: XlaSubject, after: XlaSubject) -> dict[str, Any]:
-    """What a report on two dumps begins with: totals in bytes, and the sentences of `diff`.
-
-    `notes` are what to know before reading the sentences, e.g. that the programs differ.
-    """
+def difference_page(before: XlaSubject, after: XlaSubject) -> Page:
+    """What a report on two dumps begins with: totals, and the sentences of `diff`."""
     studies = before.study, after.study
     difference = compare_opened(before.program, after.program, studies=studies)
-    old, new = asdict(difference.a_totals), asdict(difference.b_totals)
     notes = difference.context_lines()
     if difference.same:
         notes.append("The plans are the same.")
@@ -140,10 +139,25 @@ def compare_dumps(before: XlaSubject, after: XlaSubject) -> dict[str, Any]:
         notes.append(f"{note[0].upper()}{note[1:]}.")
     if difference.first_stage is not None:
         notes.append(f"First stage that differs: {difference.first_stage}.")
-    return {
-        "before": before.name,
-        "after": after.name,
-        "totals": [{"name": name, "before": old[name], "after": new[name]} for name in old],
-        "notes": notes,
-        "sentences": list(difference.sentences()),
-    }
+    sentences = Table.of(
+        "What changed",
+        difference.sentences(),
+        {
+            "bytes": lambda sentence: cells.change("total", sentence.delta_bytes),
+            "change": lambda sentence: sentence.text,
+        },
+    )
+    old, new = asdict(difference.a_totals), asdict(difference.b_totals)
+    totals = Table.of(
+        "Totals",
+        old,
+        {
+            "total": str,
+            "A": lambda name: cells.size(old[name]),
+            "B": lambda name: cells.size(new[name]),
+            "difference": lambda name: cells.change(name, new[name] - old[name]),
+        },
+    )
+    tables = tuple(table for table in (sentences, totals) if table.rows)
+    section = Section("", tuple(notes), tables, "difference")
+    return Page(f"Difference: A {before.name} → B {after.name}", "XLA", (section,))

@@ -22,13 +22,13 @@ from xlapipe.files.visible_text import visible_lines
 from xlapipe.plans.donatable import donatable
 from xlapipe.report import units
 from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
-from xlapipe.report.difference import compare_dumps
+from xlapipe.report.difference import difference_page
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
 from xlapipe.report.memory_map import map_data
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.pages import Page
 from xlapipe.report.plan_figures import figures_of, known_copies
-from xlapipe.report.plan_page import difference_page, plan_page
+from xlapipe.report.plan_page import plan_page
 from xlapipe.report.records import json_form
 from xlapipe.report.target_text import short_label
 from xlapipe.report.timeline import timeline_data
@@ -90,7 +90,7 @@ def render_page(dumps: Sequence[XlaSubject], *, map_only: bool = False) -> str:
             sections={name: title for name, title in SECTIONS.items() if name in shown},
             drawn=_DRAWN,
             entries=entries,
-            difference=difference_page(compare_dumps(*dumps)) if len(dumps) == 2 else None,
+            difference=difference_page(*dumps) if len(dumps) == 2 else None,
         )
     )
     return visible_lines(page)

@@ -362,28 +362,3 @@ def _fusions(opened: XlaSubject) -> Section:
         },
     )
     return _instruction_section(opened, "Fusions", "fusions", len(table.rows), table)
-
-
-def difference_page(comparison: Mapping[str, Any]) -> Page:
-    """The page of `compare_dumps`."""
-    sentences = Table.of(
-        "What changed",
-        comparison["sentences"],
-        {
-            "bytes": lambda sentence: cells.change("total", sentence.delta_bytes),
-            "change": lambda sentence: sentence.text,
-        },
-    )
-    totals = Table.of(
-        "Totals",
-        comparison["totals"],
-        {
-            "total": lambda row: row["name"],
-            "A": lambda row: cells.size(row["before"]),
-            "B": lambda row: cells.size(row["after"]),
-            "difference": lambda row: cells.change(row["name"], row["after"] - row["before"]),
-        },
-    )
-    title = f"Difference: A {comparison['before']} → B {comparison['after']}"
-    section = Section("", tuple(comparison["notes"]), (sentences, totals), "difference")
-    return Page(title, "XLA", (_without_empty(section),))
