@@ -263,7 +263,6 @@ def test_a_finding_about_time_states_the_network() -> None:
     "arguments",
     [
         ("show", FSDP, "--time"),
-        ("show", FSDP, "--all"),
         ("diff", FSDP, FSDP.with_name(FSDP.name.replace("1x4", "1x2"))),
     ],
     ids=lambda arguments: arguments[0],
