@@ -25,7 +25,7 @@ from tests.differences.replan import (
 from tests.shared.dumps import DATA, DIRECTORIES, ROOT, name_of, one_of_each
 from tests.shared.programs import with_facts
 from xlapipe.cli import main
-from xlapipe.differences import Difference, compare, compare_paths
+from xlapipe.differences import Difference, compare
 from xlapipe.differences.changes import (
     Action,
     HiddenChange,
@@ -121,7 +121,9 @@ def test_a_dump_renamed_in_its_text_is_the_same(tmp_path: Path) -> None:
             text.replace("q_fusion(", "fusion(").replace("q_custom-call(", "custom-call(")
         )
     assert "%q_custom-call" in (copy / "after_optimizations.txt").read_text()
-    difference = compare_paths(source / "buffer-assignment.txt", copy / "buffer-assignment.txt")
+    difference = compare_opened(
+        open_path(source / "buffer-assignment.txt"), open_path(copy / "buffer-assignment.txt")
+    )
     assert texts_of(difference) == []
 
 
@@ -165,7 +167,9 @@ def test_without_live_ranges_the_account_is_one_line() -> None:
 
 
 def test_the_upgrade_that_quadrupled_temp_is_explained() -> None:
-    difference = compare_paths(UPGRADE / "jaxlib-0.9.2", UPGRADE / "jaxlib-0.10.2")
+    difference = compare_opened(
+        open_path(UPGRADE / "jaxlib-0.9.2"), open_path(UPGRADE / "jaxlib-0.10.2")
+    )
     assert difference.a_totals.temp_bytes == 2_621_440
     assert difference.b_totals.temp_bytes == 10_747_904
     assert difference.first_stage is not None
@@ -260,7 +264,7 @@ def test_a_changed_literal_shows_though_plans_do_not_record_it(tmp_path: Path) -
     text = gzip.decompress(packed.read_bytes()).decode()
     assert "constant(1e-06)" in text
     packed.write_bytes(gzip.compress(text.replace("constant(1e-06)", "constant(1e-05)").encode()))
-    difference = compare_paths(source, copy)
+    difference = compare_opened(open_path(source), open_path(copy))
     (change,) = difference.changes
     assert isinstance(change, HiddenChange)
     assert ("1e-06" in change.a, "1e-05" in change.b) == (True, True)

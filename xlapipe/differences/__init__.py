@@ -1,6 +1,6 @@
 """The difference between two plans and its cost in bytes, as frozen data and as sentences.
 
-`compare` takes two programs, `compare_paths` two dumps. `matching` pairs their instructions, and
+`compare` takes two programs, `compare_opened` two dumps. `matching` pairs their instructions, and
 `account` attributes every byte. `comparing` compiles a workload in several ways (versions of jax,
 XLA options, repeated compiles), and `compilers` compares torch Inductor with XLA. Nothing here
 prints, or imports jax.
@@ -9,7 +9,7 @@ To add a kind of change: a frozen dataclass with its text in `changes`, the func
 in `instruction_changes`, `leaf_changes` or `schedule_changes`, and a call of it in `compare`.
 """
 
-from xlapipe.differences.compare import compare, compare_opened, compare_paths
+from xlapipe.differences.compare import compare, compare_opened
 from xlapipe.differences.difference import Difference
 from xlapipe.differences.sentences import Sentence, Sentences
 
@@ -19,5 +19,4 @@ __all__ = [
     "Sentences",
     "compare",
     "compare_opened",
-    "compare_paths",
 ]

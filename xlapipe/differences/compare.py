@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from xlapipe.differences.account import account
 from xlapipe.differences.changes import Change, HostMemoryChange, InstructionChange
@@ -16,7 +15,6 @@ from xlapipe.differences.stages import first_stage, hidden_change
 from xlapipe.differences.time_changes import time_changes
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
-from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 from xlapipe.time.study import Study, study_of
@@ -76,11 +74,6 @@ def _on_device(program: Program) -> Program:
 
 def _written_bytes(change: InstructionChange) -> int:
     return max(change.a_bytes or 0, change.b_bytes or 0)
-
-
-def compare_paths(a: Path, b: Path) -> Difference:
-    """The difference between the plans at two paths."""
-    return compare_opened(open_path(a), open_path(b))
 
 
 def compare_opened(
