@@ -93,3 +93,23 @@ custom_call_target="__cudnn$fmha{target}", backend_config={config}
     assert calibration is not None
     seconds = time_of(work, 0, False, calibration).seconds
     assert 1e3 * seconds == pytest.approx(milliseconds, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kernel"),
+    [("bf01_oi01->bf01", "[96,64,3,3]{3,2,1,0}"), ("b01f_o01i->b01f", "[96,3,3,64]{3,2,1,0}")],
+)
+def test_images_as_wide_as_they_have_channels_take_as_long_in_both_orders(
+    labels: str, kernel: str
+) -> None:
+    image = "[8,64,96,96]" if labels.startswith("bf") else "[8,96,96,64]"
+    work = work_of_text(f"""HloModule small, is_scheduled=true
+ENTRY main {{
+  x = f32{image}{{3,2,1,0}} parameter(0)
+  y = f32{kernel} parameter(1)
+  ROOT f = (f32[8,96,96,96]{{3,2,1,0}}, u8[0]{{0}}) custom-call(x, y), \
+window={{size=3x3 pad=1_1x1_1}}, dim_labels={labels}, \
+custom_call_target="__cudnn$convForward"
+}}
+""")
+    assert work.blocks * work.block_flops == pytest.approx(sum(work.flops.values()), rel=0.4)

@@ -36,6 +36,7 @@ from xlapipe.time.predict.calibration import (
 from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
 from xlapipe.time.predict.kinds import features_of
+from xlapipe.time.predict.scaled_calibration import calibration_for
 from xlapipe.time.predict.sustained import sustained_factor
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.prediction_settings import PredictionSettings
@@ -159,6 +160,18 @@ def test_a_file_that_is_no_calibration_is_refused_by_its_first_line(name: str) -
     path = DUMPS / f"qwen3-decode/h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}" / name
     with pytest.raises(CalibrationError, match=rf"{name}, line 1: .*fix:"):
         read_calibration(path)
+
+
+def test_caches_and_threads_go_by_clocks_and_operations_by_lanes() -> None:
+    """An A100: 108 multiprocessors of 64 lanes at 1.41 GHz; an H200: 132 of 128 at 1.98."""
+    device, own = device_of_target("a100_sxm_80"), shipped_calibration("h200")
+    assert device is not None and own is not None
+    other = calibration_for(device)
+    assert other is not None
+    clocks = 108 * 1.41 / (132 * 1.98)
+    for name, share in (("l2_bandwidth", 1), ("thread_rate", 1), ("operation_rate", 0.5)):
+        ratio = getattr(other.constants, name) / getattr(own.constants, name)
+        assert ratio == pytest.approx(share * clocks, rel=1e-3), name
 
 
 def test_another_gpu_is_scaled_and_says_so() -> None:
