@@ -9,8 +9,8 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
   python -m tests.gpu.predicted_locks tuned FOLDER LOCK
       Adds to such a table what `tune_programs.py` wrote into a folder; LOCK is one of its device.
   python -m tests.gpu.predicted_locks compare
-      Prints how many products of the tables have the device's backend, each predicted from other
-      programs alone.
+      Predicts the products of each program that an H200 tuned from the others: how many have the
+      device's backend, and in how many programs the device has a workspace otherwise.
 """
 
 import json
@@ -25,7 +25,7 @@ from pathlib import Path
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_program import fingerprint_text
 from xlapipe.compile.job import Job
-from xlapipe.compile.known_locks import about_lock
+from xlapipe.compile.known_locks import about_lock, known_results
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
@@ -37,7 +37,7 @@ from xlapipe.time.predicted_locks.known_results import (
     KnownResults,
     results_of_lock,
 )
-from xlapipe.time.predicted_locks.predict import nearest
+from xlapipe.time.predicted_locks.predict import has_workspace, nearest, other_choice
 
 ROOT = Path(__file__).resolve().parents[2]
 JAXLIB = version("jaxlib")
@@ -134,28 +134,33 @@ def _with_forms(
 
 
 def compare() -> None:
-    """Compares each product of the tables with what the others predict."""
-    for path in sorted(TABLES.glob("*.jsonl")):
-        known = KnownResults.read(path)
-        print(path.stem, *_compared(known))
-
-
-def _compared(known: KnownResults) -> Iterator[str]:
-    by_chance: dict[int, list[bool]] = defaultdict(list)
+    """Predicts the products of each program of an H200 from the others."""
+    known, _ = known_results("h200", "auto") or sys.exit("no tables for this jaxlib")
+    by_program: dict[str, list[KnownResult]] = defaultdict(list)
     for row in known.results:
-        if row.form is None or not row.form.is_product:
+        if row.form is not None and row.form.is_product and not row.other_device:
+            for name in row.programs:
+                by_program[name].append(row)
+    right: list[bool] = []
+    by_chance: dict[int, list[bool]] = defaultdict(list)
+    for name, rows in by_program.items():
+        if name.startswith(("calibration/", _TUNED)):
             continue
-        others = known
-        for name in row.programs:
-            others = others.without(name) if name != _TUNED else others
-        own = (other for other in others.results if other.form != row.form)
-        found, chance = nearest(row.form, replace(others, results=tuple(own)))
-        if found is not None:
-            by_chance[int(chance * 10)].append(found.backend == row.backend)
-    right = [is_right for found in by_chance.values() for is_right in found]
-    yield f"{sum(right)} of {len(right)} right; by the stated probability:"
-    for tenth, found in sorted(by_chance.items()):
-        yield f"{tenth * 10} %: {sum(found)} of {len(found)}"
+        others, found = known.without(name), list[tuple[KnownResult, float]]()
+        same = others.by_fingerprint()
+        for row in rows:
+            assert row.form is not None
+            result, agreement = same.get(row.fingerprint), 1.0
+            if result is None:
+                result, agreement = nearest(row.form, others)
+            if result is not None:
+                found.append((result, agreement))
+                right.append(result.backend == row.backend)
+        differs = any(map(has_workspace, rows)) != any(has_workspace(row) for row, _ in found)
+        by_chance[int(other_choice(found) * 10)].append(differs)
+    print(f"backends: {sum(right)} of {len(right)}; a workspace or none, by the stated chance:")
+    for tenth, other in sorted(by_chance.items()):
+        print(f"{tenth * 10} to {tenth * 10 + 10} %: otherwise in {sum(other)} of {len(other)}")
 
 
 def main(command: str = "compare", folder: str = "", lock: str = "") -> None:

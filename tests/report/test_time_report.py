@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
+from tests.shared.tpu_texts import write_dump
 from xlapipe.cli import main
 from xlapipe.dump.time_record import TimeRecord, write_time_record
 from xlapipe.report.subjects import TimeOptions, open_subject
@@ -128,6 +129,19 @@ def test_lines_of_a_dump_without_a_module() -> None:
     lines = time_section(None).lines
     (line,) = lines
     assert line.startswith("unknown, because the dump has no complete HLO module; fix: `xlapipe")
+
+
+def test_files_of_libtpu_have_a_time_on_the_tpu_that_is_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write_dump(tmp_path / "files"))
+    assert main(["show", path, "--time"]) == 0
+    assert "whose speeds are known; fix: add --target NAME" in capsys.readouterr().out
+    assert main(["show", path, "--time", "--target", "v6e"]) == 0
+    text = capsys.readouterr().out
+    assert "estimated step" in text and "predicted" not in text
+    assert main(["show", path, "--time", "--target", "h100_sxm"]) == 2
+    assert "devices of its own vendor" in capsys.readouterr().err
 
 
 def test_kernels_of_one_source_line_are_added_up() -> None:

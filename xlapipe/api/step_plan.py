@@ -24,9 +24,6 @@ from xlapipe.plans.second_call import Recompile, recompiles
 from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
-    import pandas
-    from matplotlib.axes import Axes
-
     from xlapipe.api.graphs_plan import GraphsPlan
     from xlapipe.report.time_figures import StepTime
 
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 _SOURCE_LINES = 10
-_GIB = 1 << 30
-_MIB = 1 << 20
 
 
 class StepPlan(ShownPlan):
@@ -175,53 +170,6 @@ class StepPlan(ShownPlan):
 
             return Rows(map(asdict, timeline_rows(self.opened)))
         return super().table(name)
-
-    def to_pandas(self, name: str = "lines") -> "pandas.DataFrame":
-        """A table as a DataFrame: by default the values at the peak by source line and purpose.
-
-        Args:
-          name: as `table` takes it.
-
-        Raises:
-          XlapipeError: pandas is not installed, or there is no such list.
-        """
-        return self.table(name).to_pandas()
-
-    def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draws the bytes in use at each position of the schedule, the peak, and what XLA reserves.
-
-        Args:
-          axes: matplotlib's axes to draw on; default: new ones.
-
-        Raises:
-          XlapipeError: matplotlib is not installed, or the plan has no live ranges.
-        """
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise XlapipeError("matplotlib is not installed; fix: pip install matplotlib") from None
-        peak, title = self.peak, self.opened.program.title
-        if peak.position is None:
-            raise XlapipeError(
-                f"{title}: no live ranges in its files, so that memory over time is unknown; fix: "
-                "dump it with xlapipe, or with all of XLA's files"
-            )
-        in_use = peak.occupancy.occupied_bytes
-        total = peak.occupancy.plan.totals.total_allocation_bytes
-        unit, name = (_GIB, "GiB") if total >= _GIB else (_MIB, "MiB")
-        if axes is None:
-            _, axes = pyplot.subplots(figsize=(9, 3.5), layout="constrained")
-        sizes = [size / unit for size in in_use]
-        axes.fill_between(range(len(sizes)), sizes, step="post", alpha=0.5, label="in use")
-        reserved = "reserved for the whole step"
-        axes.axhline(total / unit, linestyle="--", color="gray", label=reserved)
-        at = f" at {peak.instruction}" if peak.instruction is not None else ""
-        label = f"peak: {peak.occupied_bytes / unit:,.2f} {name}{at}"
-        axes.plot([peak.position], [peak.occupied_bytes / unit], "o", label=label)
-        axes.set(title=title, xlabel="position in the schedule", ylabel=name, ylim=(0, None))
-        axes.margins(x=0)
-        axes.legend()
-        return axes
 
     @property
     def donations(self) -> tuple[Donation, ...]:

@@ -21,8 +21,9 @@ def time_section(time: StepTime | None) -> Section:
             "or XLA itself with --xla_dump_hlo_as_proto"
         )
         return Section("Time", (unknown,), key="time")
-    by_source = _table("By source line", "source line", group_by_source(time.kernels))
-    kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank))
+    verb = time.prediction.verb if time.prediction is not None else "predicted"
+    by_source = _table("By source line", "source line", group_by_source(time.kernels), verb)
+    kernels = _table("By kernel", "kernel", sorted(time.kernels, key=_rank), verb)
     return Section("Time", tuple(summary_lines(time)), (by_source, kernels), "time")
 
 
@@ -179,13 +180,13 @@ def _assumption(time: StepTime) -> Iterator[str]:
         )
 
 
-def _table(title: str, name: str, rows: Sequence[TimeRow]) -> Table:
+def _table(title: str, name: str, rows: Sequence[TimeRow], verb: str) -> Table:
     names = ("measured_seconds", "predicted_seconds", "floor_seconds")
     totals = {name: sum(getattr(row, name) or 0.0 for row in rows) for name in names}
     known = next((name for name in names if totals[name]), "")
     columns: Mapping[str, Callable[[TimeRow], Cell]] = {
         "measured": lambda row: cells.seconds(row.measured_seconds),
-        "predicted": lambda row: cells.seconds(row.predicted_seconds),
+        verb: lambda row: cells.seconds(row.predicted_seconds),
         "share": lambda row: (
             cells.share(getattr(row, known) or 0.0, totals[known]) if known else "-"
         ),

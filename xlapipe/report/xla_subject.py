@@ -243,7 +243,8 @@ def _target_of_times(subject: XlaSubject, name: str) -> str:
     from xlapipe.devices.targets.catalogue import target_named
 
     target, platform = target_named(name), platform_named(subject.program.plan.platform)
-    if target.platform != platform.name or platform.is_scheduled:
+    is_known = subject.program.facts.target is not None
+    if target.platform != platform.name or (platform.is_scheduled and is_known):
         raise TargetError(
             f"--target {name}: a program's time is that on devices of its own vendor, and on TPUs "
             f"that of the TPU it was compiled for; found {target.description} and a program for "

@@ -81,6 +81,16 @@ class Row:
         """Whether it computes what the step as written does, on the same number of devices."""
         return self.candidate.change is None or self.candidate.change.is_same_step
 
+    def beats(self, *others: "Row") -> bool:
+        """Whether it is as fast as each of the others, and no larger than any."""
+        seconds = self.seconds_per_item
+        return seconds is not None and all(
+            other.seconds_per_item is not None
+            and seconds <= other.seconds_per_item
+            and self.memory.total_bytes <= other.memory.total_bytes
+            for other in others
+        )
+
     @property
     def is_useless(self) -> bool:
         """Whether the step as written is as good, or better."""

@@ -95,7 +95,6 @@ def _compiled(program: TimedProgram, folder: Path) -> Any:
             "xla_dump_to": str(scratch),
             "xla_dump_hlo_as_proto": True,
             "xla_dump_hlo_as_text": False,
-            "xla_gpu_dump_autotune_logs_to": str(folder / "tuning_logs.textproto"),
             **program.options,
         }
         donated = (0,) if program.carried else ()

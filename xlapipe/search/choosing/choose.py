@@ -461,16 +461,28 @@ class _Search:
             yield change
 
     def _between(self, base: Candidate, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
-        """Policies between the largest searched plan that fits and the smallest that does not."""
-        fits = {row.candidate.change: row.fits for row in self.compiles.rows_of(base)}
+        """Policies between the largest searched plan that fits and the smallest that does not.
+
+        None where a row that fits is as fast as both, and no larger.
+        """
+        rows = {row.candidate.change: row for row in self.compiles.rows_of(base)}
         for place in (place for place in places if place.searched):
             whole = saved_bytes(place.values)
-            own = [s for s in self._solutions if s.place is place and s.change in fits]
-            low = max((s.kept_bytes for s in own if fits[s.change]), default=None)
-            high = min((s.kept_bytes for s in own if not fits[s.change]), default=whole)
-            if low is None or low >= high:
+            own = [s for s in self._solutions if s.place is place and s.change in rows]
+            fitting = [s for s in own if rows[s.change].fits]
+            low = max(fitting, key=lambda s: s.kept_bytes, default=None)
+            high = min(
+                (s for s in own if s not in fitting), key=lambda s: s.kept_bytes, default=None
+            )
+            high_bytes = high.kept_bytes if high is not None else whole
+            if low is None or low.kept_bytes >= high_bytes:
                 continue
-            shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
+            ends = rows[low.change], rows.get(high.change if high is not None else None)
+            if any(row.fits and row.beats(*filter(None, ends)) for row in rows.values()):
+                self._order.left_out += len(_BETWEEN)
+                continue
+            step_bytes = high_bytes - low.kept_bytes
+            shares = [(low.kept_bytes + part * step_bytes) / whole for part in _BETWEEN]
             yield from self._searched(place, shares, base.target)
 
     def _advise(self, searched: Sequence[tuple[Candidate, Sequence[PolicyPlace]]]) -> None:

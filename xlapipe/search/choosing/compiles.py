@@ -32,7 +32,7 @@ class Compiles:
       rows: in the order in which compiles ended.
       failed: those whose compile failed.
       left_out: number of candidates that the budget did not allow.
-      unchanged: digest of the step as written, by its values as text; compiles of changes refuse a
+      unchanged: digest of the step as written, by its values as text; the next compile refuses a
         step that is traced to another one.
       prices: of one device for an hour, by target.
       on_progress: called with the number of compiles that ended, the number of all that are known
@@ -151,9 +151,9 @@ class Compiles:
         self.on_done(row)
 
     def _job(self, candidate: Candidate, note: Path | None) -> Job:
-        unchanged = self.unchanged.get(candidate.values_text, "" if note is not None else None)
-        if candidate.change is not None and candidate.change.arguments:
-            unchanged = None  # the step is traced to another one
+        unchanged = None
+        if candidate.change is None or not candidate.change.arguments:  # else it is another step
+            unchanged = self.unchanged.pop(candidate.values_text, "" if note is not None else None)
         record = str(note) if note is not None else None
         return job_of(candidate, self.search.compile, record=record, unchanged=unchanged)
 

@@ -66,8 +66,7 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
     chosen, defaults = {}, {}
-    # The probability of another backend of each product, with a workspace and without one.
-    others: dict[bool, list[float]] = {True: [], False: []}
+    products: list[tuple[KnownResult, float]] = []
     for text in instructions:
         key = fingerprint(text)
         result = by_fingerprint.get(key) if key is not None else None
@@ -85,14 +84,31 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
             how = Basis.OTHER_JAXLIB
         basis[how] += 1
         if result is not None and " dot(" in text:
-            others[result.backend in _WITH_WORKSPACE].append(1 - agreement)
+            products.append((result, agreement))
         if result is not None and key is not None:
             chosen[key] = result
         elif key is not None and is_generic(text):
             defaults[key] = replace(_NATIVE, fingerprint=key)
-    # Products of a program err together, since the same results vote for them.
-    other_choice = min(others[True]) if others[True] else max(others[False], default=0.0)
-    return PredictedLock(basis, round(other_choice, 3), chosen, defaults)
+    return PredictedLock(basis, round(other_choice(products), 3), chosen, defaults)
+
+
+def other_choice(products: Iterable[tuple[KnownResult, float]]) -> float:
+    """The probability that the device's results of a program differ in whether one has a workspace.
+
+    Products of a program err together, since the same results vote for them.
+
+    Args:
+      products: the result of each, and the probability of its backend.
+    """
+    others: dict[bool, list[float]] = {True: [], False: []}
+    for result, agreement in products:
+        others[has_workspace(result)].append(1 - agreement)
+    return min(others[True]) if others[True] else max(others[False], default=0.0)
+
+
+def has_workspace(result: KnownResult) -> bool:
+    """Whether a result is of cuBLASLt, whose workspace is part of the plan."""
+    return result.backend in _WITH_WORKSPACE
 
 
 def nearest(
