@@ -72,8 +72,7 @@ def test_a_lock_with_text_that_no_file_holds(
     lock.write_text(json.dumps({**json.loads(LOCK.read_text()), field: text}, indent=1))
     assert main(["device", "locks", str(lock)]) == 2
     error = capsys.readouterr().err
-    assert f"{field}: expected text without control characters, found " in error
-    assert f"{lock}: line " in error
+    assert f"{lock}: {field}: expected text without control characters, found " in error
     assert "fix: " in error
     assert not users_folder.exists()
 
