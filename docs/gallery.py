@@ -10,7 +10,6 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.report import units
-from xlapipe.report.difference import compare_dumps
 from xlapipe.report.html_page import render_page
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -71,8 +70,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             XlaSubject(open_path(dumps / folder), given_name=f"hlo_dumps/{folder}")
             for folder in folders
         ]
-        comparison = compare_dumps(*reported) if len(reported) == 2 else None
-        page = render_page(reported, comparison)
+        page = render_page(reported)
         path = posixpath.join(_FOLDER, f"{name}.html")
         files.append(File.generated(config, path, content=page.encode(errors="replace")))
         thumbnail = posixpath.join(_FOLDER, f"{name}.svg")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from difflib import get_close_matches
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
@@ -196,8 +197,11 @@ class TotalWithin(Expectation):
     def _check(self, program: Program) -> Finding:
         allocated_bytes = program.plan.totals.total_allocation_bytes
 
+        # A float's product may fall below a limit that the total meets exactly.
+        limit_bytes = Decimal(str(self.relative)) * self.total_bytes
+
         def is_within(size_bytes: int) -> bool:
-            return abs(size_bytes / self.total_bytes - 1) <= self.relative
+            return abs(size_bytes - self.total_bytes) <= limit_bytes
 
         deviation = (allocated_bytes - self.total_bytes) / self.total_bytes
         measured = f"{allocated_bytes:,} B, {deviation:+.4%}"
