@@ -49,13 +49,13 @@ def class_of(item: Compared) -> str:
     return "one host" if item.run.hosts == 1 else "several hosts"
 
 
-def table(items: Sequence[Compared]) -> str:
-    """As Markdown, with counts and medians of groups of runs."""
+def table(items: Sequence[Compared], least_error: float = 0.0) -> str:
+    """As Markdown, of errors from `least_error` on, with counts and medians of groups of runs."""
     lines = [
         "| run | date | published s | predicted s | interval | error | |",
         "|---|---|--:|--:|--:|--:|---|",
     ]
-    for item in items:
+    for item in (item for item in items if abs(item.error) >= least_error):
         run, (low, high) = item.run, item.interval
         marks = ["held out"] * run.held_out + ["outside"] * (not item.within)
         lines.append(

@@ -30,9 +30,9 @@ def test_a_figure_is_turned_into_the_seconds_of_a_step() -> None:
     assert seconds["Stable Diffusion encoder training, 1 A100"] == pytest.approx(0.39121)
 
 
-def test_the_page_has_the_table_as_printed() -> None:
+def test_the_page_has_the_largest_errors_as_printed() -> None:
     page = (ROOT / "docs/published.md").read_text(encoding="utf-8")
-    assert table(compared()) in page
+    assert table(compared(), least_error=0.1) in page
     assert PICTURE.read_text(encoding="utf-8") == picture(compared())
 
 
