@@ -21,4 +21,12 @@ def _messages() -> dict[str, object]:
     return {name.rpartition(".")[2]: message for name, message in classes.items()}
 
 
-globals().update(_messages())
+_CLASSES = _messages()
+
+
+def __getattr__(name: str) -> object:
+    """The class of a message."""
+    try:
+        return _CLASSES[name]
+    except KeyError:
+        raise AttributeError(name) from None
