@@ -13,7 +13,6 @@ from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.topology import parse_topology, topology_of_devices
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
-from xlapipe.differences.comparing.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 
@@ -145,19 +144,6 @@ def test_an_autotune_lock_is_refused() -> None:
 def test_an_unknown_tpu_gets_a_hint(name: str, hint: str) -> None:
     with pytest.raises(XlapipeError, match=f"unknown target '{name}'.*fix: use .*{hint}"):
         target_named(name)
-
-
-def test_versions_of_jax_are_compared_on_gpus() -> None:
-    def installs(text: str) -> None:
-        raise AssertionError(text)
-
-    with pytest.raises(XlapipeError, match="--versions compiles for NVIDIA GPUs only"):
-        jobs_of_versions(
-            "step:workload",
-            CompileSettings(target="v6e"),
-            ("0.10.2", "0.11.2"),
-            on_install=installs,
-        )
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ ALLOWED = {
         "compile/failed_child.py",
         "compile/unassembled_kernels.py",
         "compile/xla_log.py",
-        "differences/comparing/jax_environments.py",
         "run/calibration/record.py",
         "run/calibration/time_programs.py",
         "run/run.py",

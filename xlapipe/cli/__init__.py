@@ -47,7 +47,7 @@ _COMMANDS = (
 # Commands that were removed or renamed, and what to use instead; for one release.
 _REMOVED = {
     "advise": "use `xlapipe choose WORKLOAD`",
-    "bisect": "`xlapipe diff --workload W --versions A,B` compares two versions of jax",
+    "bisect": "`xlapipe dump` in an environment of each version, and `xlapipe diff A B`",
     "calibrate": "use `xlapipe device calibrate`",
     "comment": "use `xlapipe diff --markdown BEFORE AFTER`",
     "completion": "no command completes words in the shell",

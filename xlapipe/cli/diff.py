@@ -19,7 +19,7 @@ from xlapipe.cli.output import print_error, print_json, print_lines, print_markd
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.differences import Difference
@@ -39,14 +39,6 @@ def parse_policies(text: str) -> tuple[str, ...]:
             f"--gemm {text}: expected one or two different ones of {', '.join(GEMM_POLICIES)}"
         )
     return policies
-
-
-def parse_versions(text: str) -> tuple[str, str]:
-    """Two versions of jax in `X,Y`."""
-    first, _, second = text.partition(",")
-    if not first or not second or "," in second or first == second:
-        raise XlapipeError(f"--versions {text}: expected two versions of jax, e.g. `0.10.2,0.11.2`")
-    return first, second
 
 
 def parse_xla_options(text: str) -> "dict[str, XlaOption]":
@@ -105,7 +97,6 @@ OPTIONS: Options = {
     },
     "--markdown": "with --base, or of two folders of dumps: a comment for a pull request",
     "--workload WORKLOAD": f"compile it twice instead: {WORKLOAD_HELP}",
-    "--versions X,Y": {"type": parse_versions, "help": "with two versions of jax"},
     "--options K=V,…": "without and with these XLA options",
     "--gemm X[,Y]": {
         "type": parse_policies,
@@ -174,10 +165,10 @@ def _print_broken(broken: "Sequence[str]") -> int:
 
 
 def _compare_commits(options: argparse.Namespace) -> int:
-    if options.workload or options.versions or options.options:
+    if options.workload or options.options:
         raise XlapipeError(
-            "diff: --base compares two commits, not --workload, --versions or --options; fix: "
-            "leave them out, and name workloads as arguments"
+            "diff: --base compares two commits, not --workload or --options; fix: leave them out, "
+            "and name workloads as arguments"
         )
     from xlapipe.cli.progress import shown_steps
     from xlapipe.devices.environment.scratch import scratch_folder
@@ -278,7 +269,7 @@ def _difference(options: argparse.Namespace) -> "Difference":
             jobs = _jobs_of(workloads, options)
             show(f"compiling {' and '.join(jobs)}")
         else:
-            opened, jobs = {}, _two_jobs(options, show)
+            opened, jobs = {}, _two_jobs(options)
             a, b = jobs
             show(f"compiling {options.workload} with {' and with '.join(jobs)}")
         opened |= compile_each(
@@ -289,11 +280,10 @@ def _difference(options: argparse.Namespace) -> "Difference":
 
 def _two_subjects(options: argparse.Namespace) -> "tuple[str, str]":
     names, several = options.subjects, len(options.gemm) > 1
-    if len(names) != 2 or options.versions or options.options or several:
+    if len(names) != 2 or options.options or several:
         raise XlapipeError(
-            "diff takes two of dumps and workloads, or --workload with --versions, --options or "
-            f"--gemm X,Y; found {len(names)} without --workload; fix: name two, or add "
-            "--workload"
+            "diff takes two of dumps and workloads, or --workload with --options or --gemm X,Y; "
+            f"found {len(names)} without --workload; fix: name two, or add --workload"
         )
     if not any(map(_is_workload, names)) and (options.gemm or options.out is not None):
         raise XlapipeError(
@@ -317,27 +307,24 @@ def _jobs_of(workloads: "Sequence[str]", options: argparse.Namespace) -> "dict[s
     return {name: jobs_of([name], settings)[0] for name in workloads}
 
 
-def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "dict[str, Job]":
+def _two_jobs(options: argparse.Namespace) -> "dict[str, Job]":
     """Two compiles of one workload, by the label of what differs between them; A first."""
     from dataclasses import replace
 
     from xlapipe.compile.make_jobs import jobs_to_compare
-    from xlapipe.differences.comparing.two_compiles import jobs_of_versions
 
     if options.subjects:
         raise XlapipeError(
             "diff takes two subjects or --workload, not both; fix: leave one of them out"
         )
     policies: tuple[str, ...] = options.gemm
-    given = [options.versions is not None, options.options is not None, len(policies) == 2]
+    given = [options.options is not None, len(policies) == 2]
     if sum(given) != 1:
         raise XlapipeError(
-            "--workload: give one thing in which the two compiles differ: --versions X,Y, "
-            f"--options K=V, or --gemm X,Y; found {sum(given) or 'none'} of them"
+            "--workload: give one thing in which the two compiles differ: --options K=V, or "
+            f"--gemm X,Y; found {'both' if all(given) else 'none'} of them"
         )
     common = compile_settings(options, policies)
-    if options.versions is not None:
-        return jobs_of_versions(options.workload, common, options.versions, on_install=show)
     settings = {policy: replace(common, policies=(policy,)) for policy in policies}
     if options.options is not None:
         changed = replace(common, options=parse_xla_options(options.options))

@@ -78,8 +78,7 @@ class Compiled:
 @contextmanager
 def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compiled]:
     """Compiles `job` and yields XLA's dump."""
-    checks = missing_to_compile(platform=job.platform.name) if job.python is None else ()
-    for check in checks:
+    for check in missing_to_compile(platform=job.platform.name):
         raise CompileError(f"cannot compile: {check.problem}")
     scratch = Scratch()
     path = scratch.path
@@ -138,7 +137,7 @@ def _run_child(job: Job, folder: Path, scratch: Path, end: float, sources: Path)
         Path(request.lowered).write_bytes(job.program.to_bytes())
     if job.known_results is not None:
         request.known_path.write_text(job.known_results.lines, encoding="utf-8")
-    if job.program is not None and job.python is None and request.cache_folder is not None:
+    if job.program is not None and request.cache_folder is not None:
         key = compile_key(request, job.program, _environment(job, scratch))
         earlier = CompileCache(Path(request.cache_folder)).restore(
             key, request, job.program.arguments
@@ -288,7 +287,7 @@ def _start(
     job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
 ) -> _Child:
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
-    if job.python is None and job.target is not None:
+    if job.target is not None:
         server = _SERVER.get(environment)
         if server is not None:
             try:
@@ -298,7 +297,7 @@ def _start(
     return subprocess.Popen(
         # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
         [
-            str(job.python or sys.executable),
+            sys.executable,
             "-P",
             str(_START_CHILD),
             str(request_path),
@@ -317,10 +316,6 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     """The parent's environment without variables that would change a plan unnoticed."""
     kept = {**kept_variables(os.environ), "TMPDIR": str(scratch / _TEMPORARY)}
     kept.pop("TEST_TMPDIR", None)  # XLA prefers it
-    if job.python is not None:
-        # Variables that lead this interpreter to its packages must not affect the other one.
-        kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
-        kept["PYTHONNOUSERSITE"] = "1"
     platform = job.platform
     kept.update(platform.child_environment)
     plugins = platform.plugins_with_stand_ins if job.target is not None else ()

@@ -24,8 +24,6 @@ OLDEST_PACKAGES = {
     "rich": "13",
     "scipy": "1.13",
 }
-# What many models import; xlapipe does not.
-OLDEST_MODEL_PACKAGES = {"flax": "0.12", "jaxtyping": "0.3", "optax": "0.2.5"}
 _NVVM = f"nvidia-nvvm=={CUDA_MAJOR}.*"
 _NVCC = (f"nvidia-cuda-nvcc=={CUDA_MAJOR}.*", _NVVM)
 _CUDNN = "libcudnn.so.9"

@@ -45,7 +45,6 @@ class Job:
       options: XLA options beyond those of the workload and of the policy; they override both.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
       memory_fraction: the share of the device's memory that the process may use.
-      python: the interpreter of an environment that holds another jax; None for this one.
       import_paths: folders before all others from which the child imports, but for the workload's.
       instead_of: a folder whose modules must not be imported: `import_paths` has others of them.
     """
@@ -68,7 +67,6 @@ class Job:
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
-    python: Path | None = None
     import_paths: tuple[Path, ...] = ()
     instead_of: Path | None = None
 

@@ -138,7 +138,7 @@ def _with_stated(settings: CompileSettings) -> CompileSettings:
 def _with_known_results(job: Job) -> Job:
     """The job with what is known of its target's autotune results, if anything is."""
     target = job.target
-    if target is None or not job.platform.has_autotuning or job.python is not None:
+    if target is None or not job.platform.has_autotuning:
         return job
     if decides_tuning(job.options):
         return job

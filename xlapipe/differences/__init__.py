@@ -1,8 +1,8 @@
 """The difference between two plans and its cost in bytes, as frozen data and as sentences.
 
 `compare` takes two programs, `compare_opened` two dumps. `matching` pairs their instructions, and
-`account` attributes every byte. `comparing` compiles a workload in several ways (versions of jax,
-XLA options, repeated compiles), and `compilers` compares torch Inductor with XLA. Nothing here
+`account` attributes every byte. `comparing` compiles a workload in several ways (XLA options,
+GEMM policies, commits), and `compilers` compares torch Inductor with XLA. Nothing here
 prints, or imports jax.
 
 To add a kind of change: a frozen dataclass with its text in `changes`, the function that finds it

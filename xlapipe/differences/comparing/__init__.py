@@ -1,1 +1,1 @@
-"""Compiles of one workload compared: versions of jax, XLA options, GEMM policies, and processes."""
+"""Compiles of one workload compared: XLA options, GEMM policies, and commits."""
