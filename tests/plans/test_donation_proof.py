@@ -290,12 +290,11 @@ def test_donations_of_the_goldens_hold(workload: str, paths: list[str], goldens:
         assert sum(row.size_bytes for row in rows) == dump.plan.totals.aliased_bytes
 
 
-def test_lines_list_failures_first() -> None:
+def test_lines_list_failures() -> None:
     rows = (only(IN_PLACE), replace(only(copied()), path="other"))
-    heading, first, copy, advice, last = donation_lines(rows)
+    heading, first, copy, advice = donation_lines(rows)
     assert heading == "donation: 1 of 2 leaves in place, 2,048 B"
     assert "ALIASED, BUT COPIED -> out: copy copies 2,048 B of it" in first
     assert copy.strip() == "copy, 2,048 B at step.py:7"
     assert advice.strip().startswith("try: ")
-    assert last.split() == ["cache", "2,048", "B", "->", "out"]
     assert list(donation_lines(())) == []

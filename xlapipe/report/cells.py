@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from xlapipe.report import units
 
 if TYPE_CHECKING:
-    from xlapipe.plans.peak import Arena, PeakGroup
-
-_MAX_GAPS = 4
+    from xlapipe.plans.peak import PeakGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +43,23 @@ class Number:
     Attributes:
       short: a rounded text; empty without one.
       tone: `better` or `worse` for a change.
-      percent: of a bar that a page draws in the colour of `role`.
     """
 
     value: float
     text: str
     short: str = ""
     tone: str = ""
-    percent: float = 0
-    role: str = ""
 
     def __str__(self) -> str:
         return self.text
 
 
-def size(size_bytes: int | None, whole_bytes: int = 0, role: str = "") -> Number:
-    """Bytes, as a part of others if they are given; None if unknown."""
+def size(size_bytes: int | None) -> Number:
+    """Bytes; None if unknown."""
     if size_bytes is None:
         return Number(0, "unknown")
-    percent = 100 * size_bytes / whole_bytes if whole_bytes else 0
     short, text = units.rounded(size_bytes), units.exact(size_bytes)
-    return Number(size_bytes, text, short if short != text else "", "", percent, role)
+    return Number(size_bytes, text, short if short != text else "")
 
 
 def known(number: int | None) -> int | str:
@@ -113,22 +107,7 @@ class Held:
         return f"{self.group.label}{count}"
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """The unused bytes of an allocation at the peak."""
-
-    arena: "Arena"
-
-    def __str__(self) -> str:
-        gaps = self.arena.gaps_at_peak
-        if self.arena.occupied_at_peak_bytes is None:
-            return "unknown"
-        shown = [f"{gap.size_bytes:,} B at {gap.offset_bytes:,}" for gap in gaps[:_MAX_GAPS]]
-        more = [f"… {len(gaps) - _MAX_GAPS} more"] if len(gaps) > _MAX_GAPS else []
-        return "; ".join([*shown, *more]) or "none"
-
-
-Cell = str | int | Name | Number | Outcome | Held | Gaps
+Cell = str | int | Name | Number | Outcome | Held
 
 
 def cell_text(cell: Cell) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import SMALL_COPIES, Donation, small_copies
 from xlapipe.plans.leaf_writes import together
-from xlapipe.plans.memory_spaces import is_on_chip
 from xlapipe.plans.wording import counted
 from xlapipe.report.memory_spaces import move_figures
 from xlapipe.report.records import named
@@ -18,19 +17,9 @@ _DIGITS = re.compile(r"\d")
 
 def donation_figures(donation: Donation) -> dict[str, Any]:
     """The JSON of a donated leaf; without an alias `output` is None and `reason` set."""
-    names = (
-        "path",
-        "shape",
-        "dtype",
-        "size_bytes",
-        "outcome",
-        "holds",
-        "output",
-        "reason",
-        "advice",
-    )
     return {
-        **named(donation, *names, "source"),
+        **named(donation, "path", "shape", "dtype", "size_bytes", "outcome", "holds", "output"),
+        **named(donation, "reason", "advice", "source"),
         "written_bytes": donation.writes and donation.writes.written_bytes,
         "changed_bytes": donation.writes and donation.writes.changed_bytes,
         "is_rewritten": donation.is_rewritten,
@@ -42,9 +31,11 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
     }
 
 
-def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
+def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
     """A heading, and the leaves whose donation failed, those of one cause once."""
-    yield from _heading(rows)
+    if not rows:
+        return
+    yield _heading(rows)
     small = small_copies(rows)
     if small:
         size = sum(row.size_bytes for row in small)
@@ -72,47 +63,19 @@ def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
         yield f"  … and {len(shown) - _MAX_LEAVES} more (--json lists all)"
 
 
-def _heading(rows: Sequence[Donation]) -> Iterator[str]:
-    if rows:
-        in_place = [row for row in rows if row.holds]
-        in_place_bytes = sum(row.size_bytes for row in in_place)
-        leaves = counted(len(rows), "leaf", "leaves")
-        text = f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
-        rewritten = [
-            row.writes for row in in_place if row.writes is not None and row.writes.is_whole
-        ]
-        if rewritten:
-            text += f"; {len(rewritten)} of them rewritten: {together(rewritten)} in each step"
-        yield text
-
-
-def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
-    """A heading, the leaves whose donation failed, and the others; no line without donations."""
-    if not rows:
-        return
-    yield from _heading(rows)
-    ordered = sorted(rows, key=lambda row: not row.is_wasteful)
-    width = max(len(row.path) for row in ordered[:_MAX_LEAVES])
-    digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MAX_LEAVES])
-    for row in ordered[:_MAX_LEAVES]:
-        yield f"  {row.path:<{width}}  {row.size_bytes:>{digits},} B  {_outcome(row)}"
-        for detail in _details(row):
-            yield f"  {'':<{width}}  {'':>{digits}}    {detail}"
-    if len(ordered) > _MAX_LEAVES:
-        yield f"  … and {len(ordered) - _MAX_LEAVES} more (--json lists all)"
+def _heading(rows: Sequence[Donation]) -> str:
+    in_place = [row for row in rows if row.holds]
+    in_place_bytes = sum(row.size_bytes for row in in_place)
+    leaves = counted(len(rows), "leaf", "leaves")
+    text = f"donation: {len(in_place)} of {leaves} in place, {in_place_bytes:,} B"
+    rewritten = [row.writes for row in in_place if row.writes is not None and row.writes.is_whole]
+    if rewritten:
+        text += f"; {len(rewritten)} of them rewritten: {together(rewritten)} in each step"
+    return text
 
 
 def _outcome(row: Donation) -> str:
-    if row.holds:
-        if row.reason:
-            return f"{_word(row).upper()} -> {row.output}: {row.reason}"
-        if not row.moves:
-            return f"-> {row.output}"
-        ends = {space for move in row.moves for space in (move.source_space, move.target_space)}
-        spaces = {str(space).upper() for space in ends if is_on_chip(space)}
-        moved_bytes = sum(move.copy.copied_bytes for move in row.moves)
-        return f"-> {row.output}, {moved_bytes:,} B moved to or from {' and '.join(sorted(spaces))}"
-    return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
+    return f"{_word(row).upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
 
 
 def _word(row: Donation) -> str:

@@ -1,13 +1,13 @@
 """Tables as HTML, which Python makes in a tenth of the time of a template."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 
 from markupsafe import Markup, escape
 
-from xlapipe.plans.peak import Arena, PeakGroup, PeakValue
+from xlapipe.plans.peak import PeakGroup
 from xlapipe.report import units
-from xlapipe.report.cells import Cell, Gaps, Held, Name, Number, Outcome, cell_text
+from xlapipe.report.cells import Cell, Held, Name, Number, Outcome, cell_text
 from xlapipe.report.text_table import Table
 
 _CACHED = 1 << 14
@@ -17,15 +17,6 @@ _NUMBER = Markup(' class="number"')
 _KEY = Markup(
     '<svg class="key" width="12" height="12" role="img" aria-label="{0}">'
     '<rect class="role-{0}" width="12" height="12" rx="3"/></svg>'
-)
-_BAR = Markup(
-    '<svg class="bar" width="100%" height="6" aria-hidden="true">'
-    '<rect class="ground" width="100%" height="6" rx="3"/>'
-    '<rect class="role-{}" width="{:.3f}%" height="6" rx="3"/></svg>'
-)
-_ARENA = Markup(
-    '<svg class="arena" width="100%" height="14" role="img" aria-label="{} gaps at the peak">'
-    '<rect class="role-{}" width="100%" height="14"/>{}</svg>'
 )
 _SCROLL = Markup(
     '<div class="scroll {}" tabindex="0" role="region" aria-label="{}"><table class="{}">'
@@ -73,8 +64,7 @@ def _joined(parts: Iterable[Markup]) -> Markup:
 def _number(cell: Number) -> Markup:
     if cell.tone:
         return Markup('<b class="{}">{}</b>').format(cell.tone, cell.text)
-    bar = _BAR.format(cell.role, cell.percent) if cell.role else Markup()
-    return (bytes_cell(int(cell.value)) if cell.short else escape(cell.text)) + bar
+    return bytes_cell(int(cell.value)) if cell.short else escape(cell.text)
 
 
 def cell_html(cell: Cell) -> Markup:
@@ -90,8 +80,6 @@ def cell_html(cell: Cell) -> Markup:
             return Markup('<span class="answer {}">{}</span>').format(tone, text)
         case Held(group):
             return _held(group)
-        case Gaps(arena) if arena.size_bytes and arena.occupied_at_peak_bytes is not None:
-            return _gaps(arena)
         case _:
             return escape(cell_text(cell))
 
@@ -112,7 +100,12 @@ def _held(group: PeakGroup) -> Markup:
     values, sources = group.values, group.sources
     content = _KEY.format(group.role)
     if len(values) > 1:
-        content = _details(content + dense_code(group.label), len(values), group_values(group))
+        members = _joined(
+            Markup("<li>{} {}</li>").format(_select(value.value, value.value), value.shape)
+            for value in values
+        )
+        content += dense_code(group.label)
+        content = _details(content, len(values), Markup("<ul>{}</ul>").format(members))
     else:
         content += _select(values[0].value, group.label)
     others = " and other shapes" if len({value.shape for value in values}) > 1 else ""
@@ -131,21 +124,6 @@ def _select(value: str, text: str) -> Markup:
     )
 
 
-def _gaps(arena: Arena) -> Markup:
-    gaps, whole = arena.gaps_at_peak, arena.size_bytes
-    kinds = {"preallocated-temp": "temp", "parameter": "alias"}
-    role = next((role for kind, role in kinds.items() if kind in arena.kinds), "output")
-    boxes = _joined(
-        Markup('<rect class="gap" x="{:.3f}%" width="{:.3f}%" height="14"/>').format(
-            100 * gap.offset_bytes / whole, 100 * gap.size_bytes / whole
-        )
-        for gap in gaps
-    )
-    picture = _ARENA.format(len(gaps), role, boxes)
-    items = [f"{units.exact(gap.size_bytes)} at offset {gap.offset_bytes:,}" for gap in gaps]
-    return picture + _details(Markup("gaps"), len(gaps), _list(items)) if gaps else picture
-
-
 @lru_cache(_CACHED)
 def bytes_cell(number: int) -> Markup:
     """Bytes, rounded and exact."""
@@ -156,31 +134,3 @@ def bytes_cell(number: int) -> Markup:
 def dense_code(text: object) -> Markup:
     """Code without an element for each line break; a dash without text."""
     return Markup("<code>{}</code>").format(str(text)) if text else _NONE
-
-
-# Fields that may differ in a group, in addition to the instructions that make its values.
-_ASPECTS: tuple[tuple[str, Callable[[PeakValue], str]], ...] = (
-    ("name", lambda value: value.label),
-    ("shape", lambda value: value.shape),
-    ("bytes", lambda value: units.exact(value.counted_bytes)),
-    ("source line", lambda value: value.source or ""),
-    ("allocation", lambda value: f"allocation {value.allocation}"),
-)
-
-
-def group_values(group: PeakGroup) -> Markup:
-    """What the values of a group have in common, and a list of what each has alone."""
-    columns = {name: [text_of(value) for value in group.values] for name, text_of in _ASPECTS}
-    differing = {name: texts for name, texts in columns.items() if len(set(texts)) > 1}
-    alike = [texts[0] for name, texts in columns.items() if name not in differing and texts[0]]
-    in_what = ", ".join(differing) or "the instruction that computes them"
-    rows = _joined(
-        Markup("<li>{}{}</li>").format(
-            _select(value.value, value.value),
-            _joined(Markup(" {}").format(texts[number]) for texts in differing.values()),
-        )
-        for number, value in enumerate(group.values)
-    )
-    return Markup('<p class="dim">Alike: {}. They differ in {}.</p><ul>{}</ul>').format(
-        ", ".join(alike) or "nothing", in_what, rows
-    )

@@ -16,7 +16,7 @@ from xlapipe.plans.peak import Arena, PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
-from xlapipe.report.cells import Gaps, Held, Name, Outcome
+from xlapipe.report.cells import Held, Name, Outcome
 from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_rows
@@ -194,7 +194,7 @@ def _held(title: str, groups: Sequence[PeakGroup], whole: int) -> Table:
         {
             "value": Held,
             "role": lambda group: str(group.role),
-            "bytes": lambda group: cells.size(group.counted_bytes, whole, group.role),
+            "bytes": lambda group: cells.size(group.counted_bytes),
             "share": lambda group: cells.share(group.counted_bytes, whole),
             "read or computed at": lambda group: ", ".join(group.sources[:2]),
         },
@@ -221,12 +221,11 @@ def _arenas(opened: XlaSubject) -> Section:
             "largest use": lambda arena: cells.size(arena.fullest_bytes),
             "at position": lambda arena: cells.known(arena.fullest_position),
             "never used": lambda arena: cells.size(arena.never_used_bytes),
-            "gaps at the peak": Gaps,
         },
     )
     line = "Allocations whose memory several values share over time."
     empty = "None: every allocation contains one value."
-    return _listed("Arenas and gaps", "arenas", table, line, empty)
+    return _listed("Arenas", "arenas", table, line, empty)
 
 
 def _aliasing(opened: XlaSubject) -> Section:

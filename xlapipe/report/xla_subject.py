@@ -185,9 +185,9 @@ class XlaSubject:
     def closing_lines(self) -> Sequence[str]:
         """What a check prints after the findings: donations that failed, and collectives."""
         from xlapipe.report.collective_lines import collective_lines
-        from xlapipe.report.donation_lines import failed_donation_lines
+        from xlapipe.report.donation_lines import donation_lines
 
-        return [*failed_donation_lines(self._donations), *collective_lines(self)]
+        return [*donation_lines(self._donations), *collective_lines(self)]
 
     @property
     def check_details(self) -> dict[str, Any]:
