@@ -54,22 +54,24 @@ pytestmark = pytest.mark.jax
 # Kinds of kernels that a tuner or a library on the device chooses, or that are seldom.
 _NOT_WITHOUT_A_DEVICE = {
     *("cublas s8", "cublas f8e4m3fn", "xla.gpu.ext.cub_sort_pairs", "xla.gpu.ext.cub_sort_keys"),
-    *("cusolver_gesvd_ffi f32", "sort s32", "input gather"),
+    *("sort s32", "input gather"),
 }
+# Solvers and Fourier transforms have no probes.
+_NO_PROBES = ("all-", "reduce-scatter", "collective-permute", "cusolver_", "cu_lu_", "fft ")
+_NO_PROBES += ("__cublas$triangularSolve",)
 RECORD = ROOT / "tests/gpu/calibration/h100_sxm-jax0.12.0.1.record.tar.xz"
-_COLLECTIVES = ("all-", "reduce-scatter", "collective-permute")
 
 
 def test_probes_are_the_same_each_time() -> None:
     first, second = probes(), probes()
-    assert 250 <= len(first) <= 350
+    assert 250 <= len(first) <= 270
     assert list(first) == list(second)
     for name, program in first.items():
         assert program.args == second[name].args, name
     # Each family has probes in the first half, which is what there may be time for.
     names = list(first)
     families = {name.partition("/")[0] for name in names}
-    assert len(families) > 25
+    assert len(families) == 22
     assert {name.partition("/")[0] for name in names[: len(names) // 2]} == families
 
 
@@ -198,7 +200,7 @@ def test_every_probe_compiles_and_every_kind_of_kernel_is_among_them(tmp_path: P
     assert plans.keys() == probes().keys()
     kinds = {kernel.kind for kernel in calibrated(plans).kernels}
     missing = {kernel.kind for kernel in known()[1].kernels} - kinds
-    assert {kind for kind in missing if not kind.startswith(_COLLECTIVES)} <= _NOT_WITHOUT_A_DEVICE
+    assert {kind for kind in missing if not kind.startswith(_NO_PROBES)} <= _NOT_WITHOUT_A_DEVICE
 
 
 def test_what_is_compiled_is_timed_although_another_compile_is_late(

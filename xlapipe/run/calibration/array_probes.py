@@ -52,31 +52,6 @@ def elements(rng: Rng) -> Drawn:
     return fn, Arg(shape, dtype), *(Arg(other, dtype) for other in others)
 
 
-def numbers(rng: Rng) -> Drawn:
-    """Integers, random bits, float64 and complex numbers."""
-    n, way = size(rng, 10, 23), one_of(rng, ("mixed", "divided", "bits", "normal", "f64", "c64"))
-    once, dtype = one_of(rng, _FUNCTIONS[:19]), one_of(rng, (I32, jnp.int8, jnp.uint32))
-
-    def doubles(x: Any) -> Any:
-        with jax.enable_x64(True):
-            y = x.astype(jnp.float64)
-            for _ in range(8):
-                y = once(y)
-            return y.astype(F32)
-
-    fns: dict[str, _Fn] = {
-        "mixed": lambda x: (x << 3) ^ (x >> 2) + x * 3,
-        "divided": lambda x: 123 // (x + 1) + x % 7,
-        "bits": lambda key: jax.random.bits(key, (n,)),
-        "normal": lambda key: jax.random.normal(key, (n,)),
-        "f64": doubles,
-        "c64": lambda x: jnp.abs((x + 0.5j) * jnp.exp(1j * x)),
-    }
-    if way in ("bits", "normal"):
-        return fns[way], Arg((2,), jnp.uint32, below=1 << 30)
-    return fns[way], Arg((n,), F32 if way in ("f64", "c64") else dtype, below=100)
-
-
 def sums(rng: Rng) -> Drawn:
     """Over any axes, of one array or the product of two; several results, also of gradients."""
     shape, dtype = shape_of(rng, int(rng.integers(2, 5)), 10, 25), float_type(rng)
@@ -198,24 +173,6 @@ def windows(rng: Rng) -> Drawn:
     return one_of(rng, ways), Arg((batch, side, side, channels), dtype)
 
 
-def scans(rng: Rng) -> Drawn:
-    """Sums, products and largest values that go on along an axis, plain or decayed."""
-    shape = shape_of(rng, int(rng.integers(1, 4)), 9, 22)
-    axis, way = int(rng.integers(len(shape))), one_of(rng, ("sum", "max", "product", "decayed"))
-
-    def combined(left: Any, right: Any) -> Any:
-        return left[0] * right[0], left[1] * right[0] + right[1]
-
-    def fn(x: Any, decay: Any) -> Any:
-        if way == "decayed":
-            pair = jax.nn.sigmoid(decay), x
-            return lax.associative_scan(combined, pair, axis=axis)[1]
-        ways: dict[str, _Fn] = {"sum": jnp.cumsum, "product": jnp.cumprod, "max": lax.cummax}
-        return ways[way](x, axis=axis)
-
-    return fn, Arg(shape), Arg(shape)
-
-
 def gathers(rng: Rng) -> Drawn:
     """Rows or elements of a table at given indices, or at those that a kernel before finds."""
     width = one_of(rng, (1, 1, 3, 16, 64, 256, 1024))
@@ -298,43 +255,6 @@ def sorts(rng: Rng) -> Drawn:
     )
     shape = (columns,) if rows == 1 else (rows, columns)
     return one_of(rng, ways), Arg(shape, key, below=1 << 20)
-
-
-def pairs(rng: Rng) -> Drawn:
-    """Every row with every other one: distances, the nearest, or sums of forces."""
-    rows, columns, width = size(rng, 4, 13), size(rng, 4, 12), one_of(rng, (1, 2, 3, 8, 32))
-    while rows * columns * width > 1 << 26:
-        rows //= 2
-    ways: tuple[_Fn, ...] = (
-        lambda apart: jnp.exp(-(apart * apart).sum(-1)),
-        lambda apart: (apart * apart).sum(-1).min(1),
-        lambda apart: jnp.argmin((apart * apart).sum(-1), 1),
-        lambda apart: (apart / (1 + (apart * apart).sum(-1))[..., None]).sum(1),
-    )
-    way = one_of(rng, ways)
-    return lambda x, y: way(x[:, None] - y[None]), Arg((rows, width)), Arg((columns, width))
-
-
-def masked(rng: Rng) -> Drawn:
-    """Softmaxes of scores under a mask, as of attention, and their gradients; losses of rows."""
-    shape, dtype = shape_of(rng, 3, 12, 24), float_type(rng)
-    way, backward = one_of(rng, ("causal", "lengths", "window", "loss")), rng.random() < 0.5
-
-    def fn(x: Any, lengths: Any) -> Any:
-        i, j = (lax.broadcasted_iota(I32, shape, axis) for axis in (1, 2))
-        wide = x.astype(F32) * 0.1
-        if way == "loss":
-            chosen = jnp.take_along_axis(wide, lengths[..., None], -1, mode="clip")[..., 0]
-            return (jax.nn.logsumexp(wide, -1) - chosen).mean()
-        kept = {
-            "causal": i >= j,
-            "lengths": j < lengths[..., None],
-            "window": abs(i - j) < 32,
-        }[way]
-        return jax.nn.softmax(jnp.where(kept, wide, -1e9), -1).astype(dtype)
-
-    both = gradient_of_squares(fn, (0,)) if backward else fn
-    return both, Arg(shape, dtype), Arg(shape[:-1], I32, below=max(2, shape[-1]))
 
 
 def copies(rng: Rng) -> Drawn:

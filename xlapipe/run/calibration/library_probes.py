@@ -1,6 +1,5 @@
-"""Probes of products, convolutions, attention, solvers and transforms: of libraries or of XLA."""
+"""Probes of products, convolutions and attention, of libraries or of XLA."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -122,72 +121,3 @@ def attention(rng: Rng) -> Drawn:
     )
     q = Arg((batch, length, heads, width), BF16)
     return gradient_of_squares(attend, (0, 1, 2)) if rng.random() < 0.5 else attend, q, q, q
-
-
-def _solved(way: str, dtype: Any, rng: Rng) -> Drawn:
-    """One or several matrices that are factorised, inverted or solved for columns."""
-    batch = 1 if rng.random() < 0.5 or way in ("eig", "tridiagonal") else size(rng, 1, 9)
-    n = size(rng, 2, min(10.5, (20 - np.log2(batch)) / 2))
-    n = min(n, 256) if way in ("eigh", "svd", "eig") else n
-    columns = 1 if rng.random() < 0.5 else size(rng, 1, 8)
-    rows, shape = n + (size(rng, 0, 10) if way == "qr" else 0), (batch,) * (batch > 1)
-
-    def fn(a: Any, b: Any) -> Any:
-        if dtype != "f64":
-            return _SOLVERS[way](a, b)
-        with jax.enable_x64(True):
-            results = _SOLVERS[way](a.astype(jnp.float64), b.astype(jnp.float64))
-            return jax.tree.map(lambda y: y.astype(F32), results)
-
-    kind, unit = F32 if dtype == "f64" else dtype, 4.0 if rows == n else 0.0
-    a = Arg((*shape, rows, n), kind, scale=0.3 * n**-0.5, identity=unit)
-    return fn, a, Arg((*shape, n, columns), kind)
-
-
-def _tridiagonal(a: Any, b: Any) -> Any:
-    low, high = a[0].at[0].set(0), a[-1].at[-1].set(0)
-    return lax.linalg.tridiagonal_solve(low, a[0] + 4, high, b)
-
-
-_SOLVERS: dict[str, Callable[..., Any]] = {
-    "cholesky": lambda a, _: jnp.linalg.cholesky(a + a.conj().mT),
-    "qr": lambda a, _: jnp.linalg.qr(a),
-    "eigh": lambda a, _: jnp.linalg.eigh(a + a.conj().mT),
-    "svd": lambda a, _: jnp.linalg.svd(a),
-    "lu": lambda a, _: jax.scipy.linalg.lu_factor(a)[0],
-    "solve": jnp.linalg.solve,
-    "inverse": lambda a, _: jnp.linalg.inv(a),
-    "triangle": lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
-    "transposed": lambda a, b: lax.linalg.triangular_solve(
-        a, b, left_side=True, lower=True, transpose_a=True
-    ),
-    "eig": lambda a, _: jnp.linalg.eigvals(a),
-    "tridiagonal": _tridiagonal,
-}
-SOLVERS = (
-    *(partial(_solved, way, F32) for way in _SOLVERS),
-    *(partial(_solved, way, "f64") for way in list(_SOLVERS)[:5]),
-    *(partial(_solved, way, jnp.complex64) for way in list(_SOLVERS)[:5]),
-)
-"""Draws of each solver, and of factorisations in other types."""
-
-
-def _transformed(axes: int, way: str, rng: Rng) -> Drawn:
-    """A Fourier transform, real or complex, or as a filter, which also has the inverse one."""
-    batch = size(rng, 0, 8)
-    side = size(rng, 4, min(16.0, (22 - np.log2(batch)) / axes))
-    over = tuple(range(1, axes + 1))
-
-    def fn(x: Any, w: Any) -> Any:
-        if way == "complex":
-            return jnp.fft.fftn(x * (1 + 0.5j), axes=over)
-        spectrum = jnp.fft.rfftn(x, axes=over)
-        return spectrum if way == "real" else jnp.fft.irfftn(spectrum * w[0], (side,) * axes, over)
-
-    return fn, Arg((batch, *(side,) * axes)), Arg((1,))
-
-
-TRANSFORMS = tuple(
-    partial(_transformed, axes, way) for axes in (1, 2, 3) for way in ("complex", "real", "filter")
-)
-"""Draws of each kind of transform, over one to three axes."""

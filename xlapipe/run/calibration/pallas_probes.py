@@ -13,7 +13,6 @@ from xlapipe.run.calibration.timed_program import (
     BF16,
     F16,
     F32,
-    I32,
     Arg,
     Drawn,
     Rng,
@@ -31,7 +30,6 @@ def _call(
     dtype: Any,
     warps: int = 4,
     stages: int = 2,
-    aliases: dict[int, int] | None = None,
 ) -> Callable[..., Any]:
     return pl.pallas_call(
         kernel,
@@ -39,7 +37,6 @@ def _call(
         grid=grid,
         in_specs=inputs,
         out_specs=output,
-        input_output_aliases=aliases or {},
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
     )
 
@@ -149,48 +146,3 @@ def pallas_elements(rng: Rng) -> Drawn:
     block, arg = pl.BlockSpec((height,), lambda i: (i,)), Arg((elements,), dtype)
     fn = _call(kernel, (elements // height,), [block] * 2, block, (elements,), dtype, warps)
     return fn, arg, arg
-
-
-def pallas_moves(rng: Rng) -> Drawn:
-    """Rows at given indices, states step after step, and sums added to one result."""
-    way, dtype = one_of(rng, ("gather", "over time", "added")), BF16
-    if way == "gather":
-        rows, width, count = 50000, one_of(rng, (128, 1024)), one_of(rng, (1024, 16384))
-
-        def gather(index: Any, table: Any, out: Any) -> None:
-            out[...] = table[index[...], :]
-
-        specs = [
-            pl.BlockSpec((16,), lambda i: (i,)),
-            pl.BlockSpec((rows, width), lambda i: (0, 0)),
-        ]
-        out = pl.BlockSpec((16, width), lambda i: (i, 0))
-        fn = _call(gather, (count // 16,), specs, out, (count, width), dtype)
-        return fn, Arg((count,), I32, below=rows), Arg((rows, width), dtype)
-    if way == "over time":
-        batch, length, width, height = 8, one_of(rng, (256, 1024)), one_of(rng, (512, 1024)), 64
-
-        def over_time(x: Any, a: Any, y: Any) -> None:
-            def one(step: Any, state: Any) -> Any:
-                state = state * jax.nn.sigmoid(a[step, :].astype(F32)) + x[step, :].astype(F32)
-                y[step, :] = state.astype(y.dtype)
-                return state
-
-            lax.fori_loop(0, length, one, jnp.zeros((height,)))
-
-        block = pl.BlockSpec((None, length, height), lambda b, i: (b, 0, i))
-        shape, grid = (batch, length, width), (batch, width // height)
-        fn = _call(over_time, grid, [block] * 2, block, shape, dtype, warps=1)
-        return fn, Arg(shape, dtype), Arg(shape, dtype)
-    rows, columns, height, side = one_of(rng, (4096, 16384)), one_of(rng, (256, 1024)), 64, 64
-
-    def added(x: Any, start: Any, total: Any) -> None:
-        plgpu.atomic_add(total, (slice(None),), x[...].astype(F32).sum(0))
-
-    specs = [
-        pl.BlockSpec((height, side), lambda i, j: (i, j)),
-        pl.BlockSpec((side,), lambda i, j: (j,)),
-    ]
-    grid = (rows // height, columns // side)
-    fn = _call(added, grid, specs, specs[1], (columns,), F32, aliases={1: 0})
-    return lambda x: fn(x, jnp.zeros((columns,))), Arg((rows, columns), dtype)

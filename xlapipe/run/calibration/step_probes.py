@@ -1,4 +1,4 @@
-"""Probes of what XLA fuses in a step: chains of layers, recurrences, updates, routed tokens."""
+"""Probes of what XLA fuses in a step: chains of layers, and updates."""
 
 from collections.abc import Callable
 from functools import partial
@@ -125,24 +125,6 @@ _STAGES = (
 )
 
 
-def recurrences(rng: Rng) -> Drawn:
-    """Cells over time that stack their states, and their gradient."""
-    trips, rows = size(rng, 3, 7), size(rng, 2, 10)
-    width = size(rng, 3, 7) * 8
-    dtype, gates = float_type(rng), one_of(rng, (1, 2))
-
-    def fn(xs: Any, w: Any) -> Any:
-        def step(state: Any, x: Any) -> Any:
-            gate = jax.nn.sigmoid((x @ w)[:, -width:]) if gates > 1 else x
-            state = jnp.tanh(state @ w[:, :width]) * gate + x
-            return state, (state, state.astype(F32).sum(-1))
-
-        return lax.scan(step, jnp.zeros_like(xs[0]), xs)[1]
-
-    args = Arg((trips, rows, width), dtype), Arg((width, gates * width), dtype, scale=width**-0.5)
-    return gradient_of_squares(fn, (0, 1)) if rng.random() < 0.6 else fn, *args
-
-
 def updates(rng: Rng) -> Drawn:
     """An optimizer's update of several arrays, clipped by the norm of all gradients."""
     sides = [(size(rng, 4, 12), size(rng, 4, 12)) for _ in range(rng.integers(2, 8))]
@@ -161,26 +143,3 @@ def updates(rng: Rng) -> Drawn:
 
     args = [(Arg(side), Arg(side), Arg(side, scale=0.0), Arg(side, dtype)) for side in sides]
     return fn, *(arg for four in args for arg in four)
-
-
-def routed(rng: Rng) -> Drawn:
-    """Tokens that are sent to experts: the largest scores, places by counting, rows that move."""
-    tokens, experts = size(rng, 6, 12), one_of(rng, (4, 8, 32))
-    chosen, width, dtype = one_of(rng, (1, 2, 4)), size(rng, 5, 10), float_type(rng)
-    room, ragged = max(1, 2 * tokens * chosen // experts), rng.random() < 0.3
-
-    def fn(scores: Any, x: Any, w: Any) -> Any:
-        weights, which = lax.top_k(jax.nn.softmax(scores, -1), chosen)
-        if ragged:
-            order = jnp.argsort(which[:, 0])
-            return lax.ragged_dot(x[order], w, jnp.bincount(which[:, 0], length=experts))
-        hot = jax.nn.one_hot(which.reshape(-1), experts, dtype=I32)
-        place = ((jnp.cumsum(hot, 0) - 1) * hot).sum(-1).reshape(tokens, chosen)
-        row = jnp.where(place < room, which * room + place, experts * room)
-        table = jnp.zeros((experts * room + 1, width), dtype)
-        table = table.at[row.reshape(-1)].set(jnp.repeat(x, chosen, 0))
-        return (table[row] * weights[..., None].astype(dtype)).sum(1)
-
-    width = max(8, width // 8 * 8)
-    weights = Arg((experts, width, 64), dtype, scale=width**-0.5)
-    return fn, Arg((tokens, experts)), Arg((tokens, width), dtype), weights

@@ -97,8 +97,7 @@ def _compiled(program: TimedProgram, folder: Path) -> Any:
             "xla_dump_hlo_as_text": False,
             **program.options,
         }
-        donated = (0,) if program.carried else ()
-        traced = jax.jit(program.fn, donate_argnums=donated).trace(*program.structs())
+        traced = jax.jit(program.fn).trace(*program.structs())
         executable = traced.lower().compile(compiler_options=options)
         if codes := kernel_codes(traced.jaxpr):
             write_kernel_codes(folder, codes)
@@ -117,7 +116,7 @@ def _profiled(
     for name, (program, executable) in batch.items():
         try:
             args = args_of[name] = program.make_args()
-            seconds = [_call(program, executable, args) for _ in range(3 + calls)]
+            seconds = [_call(executable, args) for _ in range(3 + calls)]
         except Exception as error:  # noqa: BLE001  # the others are timed nevertheless
             report(f"{name}: failed: {error!s:.300}")
             args_of.pop(name, None)
@@ -125,12 +124,12 @@ def _profiled(
         walls[name] = tuple(seconds[3:])
     with profiled() as profiles:
         for name, args in args_of.items():
-            program, executable = batch[name]
+            _, executable = batch[name]
             for _ in range(2):
-                _call(program, executable, args)
+                _call(executable, args)
             for _ in range(calls):
                 with jax.profiler.TraceAnnotation(f"call of {name}"):
-                    _call(program, executable, args)
+                    _call(executable, args)
     (content,) = profiles
     events = kernel_events(content)
     for name in args_of:
@@ -143,14 +142,11 @@ def _profiled(
         yield name, TimedCalls(within, tuple(intervals), walls[name])
 
 
-def _call(program: TimedProgram, executable: Any, args: list[Any]) -> float:
+def _call(executable: Any, args: list[Any]) -> float:
     """Seconds of one call, until its outputs are ready."""
     started = time.perf_counter()
-    results = jax.block_until_ready(executable(*args))
-    seconds = time.perf_counter() - started
-    if program.carried:
-        args[0] = results[0]
-    return seconds
+    jax.block_until_ready(executable(*args))
+    return time.perf_counter() - started
 
 
 def time_probes(

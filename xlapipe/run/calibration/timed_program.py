@@ -14,6 +14,7 @@ import numpy as np
 
 F32, BF16, F16, I32 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32
 Rng = np.random.Generator
+# A function, and an `Arg` for each argument.
 Drawn = tuple[Any, ...]
 # Values of larger arrays repeat after this number of elements.
 _RANDOM_ELEMENTS = 1 << 20
@@ -25,7 +26,6 @@ class Arg:
 
     Attributes:
       dtype: floats are normal with deviation `scale`, integers are uniform below `below`.
-      identity: adds `identity` times the unit matrix, which makes a factorisation succeed.
       sharding: over several GPUs; None for the first one.
     """
 
@@ -33,7 +33,6 @@ class Arg:
     dtype: Any = jnp.float32
     scale: float = 1.0
     below: int = 2
-    identity: float = 0.0
     sharding: Any = None
 
     def struct(self) -> jax.ShapeDtypeStruct:
@@ -47,10 +46,7 @@ class Arg:
             values = _uniform(min(self.below, 1 << 31)).astype(dtype)
         else:
             values = (_normal() * self.scale).astype(dtype)
-        array = np.resize(values, self.shape)
-        if self.identity:
-            array = array + (self.identity * np.eye(self.shape[-1])).astype(dtype)
-        return jax.device_put(array, self.sharding)
+        return jax.device_put(np.resize(values, self.shape), self.sharding)
 
 
 @cache
@@ -69,14 +65,11 @@ class TimedProgram:
 
     Attributes:
       args: pytrees of `Arg`.
-      carried: whether the first argument is donated, and the first result takes its place in the
-        next call.
       options: options of XLA.
     """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
-    carried: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def structs(self) -> tuple[Any, ...]:
@@ -86,9 +79,6 @@ class TimedProgram:
     def make_args(self) -> list[Any]:
         """The arguments on the device."""
         return [jax.tree.map(Arg.make, arg) for arg in self.args]
-
-
-"""A function, and an `Arg` for each argument."""
 
 
 def size(rng: Rng, least: float, most: float) -> int:
