@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import WorkloadError
-from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.project_file import TABLE, stated
 
 GROUP = "xlapipe.workloads"
@@ -132,17 +131,6 @@ def find_workload(name: str) -> WorkloadReference:
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:
         return replace(registered[base], name=name, arguments=arguments)
-    module, _, attribute = base.rpartition(".")
-    if module and attribute.isidentifier() and (Path.cwd() / f"{module}.py").is_file():
-        raise WorkloadError(
-            f"unknown workload {name!r}: expected a colon before the attribute of a module; "
-            f"fix: {module}:{attribute}{bracket}{rest}"
-        )
-    if base.isidentifier() and (Path.cwd() / f"{base}.py").is_file():
-        raise WorkloadError(
-            f"unknown workload {name!r}: it is a module, expected the name of a workload in it "
-            f"after a colon; fix: {base}:workload, if that is its name"
-        )
     near = get_close_matches(base, registered, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`xlapipe list` lists them;"
     raise WorkloadError(
@@ -152,41 +140,14 @@ def find_workload(name: str) -> WorkloadReference:
 
 
 def refuse_module_file(name: str) -> None:
-    """Refuses a Python file where a workload or a dump is expected; returns if there is no file.
-
-    The file is not run: what it defines is read from its text.
-
-    Raises:
-      WorkloadError: it is a file, with the names in it that may be workloads.
-    """
+    """Refuses a Python file where a workload or a dump is expected; returns if there is no file."""
     path = Path(name.partition("(")[0])
-    if not os.path.isfile(path):
-        return
-    try:
-        content = read_plain(path, limit_bytes=1 << 24, refusal=Refusal(WorkloadError, ""))
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tree = ast.Module([], [])
-    assigned: list[str] = []
-    returning: list[str] = []
-    functions: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and _makes_workload(node.value):
-            assigned += [target.id for target in node.targets if isinstance(target, ast.Name)]
-        elif isinstance(node, ast.FunctionDef):
-            makes = any(_makes_workload(item) for item in ast.walk(node))
-            (returning if makes else functions).append(node.name)
-    names = assigned + returning or functions
-    module = ".".join(path.with_suffix("").parts) if not path.is_absolute() else path.stem
-    text = f"{module}:NAME, where NAME is {' or '.join(names[:9]) or 'that of a Workload in it'}"
-    raise WorkloadError(
-        f"{path}: is a Python file, expected the name of a workload in it, or a dump; fix: {text}"
-    )
-
-
-def _makes_workload(node: ast.AST) -> bool:
-    """Whether an expression calls `Workload`, under any prefix."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Workload")
+    if os.path.isfile(path):
+        module = ".".join(path.with_suffix("").parts) if not path.is_absolute() else path.stem
+        raise WorkloadError(
+            f"{path}: is a Python file, expected the name of a workload in it, or a dump; fix: "
+            f"{module}:NAME, where NAME is that of a Workload in it"
+        )
 
 
 def is_of_project(name: str) -> bool:

@@ -35,22 +35,6 @@ def test_each_help_has_two_examples_and_fits_a_terminal(
     assert len(re.findall(r"^  --", text, re.MULTILINE)) <= 15
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (("shwo",), "show"),
-        (("show", "DIR", "--alocations"), "--allocations"),
-        (("dump", "step", "--gemm", "cubla"), "cublas"),
-    ],
-)
-def test_a_misspelled_word_is_answered_with_the_one_that_was_meant(
-    words: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = answer(capsys, *words)
-    assert code == 2
-    assert text.endswith(f"; did you mean {meant}?\n") and "choose from" not in text
-
-
 @pytest.mark.parametrize("command", _REMOVED)
 def test_a_removed_command_names_what_replaces_it(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -5,7 +5,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,45 +24,18 @@ PATH_HELP = (
     "output_code.py, ir_*_fusion.txt, torch_compile_debug folder or TORCH_LOGS text; also gzipped"
 )
 _HELP_WIDTH = 79
-# All choices, which are left out where one of them was probably meant.
-_CHOICES = re.compile(r" \(choose from .*\)")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors name the option or value that was probably meant."""
+    """A parser whose errors are printed as those of commands."""
 
     def error(self, message: str) -> NoReturn:
         """Prints the usage and the message, and exits with code 2."""
-        wrong, known = _wrong_word(message, self)
-        close = get_close_matches(wrong, known, n=1, cutoff=0.6) if wrong else []
-        if close:
-            message = f"{_CHOICES.sub('', message)}; did you mean {close[0]}?"
-        elif re.search(r"unrecognized arguments: [^-]", message):
+        if re.search(r"unrecognized arguments: [^-]", message):
             message += "; fix: give paths and names together, before the options"
         self.print_usage(sys.stderr)
         print_error(message, program=self.prog)
         self.exit(2)
-
-
-def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, list[str]]:
-    """The word that argparse refused, and the words that it knows in that place."""
-    commands = [
-        command
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for command in action.choices.values()
-    ]
-    options = [
-        option
-        for command in (parser, *commands)
-        for action in command._actions
-        for option in action.option_strings
-    ]
-    if match := re.search(r"unrecognized arguments: (--[^\s=]+)", message):
-        return match[1], options
-    if match := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-        return match[1], re.findall(r"[\w.@-]+", match[2])
-    return "", []
 
 
 def add_options(parser: argparse.ArgumentParser, options: Options) -> None:

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
@@ -71,9 +70,6 @@ from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.
 _OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
-# What jaxlib's bindings say before they list their functions.
-_TYPES_OF_BINDINGS = ". The following argument types are supported:"
-_IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
 def main(request_path: Path) -> int:
@@ -104,29 +100,9 @@ def _child_error(error: BaseException, stage: str) -> ChildError:
     return ChildError(
         stage=stage,
         type="" if isinstance(error, XlapipeError) else type(error).__name__,
-        message=_with_suggestion(error),
+        message=str(error).rstrip(),
         frame=user_frame(error),
     )
-
-
-def _with_suggestion(error: BaseException) -> str:
-    """The message, with the name that was probably meant, as Python adds it to tracebacks."""
-    message, _, types = str(error).rstrip().partition(_TYPES_OF_BINDINGS)
-    if types:
-        return f"{message}: a number, such as a size, is negative or too large"
-    if not message:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{last.line} ({'/'.join(Path(last.filename).parts[-3:])}:{last.lineno})"
-    if isinstance(error, ImportError) and error.name in sys.modules:
-        module, wrong = sys.modules[error.name], _IMPORTED_NAME.match(message)
-        names = getattr(module, "__all__", dir(module))
-        near = get_close_matches(wrong[1], names, n=1) if wrong is not None else []
-        return f"{message}; did you mean {near[0]}?" if near else message
-    if isinstance(error, (AttributeError, NameError)):
-        known = traceback.TracebackException.from_exception(error)
-        printed = "".join(known.format_exception_only()).strip()
-        return printed.removeprefix(f"{type(error).__name__}: ") if message in printed else message
-    return message
 
 
 class _Stages:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.catalogue import CUDA_MAJOR
-from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
 
 OLDEST_PYTHON = (3, 12)  # as jax's from 0.11.0 on
 OLDEST_JAX = "0.10.2"
@@ -66,7 +65,7 @@ def examine(machine: Machine | None = None) -> tuple[Check, ...]:
     machine = machine or Machine.local()
     packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
     others = (_libtpu(machine, needed=False), *_rocm_plugin(machine, needed=False))
-    optional = (_cudnn(machine), *others, _known_results(machine))
+    optional = (_cudnn(machine), *others)
     to_compile = [*_to_compile(machine)]
     missing = [missing_to_compile(machine, platform=name) for name in ("rocm", "tpu")]
     if machine.version(_CUDA_PLUGIN) is None and not all(missing):
@@ -168,23 +167,6 @@ def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:
             ok=ok if needed else ok or None,
             needed=needed,
         )
-
-
-def _known_results(machine: Machine) -> Check:
-    """Whether autotune results are known from which predicted tuning can be made."""
-    version = machine.version("jaxlib")
-    tables = jaxlibs_of_tables()
-    of = ", ".join(f"{name} (jaxlib {', '.join(jaxlibs)})" for name, jaxlibs in tables.items())
-    ok = version in TRITON_COMMITS
-    *others, last = TRITON_COMMITS
-    none = f"none known for jaxlib {version}, so its plans are untuned"
-    return _item(
-        "autotune results",
-        f"known for {of}" if ok else none,
-        f"jaxlib {', '.join(others)} or {last}, for predicted tuning",
-        _install(machine, f"jax[cuda13-local]=={last}"),
-        ok=ok or None,
-    )
 
 
 def _python(machine: Machine) -> Check:

@@ -20,18 +20,6 @@ _MEMORY_ERROR = 0.06
 # Words before a GPU's name, and the unit of its memory, whose short form may also end a name: A10G.
 _FILLERS = {"nvidia", "tesla", "geforce", "quadro", "gb"}
 _GIGABYTES = re.compile(r"(?<=[\s_-])(\d+)g\b")
-_OLDEST = 7.5
-# Compute capabilities of GPUs that the catalogue may lack, to name the nearest that it has.
-_CAPABILITIES = {
-    "7.5": "rtx2080 2080 2080ti rtx2080ti",
-    "8.0": "a30 a800",
-    "8.6": "a2 a10g a16 a40 a5000 rtx3080 3080 rtx3090 3090 3090ti rtx3090ti",
-    "8.9": "l20 l40 rtx4060 4060 rtx4070 4070 rtx4080 4080 4090d rtx4090d rtx6000ada",
-    "9.0": "h20 h800 h100nvl",
-    "10.0": "b100 b200nvl",
-    "12.0": "rtx5070 5070 rtx5080 5080 5090d rtx5090d rtx5000pro",
-    "12.1": "gb10 dgxspark spark",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,40 +91,12 @@ def _is_memory(gigabytes: int, memory_bytes: int) -> bool:
 
 
 def _nearest(text: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
-    """Names that begin alike, that are of the nearest generation, or that are spelt alike."""
+    """Names that begin alike, or that are spelt alike."""
     compact = re.sub(r"[^a-z0-9]", "", text.lower())
     compact = re.sub(r"^(nvidia|amd)?(geforce|instinct)?", "", compact)
     is_tpu = re.match(r"(?:google)?tpu|v\d", compact) is not None
-    of_kind = {
-        name: row
-        for name, row in rows.items()
-        if is_tpu == (not row.compute_capability)
-        and (is_tpu or (_number(row) or _OLDEST) >= _OLDEST)
-    }
+    of_kind = [name for name, row in rows.items() if is_tpu == (not row.compute_capability)]
     plain = compact.removeprefix("google").removeprefix("tpu")
-    for capability, names in _CAPABILITIES.items():
-        if compact in names.split():
-            return _names_of_generation(capability, of_kind)
     begin = [name for name in of_kind if plain and name.replace("_", "").startswith(plain)]
     cutoff = 0.5 if is_tpu else 0.65
     return tuple(begin or get_close_matches(plain, of_kind, n=3, cutoff=cutoff))
-
-
-def _names_of_generation(capability: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
-    """The GPUs whose compute capability is nearest, those with the same major number first."""
-    major = capability.split(".", maxsplit=1)[0]
-    distances = {
-        name: (
-            row.compute_capability.split(".")[0] != major,
-            abs(number - float(capability)),
-        )
-        for name, row in rows.items()
-        if (number := _number(row)) is not None
-    }
-    least = min(distances.values())
-    return tuple(name for name, distance in distances.items() if distance == least)
-
-
-def _number(row: Named) -> float | None:
-    """The compute capability of an NVIDIA GPU; None for another device."""
-    return float(row.compute_capability) if row.compute_capability[:1].isdigit() else None
