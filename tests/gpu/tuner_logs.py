@@ -20,14 +20,14 @@ class Candidate:
 def read_logs(text: str) -> dict[str, tuple[Candidate, ...]]:
     """The candidates that ran, by the fingerprint that the lock has of their instruction."""
     return {
-        str(parse(profile).fields.get("hlo_fingerprint")): tuple(_candidates(profile))
+        str(parse(profile).get("hlo_fingerprint")): tuple(_candidates(profile))
         for profile in _messages(text, "instruction_profiles", "")
     }
 
 
 def _candidates(profile: str) -> Iterator[Candidate]:
     for text in _messages(profile, "config_profiles", "  "):
-        fields: Any = parse(text).fields
+        fields: Any = parse(text)
         time = fields.get("run_time", {})
         seconds = time.get("nanos", 0) * 1e-9 + float(time.get("seconds", 0))
         if "failure" not in fields and seconds > 0:

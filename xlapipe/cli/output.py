@@ -130,10 +130,7 @@ def _print_to_stderr(text: str) -> None:
 
 
 def print_notes_on_compiles() -> None:
-    """Prints on stderr which files were skipped, and how many plans came from the cache."""
-    locks = sys.modules.get("xlapipe.compile.known_locks")  # not imported: none read
-    for note in locks.take_skipped() if locks is not None else ():
-        _print_to_stderr(f"xlapipe: {note}")
+    """Prints on stderr how many plans came from the cache."""
     compiles = sys.modules.get("xlapipe.compile.reused_compiles")  # not imported: none compiled
     note = compiles.take_note() if compiles is not None else None
     if note is not None:

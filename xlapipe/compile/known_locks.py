@@ -20,9 +20,6 @@ from xlapipe.time.predicted_locks.known_results import (
     results_of_lock,
 )
 
-_REMOVE = "fix: remove it from this folder"
-_SKIPPED: dict[Path, str] = {}
-
 
 def locks_folder() -> Path:
     """Where `xlapipe device locks` keeps the user's locks."""
@@ -41,49 +38,32 @@ def add_lock(path: Path) -> Path:
 
 
 def added_locks() -> Iterator[tuple[Path, AutotuneLock]]:
-    """The user's locks, in the order of their names; a file that is not a lock is skipped.
-
-    `take_skipped` returns what was skipped.
-    """
+    """The user's locks, in the order of their names."""
     for path, _ in _files():
-        lock = _lock_at(path)
-        if lock is not None:
-            yield path, lock[0]
+        yield path, _lock_at(path)[0]
 
 
-def take_skipped() -> tuple[str, ...]:
-    """A sentence on each file in the user's folder that was skipped; forgets them."""
-    sentences = tuple(f"skipped: {_SKIPPED[path]}" for path in sorted(_SKIPPED))
-    _SKIPPED.clear()
-    return sentences
-
-
-def _files() -> Iterator[tuple[Path, int]]:
+def _files() -> tuple[tuple[Path, int], ...]:
     """The files in the user's folder, with the time of the last change in nanoseconds."""
     folder = locks_folder()
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")
     except FileNotFoundError:
-        return
+        return ()
     except OSError as error:
-        _SKIPPED[folder] = f"{folder}: {error.strerror}; fix: let this user read it"
-        return
-    for path in paths:
-        try:
-            yield path, path.stat().st_mtime_ns
-        except OSError as error:
-            _SKIPPED[path] = f"{path}: {error.strerror}; {_REMOVE}"
+        raise XlapipeError(f"{folder}: {error.strerror}; fix: let this user read it") from None
+    return tuple((path, path.lstat().st_mtime_ns) for path in paths)
 
 
-def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults] | None:
-    """A lock and its results; None for a file that is not a lock."""
+def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults]:
+    """A lock and its results."""
     try:
         lock = read_lock(path)
         return lock, results_of_lock(lock.results, program=lock.workload)
     except XlapipeError as error:
         message = str(error).partition("; fix: ")[0]
-        _SKIPPED[path] = f"{message if str(path) in message else f'{path}: {message}'}; {_REMOVE}"
-        return None
+        where = "" if str(path) in message else f"{path}: "
+        raise XlapipeError(f"{where}{message}; fix: remove it from this folder") from None
 
 
 def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | None:
@@ -93,9 +73,9 @@ def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | Non
     of the installed jaxlib come before those of others.
 
     Returns:
-      None if nothing is known. A user's file that is not a lock is skipped; see `take_skipped`.
+      None if nothing is known.
     """
-    return _known_results(target, policy, tuple(_files()))
+    return _known_results(target, policy, _files())
 
 
 @cache
@@ -104,10 +84,9 @@ def _known_results(
 ) -> tuple[KnownResults, Target] | None:
     """As `known_results`, with the user's locks by path and time of the last change."""
     tables = [KnownResults.read(path) for path in sorted(TABLES.glob("*.jsonl"))]
-    locks = filter(None, (_lock_at(path) for path, _ in added))
     of_locks = (
         KnownResults(*keys, about_lock(lock), results)
-        for lock, (keys, results) in locks
+        for lock, (keys, results) in (_lock_at(path) for path, _ in added)
         if lock.target == target
     )
     usable = [

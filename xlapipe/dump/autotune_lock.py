@@ -161,7 +161,7 @@ def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLo
 def check_results(text: str, *, where: str) -> None:
     """Raises TargetError for text that is not XLA's AutotuneResults in text format."""
     try:
-        field_names = set(parse(text).fields)
+        field_names = set(parse(text))
     except TextProtoError as error:
         raise TargetError(f"autotune results {where}: {error}; {_FIX}") from None
     # jaxlib up to 0.10 writes `results`, later ones `entries`.

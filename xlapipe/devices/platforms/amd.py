@@ -16,7 +16,7 @@ _PACKAGES = ("jax-rocm7-plugin", "jax-rocm7-pjrt")
 
 def _device_figures(config_text: str) -> DeviceFigures:
     """The figures of a GpuTargetConfigProto in text form."""
-    config: Any = parse(config_text).fields
+    config: Any = parse(config_text)
     device = config.get("gpu_device_info", {})
     capability = device.get("rocm_compute_capability", {})
     architecture = str(capability.get("gcn_arch_name", "")).partition(":")[0]

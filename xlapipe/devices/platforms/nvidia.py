@@ -34,7 +34,7 @@ def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, 
 
 def _device_figures(config_text: str) -> DeviceFigures:
     """The figures of a GpuTargetConfigProto in text form."""
-    config: Any = parse(config_text).fields
+    config: Any = parse(config_text)
     device = config.get("gpu_device_info", {})
     capability = device.get("cuda_compute_capability", {})
     return DeviceFigures(

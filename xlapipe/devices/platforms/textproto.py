@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 Value: TypeAlias = "str | int | float | bool | Message"
@@ -27,31 +26,16 @@ class TextProtoError(ValueError):
     """Text that is not a protocol buffer in text form; the message states the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextProto:
-    """A parsed text.
-
-    Attributes:
-      fields: fields of the outermost message; nested messages are dicts.
-      openings: for each message directly in the outermost one, the character position after its
-        opening brace.
-    """
-
-    fields: Message
-    openings: dict[str, int]
-
-
-def parse(text: str) -> TextProto:
-    """Parse the text of a message.
+def parse(text: str) -> Message:
+    """The fields of a message; nested messages are dicts.
 
     Raises:
       TextProtoError: the text does not parse, or is nested too deeply.
     """
-    openings: dict[str, int] = {}
-    return TextProto(_message(_Tokens(text), "", openings), openings)
+    return _message(_Tokens(text), "")
 
 
-def _message(tokens: "_Tokens", closing: str, openings: dict[str, int], depth: int = 0) -> Message:
+def _message(tokens: "_Tokens", closing: str, depth: int = 0) -> Message:
     message: Message = {}
     while tokens.text != closing:
         if tokens.kind == "end":
@@ -59,12 +43,11 @@ def _message(tokens: "_Tokens", closing: str, openings: dict[str, int], depth: i
         name = tokens.take("scalar", "a field name")
         colon = tokens.skip(":")
         if tokens.text in _CLOSING:
-            openings[name] = tokens.end
             if depth + 1 == _MAX_DEPTH:
                 raise tokens.error(f"messages nested more than {_MAX_DEPTH} deep")
             end = _CLOSING[tokens.text]
             tokens.advance()
-            message[name] = _message(tokens, end, {}, depth + 1)
+            message[name] = _message(tokens, end, depth + 1)
             tokens.advance()
         elif colon:
             message[name] = tokens.list() if tokens.text == "[" else tokens.value()
@@ -83,21 +66,20 @@ class _Tokens:
         self._tokens = self._scan()
         self.kind = ""
         self.text = ""
-        self.end = 0
         self.advance()
 
-    def _scan(self) -> Iterator[tuple[str, str, int]]:
+    def _scan(self) -> Iterator[tuple[str, str]]:
         while self._position < len(self._source):
             match = _TOKEN.match(self._source, self._position)
             if match is None:
                 character = self._source[self._position]
                 raise self.error(f"unexpected character {character!r}")
             if match.lastgroup != "space":
-                yield match.lastgroup or "", match.group(), match.end()
+                yield match.lastgroup or "", match.group()
             self._position = match.end()
 
     def advance(self) -> None:
-        self.kind, self.text, self.end = next(self._tokens, ("end", "", len(self._source)))
+        self.kind, self.text = next(self._tokens, ("end", ""))
 
     def error(self, message: str) -> TextProtoError:
         line = self._source.count("\n", 0, self._position) + 1

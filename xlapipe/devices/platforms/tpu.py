@@ -15,7 +15,7 @@ MOSAIC_TPU_CALL = "tpu_custom_call"
 
 
 def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
-    config: Any = parse(config_text).fields
+    config: Any = parse(config_text)
     text = topology or "x".join("1" * int(config["grid_dimensions"]))
     grid, _, slices = text.removesuffix("slices").partition("-")
     single_chip = set(grid.split("x")) == {"1"}
@@ -32,7 +32,7 @@ def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, 
 
 def _device_figures(config_text: str) -> DeviceFigures:
     """The figures of a TPU's configuration, as `devices.targets.tpu_catalogue` writes it."""
-    config: Any = parse(config_text).fields
+    config: Any = parse(config_text)
     return DeviceFigures(
         device_kind=str(config["device_kind"]),
         core_count=int(config["cores_per_device"]),

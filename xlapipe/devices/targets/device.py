@@ -131,7 +131,7 @@ def device_of_config(config_text: str) -> Device | None:
     Its peaks and links are those of the catalogue's row, if the text has none and the GPU a row.
     """
     try:
-        fields = parse(config_text).fields
+        fields = parse(config_text)
         if (row := tpu_catalogue().get(str(fields.get("generation", "")))) is not None:
             return _tpu(row)
         device: Any = fields.get("gpu_device_info", {})

@@ -19,12 +19,8 @@ from xlapipe.files.contents import Refusal, read_plain
 # A device's configuration is about 5 kB; with autotune results it can grow to megabytes.
 _MAX_CONFIG_BYTES = 16 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# CUDA's limits, the same for every GPU; XLA divides by them without checking for 0.
-_GRID_LIMITS = {
-    "block_dim_limit_x": 2**31 - 1,
-    "block_dim_limit_y": 2**16 - 1,
-    "block_dim_limit_z": 2**16 - 1,
-}
+# XLA divides by the limits without checking for 0.
+_NEEDED = ("core_count", "threads_per_warp", *(f"block_dim_limit_{axis}" for axis in "xyz"))
 # Ranges of fields that times depend on, or that may be negative; others are at least 0.
 _RANGES = {
     "clock_rate_ghz": (0.01, 100.0),
@@ -38,8 +34,6 @@ _RANGES = {
 
 def target_from_file(path: str | Path) -> Target:
     """The target in a file with a GpuTargetConfigProto in text form, named after the file.
-
-    Grid dimension limits that the file lacks are added.
 
     Raises:
       TargetError: the file cannot be read, is not such a configuration, is for an unsupported GPU,
@@ -90,24 +84,19 @@ def target_attached(config_text: str) -> Target:
 
 def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
     try:
-        parsed = parse(text)
+        config = parse(text)
     except TextProtoError as error:
         raise TargetError(
             f"{where}: expected a GpuTargetConfigProto in text form, found: {error}; "
             "fix: write the configuration again"
         ) from None
-    config = parsed.fields
     device = _block(config, "gpu_device_info", where)
     platform = _platform(text, device, where)
     capability = (_architecture if platform is AMD else _cuda_capability)(device, where)
     description = str(config.get("device_description_str") or device.get("name") or name)
-    for field in ("core_count", "threads_per_warp"):
+    for field in _NEEDED:
         _integer(device, field, where)
     _check_numbers(device, where)
-    if missing := [limit for limit in _GRID_LIMITS if limit not in device]:
-        begin = parsed.openings["gpu_device_info"]
-        limits = " ".join(f"{limit}: {_GRID_LIMITS[limit]}" for limit in missing)
-        text = f"{text[:begin]} {limits} {text[begin:]}"
     return Target(
         name=name,
         description=description if description.isprintable() else name,

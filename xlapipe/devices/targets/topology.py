@@ -107,7 +107,7 @@ def topology_of_devices(count: int, *, platform: str, config_text: str | None) -
 
 def _chips(config_text: str | None) -> Mapping[str, int]:
     """The arguments of ChipGrid that a TPU's configuration holds."""
-    config: Any = parse(config_text or "").fields
+    config: Any = parse(config_text or "")
     return {
         "dimensions": int(config["grid_dimensions"]),
         "devices_per_chip": int(config["devices_per_chip"]),
