@@ -248,13 +248,6 @@ def scaled(x: Any, mode: str) -> Any:
     return x * len(mode)
 
 
-def iterator_step(state: Any, iterator: Any) -> Any:
-    return state + next(iterator)
-
-
-iterator_step.__module__ = "keras.src.backend.jax.trainer"
-
-
 @functools.partial(jax.jit, donate_argnums=(0, 1))
 def scale_both(x: Any, y: Any) -> Any:
     return x * 2, y * 2
@@ -486,10 +479,6 @@ _STEPS: dict[str, tuple[Callable[[], Any], Callable[[], Workload] | None]] = {
             mesh={"i": 4},
             in_specs=P("i"),
         ),
-    ),
-    "keras_train_function": (
-        lambda: of(iterator_step, X, iter(())),
-        lambda: of(jax.jit(add, donate_argnums=0), X, X),
     ),
     "unknown_wrapper": (lambda: of(Wrapped(bytes_in_use), X), lambda: of(jnp.sin, X)),
     "jitted_and_donated": (

@@ -43,11 +43,6 @@ def workload_of(
 
         step = load_workload(find_workload(step) if isinstance(step, str) else step)
     others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
-    if type(step).__module__ == "jax._src.stages" and not hasattr(step, "trace"):
-        raise WorkloadError(
-            f"a jax.stages.{type(step).__name__}, which jax made for this machine, expected a "
-            "function; fix: give the function and its arguments: xlapipe.plan(jax.jit(f), *args)"
-        )
     if isinstance(step, Workload):
         if others:
             raise WorkloadError(

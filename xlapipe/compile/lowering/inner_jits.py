@@ -20,6 +20,19 @@ from xlapipe.workload import Workload
 
 # Without a jit around them, jax runs what these call as it is, a jitted function with its donation.
 _NO_PROGRAM = ("checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
+# What the inner function says, and the fix.
+_LOST = {
+    "donation has": ("which donates arguments", "name the arguments in donate_argnums="),
+    "layouts have": ("which has layouts", "give the layouts to a jax.jit of fn"),
+    "keep_unused=True has": (
+        "which keeps arguments that it does not use",
+        "give jax.jit(fn, keep_unused=True)",
+    ),
+    "device has": (
+        "which is jitted for one device of this machine",
+        "leave device=, backend= and SingleDeviceSharding out of its jax.jit",
+    ),
+}
 _OPTIONS_OF_INNER = "`compiler_options` can only be passed to top-level"
 
 
@@ -38,41 +51,20 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
     }
     for equation, undonated_here in _calls(jaxpr, undonated, inside=not is_jitted):
         parameters = equation.params
-        if not (is_jitted and any(donated)) and _donates(
-            equation, undonated_here, everything=not any(donated)
-        ):
-            raise _error(
-                workload,
-                equation,
-                "which donates arguments",
-                "donation has",
-                "name the arguments in donate_argnums=",
-            )
-        if not is_jitted and any((*parameters["in_layouts"], *parameters["out_layouts"])):
-            raise _error(
-                workload,
-                equation,
-                "which has layouts",
-                "layouts have",
-                "give the layouts to a jax.jit of fn",
-            )
-        if not is_jitted and parameters["keep_unused"]:
-            raise _error(
-                workload,
-                equation,
-                "which keeps arguments that it does not use",
-                "keep_unused=True has",
-                "give jax.jit(fn, keep_unused=True)",
-            )
         shardings = (*parameters["in_shardings"], *parameters["out_shardings"])
-        if any(isinstance(sharding, SingleDeviceSharding) for sharding in shardings):
-            raise _error(
-                workload,
-                equation,
-                "which is jitted for one device of this machine",
-                "device has",
-                "leave device=, backend= and SingleDeviceSharding out of its jax.jit",
-            )
+        donates = not (is_jitted and any(donated)) and _donates(
+            equation, undonated_here, everything=not any(donated)
+        )
+        layouts = (*parameters["in_layouts"], *parameters["out_layouts"])
+        lost = {
+            "donation has": donates,
+            "layouts have": not is_jitted and any(layouts),
+            "keep_unused=True has": not is_jitted and parameters["keep_unused"],
+            "device has": any(isinstance(item, SingleDeviceSharding) for item in shardings),
+        }
+        for what, is_lost in lost.items():
+            if is_lost:
+                raise _error(workload, equation, what)
 
 
 def _calls(
@@ -104,7 +96,8 @@ def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> 
     )
 
 
-def _error(workload: Workload, equation: Any, says: str, what: str, fix: str) -> WorkloadError:
+def _error(workload: Workload, equation: Any, what: str) -> WorkloadError:
+    says, fix = _LOST[what]
     # "step at /folder/train.py:12"
     defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
     # Passing the inner function itself is not a fix for a library's function.

@@ -5,10 +5,8 @@ of Flax's nnx that it updates in place keeps its old values; under `nnx.jit` it 
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import ModuleType
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -20,8 +18,6 @@ from xlapipe.jax_private import jitted_function, replaced
 from xlapipe.workload import Workload
 
 _LISTED = 3
-# How far the objects that a function closes over are searched for values of the step.
-_SEARCHED_DEPTH, _SEARCHED_ITEMS = 4, 1000
 
 
 @contextmanager
@@ -49,37 +45,6 @@ def listing_lost_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
 
     with replaced(place, watched):
         yield lost
-
-
-def stored_values(fn: Any) -> list[str]:
-    """Paths of the tracers in the objects that a jitted function closes over or is bound to."""
-    place = jitted_function(fn)
-    fn = inspect.unwrap(getattr(*place) if place is not None else fn)
-    tracer_paths: list[str] = []
-    seen: set[int] = set()
-
-    def visit(path: str, value: Any, depth: int) -> None:
-        if isinstance(value, jax.core.Tracer):
-            tracer_paths.append(path)
-        elif depth and id(value) not in seen and not isinstance(value, (type, ModuleType)):
-            seen.add(id(value))
-            if isinstance(value, Mapping):
-                items = [(f"{path}[{key!r}]", item) for key, item in value.items()]
-            elif isinstance(value, (list, tuple)):
-                items = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
-            else:
-                attributes = getattr(value, "__dict__", {})
-                items = [(f"{path}.{name}", item) for name, item in attributes.items()]
-            for inner, item in items[:_SEARCHED_ITEMS]:
-                visit(inner, item, depth - 1)
-
-    visit("self", getattr(fn, "__self__", None), _SEARCHED_DEPTH)
-    function = getattr(fn, "__func__", fn)
-    if inspect.isfunction(function) and function.__closure__:
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            with suppress(ValueError):  # a cell without content
-                visit(name, cell.cell_contents, _SEARCHED_DEPTH)
-    return tracer_paths
 
 
 def lost_updates_error(workload: Workload, lost: Sequence[str]) -> WorkloadError:

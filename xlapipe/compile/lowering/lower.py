@@ -44,7 +44,6 @@ from xlapipe.compile.lowering.lost_updates import (
     listing_lost_updates,
     lost_updates_error,
     refuse_empty_program,
-    stored_values,
 )
 from xlapipe.compile.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.compile.lowering.module_kernels import stripped_bytecode
@@ -160,8 +159,7 @@ def _lower(
         step.lower(arguments)
     if lost and not is_jitted:
         raise lost_updates_error(workload, lost)
-    dropped = (*lost, *stored_values(step.fn))
-    traced = replace(_only(workload, recorded), dropped_updates=dropped)
+    traced = replace(_only(workload, recorded), dropped_updates=tuple(lost))
     named_inside = mesh_inside(workload, traced.lowering, device_count)
     if named_inside is not None:
         # The number of devices is known after the first time.

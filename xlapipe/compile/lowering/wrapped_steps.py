@@ -282,13 +282,6 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
             "where f is the function before pmap and 'i' its axis_name, with mesh={'i': devices} "
             "and in_specs=P('i') on the workload"
         )
-    if str(getattr(fn, "__module__", "")).startswith("keras.") and fn.__name__ == "iterator_step":
-        raise WorkloadError(
-            f"{fn_text(workload)} is keras's own train_function, test_function or "
-            "predict_function, which takes an iterator of batches; fix: give "
-            "jax.jit(model.train_step, donate_argnums=0), with args=(state, batch) as in keras's "
-            "guide to custom training in JAX"
-        )
     for wrapper in _WRAPPERS:
         if wrapper.accepts(fn):
             return wrapper(fn, args, kwargs)
