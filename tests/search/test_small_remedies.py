@@ -11,21 +11,20 @@ from tests.folders import STEPS
 from tests.shared.sample_records import planned, predicted
 from xlapipe.cli.choose_table import choice_lines
 from xlapipe.compile.lowering.changed_workload import changed_workload
-from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, PolicySite
+from xlapipe.compile.lowering.forward_graph import ForwardValue, PolicyKey
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.errors import WorkloadError
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.search.candidate import Candidate, Recomputed, StepChange
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.compiles import target_device
-from xlapipe.search.choosing.policies import products_notes
 from xlapipe.search.choosing.rows import row_figures, with_chosen
 from xlapipe.search.choosing.search import estimate
 from xlapipe.search.rows import Row
 
 
-def product(number: int, batched: bool, **facts: object) -> ForwardValue:
-    dimensions = (((1,), (0,)), ((0,), (0,)) if batched else ((), ()))
+def product(number: int, **facts: object) -> ForwardValue:
+    dimensions = (((1,), (0,)), ((), ()))
     key = PolicyKey("dot_general", ((None, 8), (8, 8)), "float32", dimensions=dimensions)
     value = ForwardValue(
         number=number,
@@ -45,18 +44,8 @@ def product(number: int, batched: bool, **facts: object) -> ForwardValue:
     return replace(value, **facts)
 
 
-def test_a_policy_by_batch_dimensions_says_what_it_keeps() -> None:
-    graph = ForwardGraph(
-        values=(product(0, batched=True), product(1, batched=False)),
-        sites=(PolicySite("checkpoint", "step.py:2", "jax.checkpoint"),),
-    )
-    (note,) = products_notes(graph)
-    assert "keeps 1 of 2 kinds of matrix products: 1 have batch dimensions" in note
-    assert not [*products_notes(replace(graph, sites=()))]
-
-
 def test_an_estimate_counts_what_is_kept_to_compute_others_again() -> None:
-    values = [product(0, False), product(1, False, needed=False), product(2, False)]
+    values = [product(0), product(1, needed=False), product(2)]
     device = target_device("h200")
     all_again = estimate(values, Recomputed(numbers=frozenset({0, 1, 2}), parts=4), device)
     last_again = estimate(values, Recomputed(numbers=frozenset({2}), parts=4), device)

@@ -37,7 +37,6 @@ OPTIONS: Options = {
     "--budget MINUTES": "start no compile after so many minutes",
     "--price NAME=PRICE,…": "what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then "
     "have the cost of a million steps, or items of --maximise",
-    "--html FILE": "also write a page with the curve of memory against time",
     **FITTING,
     **hidden({"--options": "", "--compiles N": ""}),
     **hidden({usage: FITTING[usage] for usage in _RARE}),
@@ -52,11 +51,6 @@ def run(options: argparse.Namespace) -> int:
         print_json(choice_figures(choice))
     else:
         print_lines(choice_lines(choice, width=table_width()))
-    if options.html is not None:  # after the rows: it may not be writable
-        from xlapipe.files.writing import write_files
-        from xlapipe.search.choosing.page import choice_page
-
-        write_files({options.html: choice_page(choice).encode(errors="replace")})
     for row in choice.failed:
         if not choice.remedies:  # else they are in a table
             print_error(f"{row.candidate}: {row.outcome}")

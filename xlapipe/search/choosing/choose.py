@@ -16,7 +16,6 @@ from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
-from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Candidate, StepChange, job_of
 from xlapipe.search.choosing.blocks import blocks_text
 from xlapipe.search.choosing.compiles import (
@@ -38,7 +37,6 @@ from xlapipe.search.choosing.policies import (
     offloaded_inputs,
     places_of,
     presets,
-    products_notes,
 )
 from xlapipe.search.choosing.remedies import changes_of, donation_of, policies_for
 from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
@@ -67,14 +65,6 @@ _OPTIONS = (
         "leave all matrix products to cuBLAS or hipBLASLt", "xla_gpu_enable_triton_gemm", False
     ),
 )
-# HloRematerialization's limit, in percent of what the process may use: as if the device had a
-# hundred times its memory.
-_UNLIMITED = _option("let XLA rematerialise nothing", "xla_gpu_memory_limit_slop_factor", 10_000)
-# A pass of XLA gives slices no memory that kernels of loops read, such as those of `jax.lax.top_k`.
-_UNSLICED = _option("leave slices out of calls", "xla_gpu_enable_dynamic_slice_fusion", False)
-_NO_SLICE = "Slice not assigned"
-# XLA's default of that option. XLA's own estimate of the memory is at most the plan's total.
-_REMATERIALISES_ABOVE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +235,6 @@ class _Search:
                 self._compile_forms(folder)
         else:
             self.compiles.run(self.bases)
-        self._compile_without_slices()
         self._run((base, self._with_loss_in_blocks(base)) for base in self.bases)
         searched = [(base, self._places.get(base.values_text, ())) for base in self.bases]
         searched = [(base, places) for base, places in searched if places]
@@ -253,20 +242,11 @@ class _Search:
             self._run((base, self._between(base, own)) for base, own in searched)
             self._advise(searched)
         self._run((base, self._donating(base)) for base in self.bases)
-        self._compare_with_no_limit()
         if self._order.left_out:
             self.notes.append(
                 f"{counted(self._order.left_out, 'form')} not compiled: by bytes and operations "
                 "they free no more memory than one that was, and take longer or do not fit."
             )
-
-    def _compile_without_slices(self) -> None:
-        """Compiles forms again whose slices a pass of XLA leaves without memory."""
-        failed = [row for row in self.compiles.failed if _NO_SLICE in str(row.outcome)]
-        failed = [row for row in failed if row.candidate.change is not None]
-        self.compiles.failed[:] = [row for row in self.compiles.failed if row not in failed]
-        changes = ((row.candidate, row.candidate.change) for row in failed)
-        self._run((own, [change.joined(_UNSLICED)]) for own, change in changes if change)
 
     def _run(self, lists: Iterable[tuple[Candidate, Iterable[StepChange]]]) -> None:
         """Compiles the first change of each candidate, then the second ones, and so on."""
@@ -370,7 +350,6 @@ class _Search:
             if any(v.needed for graph in self._graphs.values() for v in graph.values):
                 self.notes.append(f"No policy of jax.checkpoint was tried: {error}")
         for graph in self._graphs.values():
-            self.notes += products_notes(graph)
             if graph.repeated and not self.remedies:
                 blocks = blocks_text(graph.repeated, lines=True)
                 self.notes.append(f"Called repeatedly in the forward pass: {blocks}.")
@@ -497,31 +476,6 @@ class _Search:
                 f"for: {where}; none fits. Not tried: {_not_tried(places)}; `xlapipe choose` "
                 "without --remat tries other changes."
             )
-
-    def _compare_with_no_limit(self) -> None:
-        """States what XLA's own rematerialisation costs the steps as written."""
-        own = [
-            row
-            for row in self.compiles.rows
-            if row.candidate.change is None and row.memory.rematerialised
-        ]
-        self._run((row.candidate, [_UNLIMITED]) for row in own)
-        for row in own:
-            wanted = replace(row.candidate, change=_UNLIMITED)
-            other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
-            if other is None or other.memory.refused:
-                continue
-            expected_bytes = int(_REMATERIALISES_ABOVE * row.memory.process_bytes)
-            less_bytes = other.memory.total_bytes - expected_bytes
-            note = (
-                f"{row.candidate.target}, {row.candidate}: XLA recomputes to fit: "
-                f"{rounded(other.memory.total_bytes)} -> {rounded(row.memory.total_bytes)}"
-            )
-            with_it, without = row.seconds_per_item, other.seconds_per_item
-            if with_it is not None and without:
-                note += f", {with_it / without - 1:+z.0%} time"
-            note += f"; at most {max(less_bytes, 0):,} B less at the peak would turn it off"
-            self.notes.append(f"{note}.")
 
 
 def _not_tried(places: Sequence[PolicyPlace]) -> str:

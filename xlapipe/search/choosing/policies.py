@@ -249,20 +249,6 @@ def presets(place: PolicyPlace) -> Iterator[StepChange]:
         yield change(text, place, _by_names(names), kept=keys)
 
 
-def products_notes(graph: ForwardGraph) -> Iterator[str]:
-    """What a policy by batch dimensions means, if the step has a policy and mapped products."""
-    keys = {*graph.decided, *(value.key for value in graph.values if value.key is not None)}
-    products = [key.dimensions for key in keys if key.dimensions is not None]
-    batched = sum(any(dimensions[1]) for dimensions in products)
-    if batched and any(site.kind == CHECKPOINT for site in graph.sites):
-        yield (
-            "jax.checkpoint in the step: dots_with_no_batch_dims_saveable keeps "
-            f"{len(products) - batched} of {len(products)} kinds of matrix products: {batched} "
-            "have batch dimensions, such as one of jax.vmap; dots_saveable keeps all, and "
-            "save_only_these_names what checkpoint_name names."
-        )
-
-
 def block_changes(places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
     """Policies for blocks that need no search: one of all blocks, one of others, and so on."""
     first, *others = [list(presets(place)) for place in places if place.kind == BLOCK] or [[]]
