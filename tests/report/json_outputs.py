@@ -50,7 +50,7 @@ from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import OtherForm, SavedRow, SavedValues
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
-from xlapipe.time.recomputed import Recomputation, RecomputedKernel
+from xlapipe.time.recomputed import Recomputation
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
@@ -168,18 +168,9 @@ def printed(command: str, *arguments: object) -> Any:
 
 
 _MEMORY = planned()
-_KERNEL = RecomputedKernel(
-    instruction="fusion.3.remat",
-    op_name="jit(step)/tanh",
-    source="step.py:9",
-    value_bytes=1000,
-    launches=2,
-    floor_seconds=1e-6,
-)
 _REMATERIALISED = replace(
     _MEMORY,
     recomputation=Recomputation(1),
-    recomputed=(_KERNEL,),
     floor_seconds=1e-5,
     outside=OutsidePlan(
         parts={"context": 1}, unmeasured=("nccl",), device="NVIDIA H200", visible_bytes=100

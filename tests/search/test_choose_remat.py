@@ -211,7 +211,7 @@ def test_a_policy_that_is_applied_nowhere_is_refused(
 
 
 @pytest.mark.slow
-def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_policy_makes_fit_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(STEPS)
     choice = choose(
         "choose_steps:workload(scan=False, layers=2)",
@@ -219,8 +219,7 @@ def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) ->
         search=SearchSettings(memory=memory_budget(1000)),
         compiles=2,
     )
-    found, note = choice.notes
+    (found,) = choice.notes
     line = layer_line("def layer(")
     assert f"2 × layer (choose_steps.py:{line})" in found
-    assert not choice.chosen and "for: each of 2 × layer; none fits" in note
-    assert choice.left_out > 0
+    assert not choice.chosen and choice.left_out > 0

@@ -82,7 +82,6 @@ def planned(temp_bytes: int = 3, *, usable_bytes: int = 75, **others: Any) -> Pl
         workload="w",
         temp_bytes=temp_bytes,
         device_memory_bytes=4 * usable_bytes // 3,
-        process_bytes=usable_bytes,
         usable_bytes=usable_bytes,
         **fields,
     )

@@ -72,7 +72,9 @@ def _nothing_fits(choice: "Choice") -> "Iterator[str]":
             continue
         least = min(rows, key=lambda row: row.memory.total_bytes)
         memory = least.memory
-        more = "" if any(row.candidate.change for row in rows) else "add --remat, or "
+        more = "" if choice.remedies else "leave --remat out for other changes, or "
+        if not any(row.candidate.change for row in rows):
+            more = "add --remat, or "
         yield (
             f"{choice.workload}: of {counted(len(rows), 'form')} tried nothing fits {target}: the "
             f"smallest plan ({least.candidate}) needs {memory.total_bytes:,} B, "

@@ -24,15 +24,7 @@ from xlapipe.search.sweep import Axis
 _IN_JSON = (
     *("workload", "topology", "argument_bytes", "output_bytes", "temp_bytes", "host_bytes"),
     *("code_bytes", "total_bytes", "device_memory_bytes", "usable_bytes", "headroom_bytes"),
-    *(
-        "error_bytes",
-        "other_plan",
-        "basis",
-        "refused",
-        "rematerialised",
-        "recomputed",
-        "floor_seconds",
-    ),
+    *("error_bytes", "other_plan", "basis", "refused", "rematerialised", "floor_seconds"),
     *("reserved_bytes", "seconds"),
 )
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")

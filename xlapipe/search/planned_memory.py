@@ -32,7 +32,7 @@ from xlapipe.time.predict import Prediction
 from xlapipe.time.predicted_locks.basis import shares_text
 from xlapipe.time.predicted_locks.plan_error import OtherPlan, other_plan, plan_error_bytes
 from xlapipe.time.prediction_settings import PredictionSettings
-from xlapipe.time.recomputed import Recomputation, RecomputedKernel, recomputed_kernels
+from xlapipe.time.recomputed import Recomputation
 from xlapipe.time.study import Study, device_of
 
 
@@ -48,17 +48,14 @@ class PlannedMemory:
       code_bytes: the program's code, on a TPU. 0 on GPUs, and if XLA refused the plan before it
         generated code.
       refused: whether XLA itself refused the plan because the device has too little memory.
-      process_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
-        device's memory that the process may use, of the memory that CUDA reports if it was
-        measured.
-      usable_bytes: what the plan may take: these bytes or those of the budget, without what is
-        reserved.
+      usable_bytes: what the plan may take, without what is reserved: the budget's bytes, or what a
+        process may use: on a TPU what XLA's compiler leaves to a program, elsewhere its share of
+        the memory that CUDA reports, or of the device's where that was not measured.
       outside: memory outside the plan; None on a TPU.
       reserved_bytes: what must stay free for other live arrays and programs.
       missing: instructions that may need more memory on the device; it is not in the total.
       recomputation: what XLA computes again, because its estimate exceeded its limit, the
         share of the device's memory that the process may use.
-      recomputed: the kernels among it, the longest floor first.
       floor_seconds: the least time of a step; None if the device's speeds are unknown.
       predicted: the predicted time of a step, without its kernels; None without a calibration.
       error_bytes: how far the total may be from the device's, by what its autotune results rest
@@ -77,14 +74,12 @@ class PlannedMemory:
     temp_bytes: int
     host_bytes: int = 0
     device_memory_bytes: int
-    process_bytes: int
     usable_bytes: int
     seconds: Mapping[str, float]
     code_bytes: int = 0
     refused: bool = False
     missing: tuple[MissingMemory, ...] = ()
     recomputation: Recomputation | None = None
-    recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
     predicted: Prediction | None = None
     outside: OutsidePlan | None = None
@@ -183,7 +178,6 @@ def planned_memory(
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        process_bytes=usable.usable_bytes,
         usable_bytes=(usable.usable_bytes if budget.limit_bytes is None else budget.limit_bytes)
         - budget.reserved_bytes,
         reserved_bytes=budget.reserved_bytes,
@@ -192,7 +186,6 @@ def planned_memory(
         seconds={name: round(value, 2) for name, value in seconds.items()},
         code_bytes=facts.memory_analysis.get("code_bytes", 0),
         refused=facts.refused is not None,
-        recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         predicted=replace(prediction, kernels=(), timeline=()) if prediction is not None else None,
         outside=usable.outside,

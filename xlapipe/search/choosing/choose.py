@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from xlapipe.compile.defaults import default_target
 from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, GRADIENT, LOSS, SCAN
+from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, LOSS, SCAN
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.program import Program
@@ -240,7 +240,6 @@ class _Search:
         searched = [(base, places) for base, places in searched if places]
         if self.remat:
             self._run((base, self._between(base, own)) for base, own in searched)
-            self._advise(searched)
         self._run((base, self._donating(base)) for base in self.bases)
         if self._order.left_out:
             self.notes.append(
@@ -463,32 +462,3 @@ class _Search:
             step_bytes = high_bytes - low.kept_bytes
             shares = [(low.kept_bytes + part * step_bytes) / whole for part in _BETWEEN]
             yield from self._searched(place, shares, base.target)
-
-    def _advise(self, searched: Sequence[tuple[Candidate, Sequence[PolicyPlace]]]) -> None:
-        """States what frees more than any policy, for steps that no row makes fit."""
-        for base, places in searched:
-            own = self.compiles.rows_of(base)
-            if any(row.fits for row in own):
-                continue
-            where = ", ".join(place.where for place in places)
-            self.notes.append(
-                f"{base.target}, {base}: {len(own)} forms were tried, as written and with policies "
-                f"for: {where}; none fits. Not tried: {_not_tried(places)}; `xlapipe choose` "
-                "without --remat tries other changes."
-            )
-
-
-def _not_tried(places: Sequence[PolicyPlace]) -> str:
-    blocks = next((place for place in places if place.kind == BLOCK), None)
-    if blocks is not None:
-        return (
-            f"a jax.lax.scan over {blocks_text(blocks.functions)} with jax.checkpoint of its body, "
-            "which keeps the same values as recomputing everything of them, in a plan that may be "
-            "smaller; several blocks in one checkpoint; a smaller batch and more devices"
-        )
-    if all(place.kind != GRADIENT for place in places):
-        return "smaller blocks, a smaller batch and more devices"
-    return (
-        "jax.checkpoint, nnx.remat or nn.remat of each layer or block, which are no functions "
-        "that are called repeatedly here"
-    )
