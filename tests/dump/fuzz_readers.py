@@ -39,7 +39,7 @@ from xlapipe.cli import main
 from xlapipe.compile.compile_cache import CompileCache
 from xlapipe.compile.messages import CompileRecord, CompileRequest
 from xlapipe.devices.targets.catalogue import target_named
-from xlapipe.dump.autotune_lock import raw_lock, read_lock
+from xlapipe.dump.autotune_lock import read_lock
 from xlapipe.dump.dump import read_manifest
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import XlapipeError
@@ -261,9 +261,6 @@ READERS = (
         {
             "lock": call(
                 lambda folder: read_lock(first(folder)).refuse_unless(where="x", jaxlib="0.11.2")
-            ),
-            "raw": call(
-                lambda folder: raw_lock(first(folder), target_named("h200"), "auto", "0.11.2")
             ),
         },
     ),

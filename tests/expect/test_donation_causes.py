@@ -58,5 +58,5 @@ def test_a_copy_in_another_order_is_gone_after_its_advice(dump_of: Callable[[str
     limit = NoCopyAbove(LAYER_BYTES // 2)
     (violation,) = limit.check(dump_of(READS_TRANSPOSED)).violations
     assert violation.found.endswith("of ws")
-    assert "pass ws in that order (ws.transpose(0, 2, 1))" in violation.advice
+    assert "pass ws in that order" in violation.advice
     assert limit.check(dump_of(READS_AS_PASSED)).violations == ()

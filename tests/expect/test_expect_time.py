@@ -73,7 +73,7 @@ def test_dump_without_a_module_violates(expectation: Expectation) -> None:
 
 
 def test_unknown_target_is_named(program: Program) -> None:
-    finding = StepTimeAtMost(1.0, "unknown-gpu").check(with_facts(program, target=None))
+    finding = StepTimeAtMost(1.0).check(with_facts(program, target="unknown-gpu"))
     assert "xlapipe targets" in finding.violations[0].advice
 
 

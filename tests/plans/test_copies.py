@@ -178,8 +178,8 @@ SMALL = (TEXTS / "small_copies_hlo.txt").read_text(encoding="utf-8")
     ("line", "of", "advice"),
     [
         ("%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body", " of b", "pass b in that"),
-        ("%c = f32[8,128]{0,1} copy(%b)", " of b", "pass b in that order (b.transpose(1, 0))"),
-        ("%c = f32[8,128]{0,1} copy(%n)", "", "compute it in that order, or write the product"),
+        ("%c = f32[8,128]{0,1} copy(%b)", " of b", "pass b in that order"),
+        ("%c = f32[8,128]{0,1} copy(%n)", "", "compute it in that order, or write what"),
         (f"%c = {ROWS} copy(%b)", " of b", "donate the argument b, update it in place"),
         (f"%c = {ROWS} copy(%n)", "", "donate the buffer, update it in place"),
         ("%c = f32[8,256]{1,0} concatenate(%a, %b), dimensions={1}", " of a, b", "use the parts"),
@@ -200,22 +200,12 @@ def test_advice_against_a_copy_fits_its_kind_and_names_the_argument(
     assert advice in violation.advice
 
 
-@pytest.mark.parametrize(
-    ("changed", "advice"),
-    [
-        ({"tuple(%d, %e)": "tuple(%d, %c)"}, "the output is b in another order of dimensions"),
-        ({'"f"': '"__cudnn$convForward"'}, "give the convolution dimension_numbers"),
-    ],
-)
-def test_advice_against_another_order_fits_what_reads_it(
-    changed: dict[str, str], advice: str
-) -> None:
+def test_advice_against_another_order_of_an_output() -> None:
     text = SMALL.replace("OF_B", "%c = f32[128,8]{1,0} fusion(%b), kind=kInput, calls=%body")
-    for old, new in changed.items():
-        text = text.replace(old, new)
+    text = text.replace("tuple(%d, %e)", "tuple(%d, %c)")
     program = program_of(plan_of_text(text, {"b": 1, "c": 3, "d": 4}), arguments=(A, B))
     (violation,) = NoCopyAbove(0).check(program).violations
-    assert advice in violation.advice
+    assert "the output is b in another order of dimensions" in violation.advice
 
 
 def test_an_argument_that_is_returned_as_it_came_is_not_returned_instead() -> None:

@@ -204,7 +204,7 @@ def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) 
         (
             "bf16[8,128]{0,1}",
             "XLA writes cache once more, in another order of dimensions, for what reads it at "
-            "step.py:7: pass cache in that order (cache.transpose(1, 0)), or",
+            "step.py:7: pass cache in that order, or",
         ),
         ("bf16[8,128]{0,1:T(8,128)}", "XLA writes cache once more"),
     ],

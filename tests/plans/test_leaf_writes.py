@@ -7,7 +7,7 @@ import pytest
 
 from tests.shared.programs import program_of
 from tests.shared.small_hlo import plan_of_text
-from xlapipe.expect import Aliased, Donated, Expectation
+from xlapipe.expect import Aliased, Donated
 from xlapipe.plans import InputOutputAlias
 from xlapipe.plans.dataflow import Value, dataflow_of
 from xlapipe.plans.donation import Donation, donations
@@ -122,27 +122,13 @@ def test_a_rewritten_cache_is_said_with_both_figures_and_the_line() -> None:
     (violation,) = Donated("cache").check(fused(CAST)).violations
     assert "8,192 B written, 128 B change" in violation.found
     assert str(violation.source) == "step.py:7"
-    assert "rewritten_up_to_bytes=8192" in violation.advice
+    assert violation.advice.endswith("or allow it with Aliased(…)")
 
 
 def test_a_mask_of_data_is_said_without_a_failure() -> None:
     row = only(fused(MASKED))
     assert row.writes is not None and row.writes.is_whole
     assert row.reason.startswith("8,192 B written")
-
-
-@pytest.mark.parametrize(
-    ("expectation", "holds"),
-    [
-        (Donated("cache", rewritten_up_to_bytes=SIZE), True),
-        (Donated("cache", rewritten_up_to_bytes=SIZE - 1), False),
-    ],
-)
-@pytest.mark.parametrize("lines", [CAST, ROLLED, MASKED, TRAINED])
-def test_the_most_that_is_written_can_be_stated(
-    expectation: Expectation, holds: bool, lines: tuple[str, ...]
-) -> None:
-    assert expectation.check(fused(lines)).holds is holds
 
 
 LOOP = (TEXTS / "cache_in_a_loop_hlo.txt").read_text(encoding="utf-8")

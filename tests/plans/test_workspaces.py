@@ -19,7 +19,7 @@ WITH_WORKSPACE = replace(LOCK, workspaces={KEY: 256})
 
 
 def lowered_digest(text: str) -> str:
-    return NormalForm("", "", text.encode()).lowered_sha256
+    return NormalForm("", "", text.encode()).lowered
 
 
 def call(size: int, *, name: str = "attention") -> Instruction:

@@ -212,17 +212,3 @@ def test_a_group_lists_its_values(goldens: Path) -> None:
     assert groups
     for group in groups:
         assert all(f"{value.value} {value.shape}" in text for value in group.values)
-
-
-def test_warnings_of_check_are_in_the_header(
-    goldens: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = goldens / f"fsdp-mlp-reference/h200-1x2-cublas-jax{GOLDEN_JAXLIB}"
-    main(["check", str(path)])
-    (warning,) = [
-        line.removeprefix("  warn  ")
-        for line in capsys.readouterr().out.splitlines()
-        if line.startswith("  warn  ")
-    ]
-    assert f"Warning: {warning} (" in page_of(path).text
-    assert "Warning:" not in page_of(goldens / DECODE).text

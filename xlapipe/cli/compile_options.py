@@ -86,7 +86,7 @@ TARGET: Options = {
         "device's tuner would choose, where some are known of the target (`xlapipe device locks`). "
         "none: XLA's defaults; `untuned = true` below [tool.xlapipe] in pyproject.toml states it "
         "for a project. tune, with --target attached: measure them, and keep them in the dump. "
-        "FILE: autotune_lock.json of a device; with --target-config also XLA's file of results",
+        "FILE: autotune_lock.json of a device",
     },
     "--topology HOSTSxGPUS|CHIPS": "hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. "
     "4x4, 2x2x4 or, for two slices, 4x4-2slices; default: from the workload's mesh",

@@ -22,7 +22,7 @@ from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.target_config import target_from_file
 from xlapipe.devices.targets.topology import DeviceTopology, parse_topology
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
-from xlapipe.dump.autotune_lock import LOCK, raw_lock, read_lock
+from xlapipe.dump.autotune_lock import LOCK, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.project_file import is_untuned, stated_text
 from xlapipe.registry import WorkloadReference, find_workload
@@ -189,16 +189,17 @@ def locked_jobs(workloads: Sequence[str], goldens: Path, settings: CompileSettin
 
 
 def _locked_job(reference: WorkloadReference, settings: CompileSettings, path: Path) -> Job:
+    lock = read_lock(path)
     if settings.target_config is not None:
-        policy = (*settings.policies, GemmPolicy.AUTO.value)[0]
-        lock = raw_lock(path, target_from_file(settings.target_config), policy, version("jaxlib"))
-    else:
-        lock = read_lock(path)
-        if settings.target in tpu_catalogue():
-            raise XlapipeError(
-                f"{path}: an autotune lock of {lock.device}, and target {settings.target} is a "
-                "TPU, whose plans need no autotune results; fix: leave --tuning out"
-            )
+        raise XlapipeError(
+            f"{path}: an autotune lock, which has the configuration of its device, "
+            f"{lock.device}; fix: leave --target-config out"
+        )
+    if settings.target in tpu_catalogue():
+        raise XlapipeError(
+            f"{path}: an autotune lock of {lock.device}, and target {settings.target} is a "
+            "TPU, whose plans need no autotune results; fix: leave --tuning out"
+        )
     for policy in settings.policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
     attached = settings.target == ATTACHED

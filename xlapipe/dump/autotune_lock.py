@@ -14,13 +14,11 @@ from xlapipe.devices.targets.catalogue import row_named, row_of_device
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.topology import Topology
 from xlapipe.errors import TargetError, XlapipeError
-from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.contents import Refusal
 from xlapipe.files.typed_data import Line, Natural, Text, read_typed
 
 LOCK = "autotune_lock.json"
 SCHEMA_VERSION = 1
-# XLA's own file of autotune results does not name the program.
-ANY_WORKLOAD = ""
 _MAX_BYTES = 64 * 1024 * 1024
 _FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tuning tune`"
 
@@ -88,8 +86,6 @@ class AutotuneLock:
         """
         actual = {**asdict(self), "jaxlib": self.versions.get("jaxlib")}
         for name, value in expected.items():
-            if actual[name] == ANY_WORKLOAD and name == "workload":
-                continue
             if value is not None and actual[name] != value:
                 raise TargetError(
                     f"autotune lock {where}: expected {name.replace('_', ' ')} {value!r}, found "
@@ -103,14 +99,11 @@ def read_lock(path: Path) -> AutotuneLock:
     Raises:
       TargetError: the file cannot be read, or is not a lock.
     """
-    fix = (
-        f"{_FIX}; if it is XLA's own file of results, add --target-config with its device's config"
-    )
     lock = read_typed(
         path,
         AutotuneLock,
         limit_bytes=_MAX_BYTES,
-        refusal=Refusal(TargetError, fix.removeprefix("fix: ")),
+        refusal=Refusal(TargetError, _FIX.removeprefix("fix: ")),
         schema_version=SCHEMA_VERSION,
     )
     try:
@@ -131,31 +124,6 @@ def _refuse_another_device(path: Path, lock: AutotuneLock) -> None:
             f"autotune lock {path}: expected the device of target {row.name}, {row.description} "
             f"with {row.core_count} multiprocessors, found {lock.device!r:.60} with {cores}; {_FIX}"
         )
-
-
-def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLock:
-    """A lock made of XLA's own file of autotune results in text format, for any workload.
-
-    Raises:
-      TargetError: the file cannot be read, or does not hold autotune results.
-    """
-    refusal = Refusal(TargetError, "give XLA's file of autotune results in text form")
-    try:
-        results = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal).decode()
-    except UnicodeDecodeError as error:
-        raise TargetError(f"autotune results {path}: cannot be read as text: {error}") from None
-    check_results(results, where=str(path))
-    return AutotuneLock(
-        workload=ANY_WORKLOAD,
-        gemm_policy=policy,
-        target=target.name,
-        device=target.description,
-        compute_capability=target.compute_capability,
-        device_memory_bytes=target.device_memory_bytes,
-        versions={"jaxlib": jaxlib},
-        target_config=target.config_text,
-        results=results,
-    )
 
 
 def check_results(text: str, *, where: str) -> None:

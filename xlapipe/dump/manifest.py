@@ -113,8 +113,12 @@ class Manifest(CompileFacts):
     @property
     def notes_on_step(self) -> tuple[str, ...]:
         """Those of the notes that may be a mistake in the step."""
+        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
+        constant = [leaf.path for leaf in self.outputs if leaf.constant]
+        every = ", so the program computes constants" if len(constant) == len(self.outputs) else ""
         return (
-            *self.notes_on_unused,
+            *_paths_note("argument", unused, "not used by the program"),
+            *_paths_note("output", constant, f"independent of all arguments{every}"),
             *_paths_note(
                 "value",
                 self.dropped_updates,
@@ -126,17 +130,6 @@ class Manifest(CompileFacts):
                 self.asked_early,
                 "about devices not the target's (ask jax inside the step)",
             ),
-        )
-
-    @property
-    def notes_on_unused(self) -> tuple[str, ...]:
-        """Those of the notes that `xlapipe check` states as warnings."""
-        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
-        constant = [leaf.path for leaf in self.outputs if leaf.constant]
-        every = ", so the program computes constants" if len(constant) == len(self.outputs) else ""
-        return (
-            *_paths_note("argument", unused, "not used by the program"),
-            *_paths_note("output", constant, f"independent of all arguments{every}"),
         )
 
     @property

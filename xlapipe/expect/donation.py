@@ -33,13 +33,10 @@ class Donated(Expectation):
     Attributes:
       name: selects leaves of the arguments.
       copies_up_to_bytes: copies of at most this size are permitted.
-      rewritten_up_to_bytes: the most bytes that a step may write into any of the leaves, for
-        whatever reason, e.g. `batch * heads * head_dim * itemsize` for a cache.
     """
 
     name: str
     copies_up_to_bytes: int | None = None
-    rewritten_up_to_bytes: int | None = None
 
     def _check(self, program: Program) -> Finding:
         named = {leaf.path for leaf in program.arguments_named(self.name)}
@@ -47,15 +44,10 @@ class Donated(Expectation):
         small = small_copies(rows) if self.copies_up_to_bytes is None else ()
 
         def holds(row: Donation) -> bool:
-            if self.rewritten_up_to_bytes is not None:
-                if not _writes_at_most(row, self.rewritten_up_to_bytes):
-                    return False
-            elif row.is_rewritten and row not in small:
-                return False
+            if row.outcome not in _ALIASED or row in small:
+                return row.outcome in _ALIASED
             limit_bytes = self.copies_up_to_bytes or 0
-            return row.outcome in _ALIASED and (
-                row in small or all(copy.copied_bytes <= limit_bytes for copy in row.copies)
-            )
+            return not row.is_rewritten and all(c.copied_bytes <= limit_bytes for c in row.copies)
 
         kept = [row.writes for row in rows if row.writes and row.writes.changed_bytes is not None]
         note = f", {together(kept)}" if kept else ""
@@ -65,12 +57,6 @@ class Donated(Expectation):
             wasted = "rewritten" if any(row.is_rewritten for row in small) else "copied"
             note += f"; {small_leaves} in place and {wasted}, {size_bytes:,} B"
         return _check_leaves(self, program, self.name, holds, note)
-
-
-def _writes_at_most(row: Donation, limit_bytes: int) -> bool:
-    if row.writes is None:
-        return not row.output
-    return not row.writes.is_least and row.writes.written_bytes <= limit_bytes
 
 
 @dataclass(frozen=True)
@@ -166,8 +152,7 @@ def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
     elif row.holds and row.writes is not None:
         expected, outcome = " and not rewritten", "aliased, but rewritten"
         found = f"{row.writes.text} in each step"
-        allow = f"allow it with Donated(…, rewritten_up_to_bytes={row.writes.written_bytes})"
-        advice = f"{advice}; or {allow}" if advice else allow
+        advice = f"{advice}; or allow it with Aliased(…)"
     return Violation(
         _expected(leaf) + expected,
         f"{aliased} {found}",

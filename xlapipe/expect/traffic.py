@@ -6,8 +6,7 @@ from xlapipe.expect.expectation import Expectation, Finding, UnknownError, Viola
 from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 from xlapipe.time.cost import StepCost, step_cost
-from xlapipe.time.prediction_settings import PredictionSettings
-from xlapipe.time.study import Study, study_of
+from xlapipe.time.study import study_of
 
 
 @dataclass(frozen=True)
@@ -74,22 +73,22 @@ class StepTimeAtMost(Expectation):
 
     Predicted times are off by some percent (docs/time.md): leave room above what you expect. Where
     a loop's trips are unknown, or a library's call was never timed, no limit holds.
-
-    Attributes:
-      target: a name of the catalogue; by default the target that the plan was compiled for.
     """
 
     seconds: float
-    target: str | None = None
 
     def _check(self, program: Program) -> Finding:
-        study = _study_on(program, self.target)
+        study = study_of(program)
         _cost(study.cost)
         prediction = study.prediction
         if prediction is None:
-            name = self.target or program.facts.target or ""
-            advice = "name one with target=…"
-            raise UnknownError(Violation("a GPU whose speeds are known", name, advice=advice))
+            name = program.facts.target
+            missing = Violation(
+                "a target whose speeds are known",
+                f"target {name!r}" if name is not None else "a dump that does not name its target",
+                advice="`xlapipe targets` lists them",
+            )
+            raise UnknownError(missing)
         text = f"step of {prediction.text} {prediction.verb} on {prediction.device}"
         if prediction.scaled_from is not None:
             text += f", scaled from {prediction.scaled_from}"
@@ -122,32 +121,7 @@ class StepTimeAtMost(Expectation):
 
 
 def _cost(cost: StepCost | None) -> StepCost:
-    """The cost of a step.
-
-    Raises:
-      UnknownError: it is not known, since the dump has no complete HLO module.
-    """
+    """The cost of a step; refuses a dump without a complete HLO module."""
     if cost is None:
         raise no_module("kernels")
     return cost
-
-
-def _study_on(program: Program, target: str | None) -> Study:
-    """The times on a target of the catalogue.
-
-    Args:
-      target: None for the one that the program was compiled for.
-
-    Raises:
-      UnknownError: the target is not known.
-    """
-    study = study_of(program, PredictionSettings(target=target))
-    if study.device is None:
-        name = target or program.facts.target
-        missing = Violation(
-            "a target of the catalogue, whose bandwidth and peaks are known",
-            f"target {name!r}" if name is not None else "a dump that does not name its target",
-            advice="name one with target=…; `xlapipe targets` lists them",
-        )
-        raise UnknownError(missing)
-    return study

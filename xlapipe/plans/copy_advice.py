@@ -1,13 +1,10 @@
 """What to try against a copy, by the kind of copy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from xlapipe.plans.buffers import split_value_name
 from xlapipe.plans.copies import CopiedValue, Copy
-from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
-from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import listed
 
 # A copy of a counter or a scale takes less time than the launch of its kernel.
@@ -85,54 +82,17 @@ def _layout_advice(plan: Plan, leaf: ArgumentLeaf | None, copy: Copy) -> str:
     line = plan.nearest_source(copy.instruction)
     at = f" at {line}" if line is not None else ""
     name = leaf.path if leaf is not None else "the value"
-    dims = _order_read(plan, leaf, copy) if leaf is not None else ()
-    order = f" ({name}.transpose({', '.join(map(str, dims))}))" if dims else ""
-    is_convolved = any(map(_is_convolution, _beside(plan, copy)))
-    if _is_output(plan, copy) and not is_convolved:
+    if _is_output(plan, copy):
         return (
-            f"the output is {name} in another order of dimensions{order}: return it as it is, and "
+            f"the output is {name} in another order of dimensions: return it as it is, and "
             "transpose it where it is used"
         )
-    passed = f"pass {name} in that order{order}" if leaf is not None else "compute it in that order"
-    if is_convolved:
-        other = "give the convolution dimension_numbers in the order that the GPU reads, NHWC"
-    else:
-        other = (
-            f"write the product so that it reads {name} as it is, e.g. with the same batch "
-            "dimensions in both operands"
-        )
+    passed = f"pass {name} in that order" if leaf is not None else "compute it in that order"
     return (
         f"XLA writes {name} once more, in another order of dimensions, for what reads it{at}: "
-        f"{passed}, or {other}"
+        f"{passed}, or write what reads it, such as a product with the same batch dimensions in "
+        "both operands or a convolution's dimension_numbers, so that it takes it as it is"
     )
-
-
-def _beside(plan: Plan, copy: Copy) -> Iterator[Instruction]:
-    """The instructions that make what a copy reads, and those that read the copy."""
-    makers = (split_value_name(source.value)[0] for source in copy.sources)
-    for name in (*makers, *readers_of(plan, copy.value)):
-        if name in plan.instructions:
-            yield plan.instructions[name]
-
-
-def _is_convolution(instruction: Instruction) -> bool:
-    return "conv" in (instruction.custom_call_target or instruction.opcode).replace("convert", "")
-
-
-def _order_read(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[int, ...]:
-    """The dimensions of an argument in the order of its copy; empty if they do not correspond."""
-    instruction = plan.instructions.get(copy.instruction)
-    if instruction is None or plan.module is None:
-        return ()
-    if instruction.opcode == "copy":
-        return tuple(reversed(instruction.shape.order or ()))
-    for computation in plan.module.called(instruction.called_computations):
-        for inner in computation.instructions:
-            dims = inner.contraction.dims if inner.contraction is not None else ()
-            if inner.opcode == "transpose" and len(dims) == len(leaf.shape):
-                operand = computation.by_name[inner.operands[0]]
-                return dims if operand.opcode == "parameter" else ()
-    return ()
 
 
 def _is_output(plan: Plan, copy: Copy) -> bool:

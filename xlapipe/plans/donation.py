@@ -14,7 +14,6 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from xlapipe.plans.buffers import AllocationKind
-from xlapipe.plans.changed_outputs import ChangedOutputs, LikelyOutputs
 from xlapipe.plans.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plans.copy_advice import copy_advice
 from xlapipe.plans.donation_causes import (
@@ -29,6 +28,7 @@ from xlapipe.plans.donation_causes import (
 )
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
+from xlapipe.plans.likely_outputs import LikelyOutputs
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.plans.returned import returned
@@ -139,7 +139,6 @@ class _Outcomes:
         self._program = program
         self._plan = program.plan
         self._outputs = _outputs(program)
-        self._changed = ChangedOutputs(program)
         self._donors = {number for number, _ in self._plan.buffer_donors or ()}
         temps = {
             a.index for a in self._plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)
@@ -209,7 +208,7 @@ class _Outcomes:
             or (same and Cause(same.text, f"return it once: not as {same.output.path} too"))
             or cause_of_loop(program, leaf, alias)
             or cause_of_order(program, leaf, alias)
-            or Cause("", self._changed.advice(leaf, path))
+            or Cause("", "")
         )
         reasons = filter(None, (_copy_text(leaf, copied[0]), cause.reason))
         advice = cause.advice or copy_advice(self._plan, leaf, copied)
@@ -296,12 +295,8 @@ class _Outcomes:
             else f"all {count} outputs with its shape and dtype are aliased to other "
             f"leaves, e.g. {first.path} to {owner}"
         )
-        advice = self._changed.advice(leaf, None)
-        return Cause(
-            reason,
-            advice or "return one more value of its shape and dtype, or do not donate this leaf",
-            first,
-        )
+        advice = "return one more value of its shape and dtype, or do not donate this leaf"
+        return Cause(reason, advice, first)
 
 
 def _row(leaf: ArgumentLeaf, outcome: DonationOutcome, cause: Cause, **fields: Any) -> Donation:

@@ -5,7 +5,7 @@ condition compares it with a constant, and the body adds a constant to it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
@@ -67,19 +67,11 @@ def executions(
         trips = _counted_trips(flow, loop) if counted else _trips(flow, loop)
         return unknown_trips if trips is None else trips
 
-    return _counts(module, lambda caller: _runs_per_call(trips_of, caller))
+    return _counts(module, trips_of)
 
 
-def call_sites(module: HloModule) -> Mapping[str, int]:
-    """How often each computation appears in the thunk sequence, by name."""
-    counts = _counts(module, lambda caller: [1] * len(caller.instruction.called_computations))
-    return {name: count for name, count in counts.items() if count is not None}
-
-
-def _counts(
-    module: HloModule, factors_of: Callable[[Value], Sequence[int | None]]
-) -> dict[str, int | None]:
-    """Multiply `factors_of` each caller along the calls from the entry, and add up the paths."""
+def _counts(module: HloModule, trips_of: Callable[[Value], int | None]) -> dict[str, int | None]:
+    """Multiply the runs along the calls from the entry, and add up the paths."""
     counts: dict[str, int | None] = {}
     if module.entry is not None:
         counts[module.entry] = 1
@@ -91,7 +83,7 @@ def _counts(
         for caller in computation.instructions:
             if not caller.called_computations:
                 continue
-            factors = factors_of(Value(computation, caller))
+            factors = _runs_per_call(trips_of, Value(computation, caller))
             for called, factor in zip(caller.called_computations, factors, strict=True):
                 total = counts.get(called, 0)
                 known = total is not None and count is not None and factor is not None

@@ -11,8 +11,8 @@ These invariants of XLA's buffer assignment are what the reported figures rely o
    maybe-live-out, and vice versa;
 5. a value with a live range has an allocation, and values alive at the same time do not share
    bytes;
-6. the groups of a collective contain each device once, the bytes of its result match those of its
-   operands, and the thunk sequence has the same number of each kind of collective as the HLO;
+6. the groups of a collective contain each device once, and the bytes of its result match those of
+   its operands;
 7. on TPUs, the size of a value follows from its shape and layout (`xlapipe.plans.padding`);
 8. each instruction has the operands, dimensions and called computations that its opcode can have,
    and no computation calls itself (`xlapipe.plans.verify_instructions`). The rules of opcodes are
@@ -25,9 +25,7 @@ a loop variable); and if two aliased values begin at the same position, XLA cuts
 one of them down to that position. Constants and thread-local values have no live range.
 """
 
-import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -37,13 +35,9 @@ from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.collectives import Collective
-from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.live_ranges import LiveRange
-from xlapipe.plans.loops import call_sites
-from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.padding import padded_bytes, tuple_table_bytes
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.thunks import Thunk
 from xlapipe.plans.verify_instructions import Mismatch, UnknownForm, instruction_mismatches
 
 # Platforms of which so many dumps were read that an instruction of another form is damaged.
@@ -298,22 +292,11 @@ def _described(live: _LiveValue) -> str:
     return f"{value.name} at {place} alive {live.start}-{live.end}"
 
 
-# kAllGather; up to jaxlib 0.9, kAllGatherStart and kAllGatherDone.
-_THUNK = re.compile(r"k(?:Nccl|Nvshmem)?(?P<words>[A-Z][A-Za-z]*?)(?:Start)?")
-
-# If GPUs are linked by NVLink, XLA 0.11 may reduce small arrays with its own kernel instead of
-# NCCL; this thunk does not show the kind of collective.
-OWN_KERNEL = "kCollectiveKernel"
-
-
 def collective_mismatches(plan: Plan) -> Iterator[Mismatch]:
     """(expected, found) of each invariant of collectives that does not hold."""
-    collectives = plan.collectives or ()
-    for collective in collectives:
+    for collective in plan.collectives or ():
         yield from _groups(collective)
         yield from _bytes(collective)
-    if collectives and plan.module is not None and plan.thunks is not None:
-        yield from _thunks(plan.module, collectives, plan.thunks)
 
 
 def _groups(collective: Collective) -> Iterator[Mismatch]:
@@ -351,44 +334,3 @@ def _bytes(collective: Collective) -> Iterator[Mismatch]:
             "devices to have the same total size",
             f"operands of {collective.operand_bytes} bytes, results of {collective.output_bytes}",
         )
-
-
-def _thunks(
-    module: HloModule, collectives: tuple[Collective, ...], thunks: tuple[Thunk, ...]
-) -> Iterator[Mismatch]:
-    thunk_counts = Counter(map(_kind_of, thunks))
-    calls = call_sites(module)
-    occurrences = {
-        instruction.name: calls.get(computation.name, 0)
-        for computation, instruction in module.scheduled()
-    }
-    own_kernels = sum(thunk.kind == OWN_KERNEL for thunk in thunks)
-    for kind in sorted(COLLECTIVES):
-        most = least = 0
-        for collective in collectives:
-            if collective.kind == kind:
-                count = occurrences[collective.instruction]
-                most += count
-                # XLA emits a copy instead if each device exchanges data only with itself.
-                least += 0 if _is_local(collective) else count
-        missing = max(0, least - thunk_counts[kind])
-        if missing > own_kernels or thunk_counts[kind] > most:
-            yield f"{most} {kind} thunks, as in the HLO", f"{thunk_counts[kind]}"
-        own_kernels -= missing
-
-
-def _is_local(collective: Collective) -> bool:
-    """Whether no device exchanges data with another one."""
-    pairs = collective.source_target_pairs
-    if collective.kind == "collective-permute":
-        return all(source == target for source, target in pairs)
-    return collective.group_size == 1
-
-
-def _kind_of(thunk: Thunk) -> str | None:
-    """`all-gather` for kAllGather and kAllGatherStart; None for other thunks."""
-    match = _THUNK.fullmatch(thunk.kind)
-    if match is None:
-        return None
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "-", match["words"]).lower()
-    return kind if kind in COLLECTIVES else None

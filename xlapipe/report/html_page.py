@@ -17,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from xlapipe.dump.xla_files import StageText
-from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.plans.donatable import donatable
 from xlapipe.report import units
@@ -138,7 +137,6 @@ def _template_data(dump: XlaSubject, *, map_only: bool) -> dict[str, Any]:
         "copied_bytes": None if copies is None else sum(copy.copied_bytes for copy in copies),
         "not_aliased_bytes": sum(not_aliased),
         "not_donated_bytes": sum(row.size_bytes for row in donatable(dump.program)),
-        "warnings": unused_findings(dump.program),
         "parts": _parts(overview),
         "total_bytes": overview.total_bytes,
         "label": short_label(dump.program.autotuning),

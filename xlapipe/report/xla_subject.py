@@ -140,7 +140,6 @@ class XlaSubject:
         """Those of the dump's expectations, and of what no dump states."""
         from xlapipe.expect import CompiledOnce, check_all
         from xlapipe.expect.second_call import second_call_findings
-        from xlapipe.expect.unused import unused_findings
         from xlapipe.report.findings import refused_finding
 
         if self.dump is None:
@@ -149,7 +148,6 @@ class XlaSubject:
         is_stated = any(isinstance(item, CompiledOnce) for item in expectations)
         return (
             *([refused_finding(refused, self.plan)] if refused is not None else []),
-            *unused_findings(self.program),
             *(() if is_stated else second_call_findings(self.program)),
             *check_all(expectations, self.program),
         )
@@ -169,8 +167,7 @@ class XlaSubject:
         if not dump.expectations:
             notes.append("the dump contains no expectations; the plan's invariants hold")
             notes += _largest_copy(self)
-        on_unused = dump.manifest.notes_on_unused
-        notes += [note for note in self.notes if note not in on_unused]
+        notes += self.notes
         if other := self.other_plan:
             total = self.plan.totals.total_allocation_bytes
             notes.append(f"expected total: {total:,} B, or {other.text(total)}")

@@ -21,7 +21,6 @@ from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
-from xlapipe.plans.verify import OWN_KERNEL
 from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable, select_devices
 from xlapipe.run.inputs import random_inputs
@@ -35,6 +34,8 @@ from xlapipe.run.run_result import (
 )
 from xlapipe.time.profiles.joined_profile import join_profile
 
+# XLA's kernel that reduces small arrays over NVLink, in place of NCCL.
+_OWN_KERNEL = "kCollectiveKernel"
 _CALL = "xlapipe call"
 # Environment of processes that use several GPUs; the user's own settings take precedence. With one
 # hardware queue, kernels begin in the order in which they were launched, so that a collective that
@@ -63,7 +64,7 @@ def run(
     if prod((manifest.mesh or {}).values()) > 1:
         # CUDA reads these when it starts.
         os.environ.update({**_SEVERAL_GPUS, **os.environ})
-    if distributed and any(thunk.kind == OWN_KERNEL for thunk in plan.thunks or ()):
+    if distributed and any(thunk.kind == _OWN_KERNEL for thunk in plan.thunks or ()):
         raise TargetError(
             f"{folder}: the executable has a collective that XLA computes with its own kernel, "
             "which works within one process only; fix: run it without --distributed, or build it "

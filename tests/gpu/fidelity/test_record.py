@@ -74,7 +74,7 @@ def digests(form: NormalForm) -> dict[str, str]:
     plan = "\n".join(line for line in lines if not line.startswith(_HEAD))
     texts = {"plan": plan, "hlo": form.canonical.hlo}
     hashes = {part: hashlib.sha256(text.encode()).hexdigest()[:16] for part, text in texts.items()}
-    return {**hashes, "lowered": form.lowered_sha256[:16]}
+    return {**hashes, "lowered": hashlib.sha256(form.lowered.encode()).hexdigest()[:16]}
 
 
 def compare(path: Path, names: tuple[str, ...], *, scratch: Path) -> Iterator[Outcome]:

@@ -14,16 +14,14 @@ Other types are compared exactly. So are large arrays of floats of 8 bits and le
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from xlapipe.dump.normal_form.module_text import read_module_text
 from xlapipe.dump.readers.hlo_proto import HloProto, LiteralProto
-from xlapipe.plans import SourceLine
 
 # A line, or what follows the name in it.
 _CONSTANT = re.compile(
@@ -60,11 +58,6 @@ class Constant(NamedTuple):
     def is_float(self) -> bool:
         """Whether it has floats, real or complex."""
         return _FLOAT.match(self.element) is not None
-
-    @property
-    def digits(self) -> tuple[str, ...]:
-        """Its elements as text, or its digest: XLA may store a value in another shape."""
-        return (self.element, *_NUMBER.findall(_COMMENT.sub("", self.value)))
 
 
 @dataclass(frozen=True)
@@ -145,23 +138,6 @@ def constants_that_differ(
         # Where a value is not known, XLA's text is all that there is.
         if one != other and _ELIDED not in (one.value, other.value):
             yield _compared(one, other, literals)
-
-
-def places_of(
-    constants: Iterable[Constant], text: str, source: Callable[[str], SourceLine | None]
-) -> list[str]:
-    """Where a step uses constants of these values, e.g. `step.py:12`."""
-    wanted = {constant.digits for constant in constants}
-    places: dict[SourceLine, None] = {}
-    for computation in read_module_text(text)[1].values():
-        for line in computation.instructions:
-            _, values = split_constants(line.text)
-            if not any(constant.digits in wanted for constant in values):
-                continue
-            readers = (it.name for it in computation.instructions if line.name in it.reads)
-            known = (source(name) for name in (line.name, *readers))
-            places |= dict.fromkeys(list(filter(None, known))[:1])
-    return [str(place) for place in sorted(places, key=lambda it: (it.file, it.line))]
 
 
 def _module_of(proto: bytes) -> HloProto:

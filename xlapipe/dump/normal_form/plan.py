@@ -12,7 +12,6 @@ Rules, by name; each leaves a real change visible:
 Workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks are kept.
 """
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,23 +20,20 @@ from difflib import unified_diff
 from functools import cached_property, partial
 from pathlib import Path
 
-from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES
+from xlapipe.devices.platforms.dump_files import MODULE
 from xlapipe.dump.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
 from xlapipe.dump.normal_form.canonical_plan import canonical_plan
 from xlapipe.dump.normal_form.constant_values import (
-    Constant,
     ConstantDifference,
     constants_that_differ,
-    places_of,
     split_constants,
     with_constants,
     with_digests,
 )
 from xlapipe.dump.normal_form.hlo import normal_hlo
-from xlapipe.dump.readers.source_lines import SourceLines, source_line
 from xlapipe.errors import DumpError
-from xlapipe.plans import AllocationKind, BufferAllocation, SourceLine
+from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
@@ -58,7 +54,7 @@ class NormalForm:
       plan: content of `plan.txt`: program, totals, aliases, allocations, gemms, fusions, thunks.
       hlo: content of `hlo.txt`: the optimised module.
       before: XLA's text of the module before optimisation.
-      read: reads another file of the dump, for the values of large constants and source lines.
+      read: reads another file of the dump, for the values of large constants.
     """
 
     plan: str
@@ -73,11 +69,6 @@ class NormalForm:
         Without the bytes of workspaces, which a lock may have put into the module.
         """
         return _WORKSPACE.sub(r"\1u8[]", normal_hlo(self.before.decode(errors="replace")))
-
-    @cached_property
-    def lowered_sha256(self) -> str:
-        """Digest of `lowered`."""
-        return hashlib.sha256(self.lowered.encode()).hexdigest()
 
     @cached_property
     def canonical(self) -> "NormalForm":
@@ -98,27 +89,10 @@ class NormalForm:
         if self.read is None or "constant({...})" not in self.hlo:
             return "", {}
         try:
-            return with_digests(self._optimised(), self.read(MODULE))
+            text = self.read(_OPTIMISED).decode(errors="replace")
+            return with_digests(text, self.read(MODULE))
         except (DumpError, KeyError):  # a dump without the serialised module
             return "", {}
-
-    def _optimised(self) -> str:
-        return "" if self.read is None else self.read(_OPTIMISED).decode(errors="replace")
-
-    def places_of(self, constants: Iterable[Constant]) -> list[str]:
-        """Where the step uses constants of these values; empty if the dump does not state it."""
-        if self.read is None:
-            return []
-        try:
-            lines = SourceLines.from_bytes(self.read(SOURCE_LINES), where=SOURCE_LINES)
-        except (DumpError, KeyError):
-            return []
-        text, _ = self._with_digests
-
-        def source(name: str) -> SourceLine | None:
-            return source_line(lines.chains, lines.frame_of.get(name, 0))
-
-        return places_of(constants, text or self._optimised(), source)
 
     def files(self) -> dict[str, bytes]:
         """The files of a dump that hold it, by name."""
@@ -203,19 +177,19 @@ def compare(golden: NormalForm, new: NormalForm) -> Comparison:
     constants += optimised or ()
     others = tuple(it for it in constants if not it.is_same)
     if others:
-        return Comparison(f"{_cpus(others, new)} are not the golden's", constants)
+        return Comparison(f"{_cpus(others)} are not the golden's", constants)
     if optimised is None:
         stage = "XLA's optimisation: the same module became different HLO"
         if constants:
             stage = (
-                f"XLA's optimisation: {_cpus(constants, new)} differ in the last digits, and XLA "
+                f"XLA's optimisation: {_cpus(constants)} differ in the last digits, and XLA "
                 "made other HLO of them"
             )
         return Comparison(stage, constants)
     if first.plan != second.plan:
         section = _first_differing_section(first.plan, second.plan)
         return Comparison(f"[{section}] of the plan: same HLO, different plan", constants)
-    notes = [f"{_cpus(constants, new)} differ in the last digits"] if constants else []
+    notes = [f"{_cpus(constants)} differ in the last digits"] if constants else []
     if golden.plan != new.plan or (split_constants(golden.hlo)[0] != split_constants(new.hlo)[0]):
         notes.append("names are numbered differently")
     return Comparison(None, constants, tuple(notes))
@@ -233,12 +207,10 @@ def _constants_that_differ(
     return tuple(constants_that_differ(before, after, literals))
 
 
-def _cpus(constants: Sequence[ConstantDifference], new: NormalForm) -> str:
-    """The constants in words, with the lines that use them."""
-    places = ", ".join(new.places_of(it.new for it in constants))
-    at = f" at {places}" if places else ""
+def _cpus(constants: Sequence[ConstantDifference]) -> str:
+    """The constants in words."""
     stated = "" if all(it.is_same for it in constants) else ", or that the program states,"
-    return f"constants that this machine's CPU computed{at}{stated}"
+    return f"constants that this machine's CPU computed{stated}"
 
 
 def _with_same_values(text: str, differing: Iterable[ConstantDifference]) -> str:
