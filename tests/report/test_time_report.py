@@ -167,6 +167,37 @@ def test_kernels_of_one_source_line_are_added_up() -> None:
     assert microseconds(line.measured_seconds) == "6.0 µs"
 
 
+def test_a_trace_has_each_kernel_in_order_and_ends_with_the_step(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "step.json"
+    assert main(["show", str(dump), "--trace", str(trace)]) == 0
+    assert capsys.readouterr().out == f"{trace}: {trace.stat().st_size:,} B\n"
+    events = json.loads(trace.read_text())["traceEvents"]
+    streams = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    kernels = [e for e in events if e["ph"] == "X" and streams[e["tid"]] == "compute"]
+    prediction = open_subject(dump).prediction
+    assert prediction is not None
+    assert {e["name"] for e in kernels} == {kernel.name for kernel in prediction.kernels}
+    assert sum(e["args"]["launches in the step"] for e in kernels) == sum(
+        kernel.launches for kernel in prediction.kernels
+    )
+    ends = [0.0, *(e["ts"] + e["dur"] for e in kernels)]
+    assert all(e["ts"] >= end for e, end in zip(kernels, ends, strict=False))
+    assert ends[-1] == pytest.approx(prediction.span_seconds * 1e6, abs=0.01)
+
+
+def test_without_a_predicted_time_no_trace_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hlo = tmp_path / "module.hlo.pb"
+    shutil.copy(GOLDEN / "after_optimizations.hlo.pb", hlo)
+    trace = tmp_path / "step.json"
+    assert main(["show", str(hlo), "--trace", str(trace)]) == 2
+    assert "fix: add --target NAME" in capsys.readouterr().err
+    assert not trace.exists()
+
+
 def test_a_slower_host_makes_calls_longer_and_no_kernel(dump: Path) -> None:
     as_timed = open_subject(dump).prediction
     slower = open_subject(dump, TimeOptions(host=2.0)).prediction

@@ -38,6 +38,7 @@ OPTIONS: Options = {
             "--host FACTOR": {"default": 1.0},
         }
     ),
+    "--trace FILE": "write the predicted timeline as a Chrome trace, for Perfetto",
     "--target NAME": {
         "type": target_names,
         "help": "with --time: a GPU of `xlapipe targets`; default: the dump's",
@@ -71,6 +72,14 @@ def run(options: argparse.Namespace) -> int:
     # The threads that numpy starts take longer than the small systems that it solves here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     subject = open_subject(path, row_of(TimeOptions, options))
+    if options.trace is not None:
+        from xlapipe.files.writing import write_files
+
+        trace = subject.trace()
+        write_files({options.trace: trace})
+        if not options.json:
+            print_text(f"{options.trace}: {len(trace):,} B")
+            return 0
     shown = row_of(
         ShowOptions,
         options,

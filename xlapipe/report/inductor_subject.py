@@ -63,6 +63,13 @@ class InductorSubject:
             )
         return InductorDump(self.dump.path, chosen)
 
+    def trace(self) -> bytes:
+        """Nothing: no time is predicted."""
+        raise DumpError(
+            f"{self.name}: expected a dump of XLA for --trace, found one of torch Inductor, of "
+            "which no time is predicted; fix: leave out --trace"
+        )
+
     @property
     def check_notes(self) -> Sequence[str]:
         """What the findings do not cover."""

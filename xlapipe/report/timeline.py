@@ -1,9 +1,11 @@
-"""What runs when in the predicted step, with source lines."""
+"""What runs when in the predicted step, with source lines: for reports and as a trace."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xlapipe.errors import XlapipeError
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE
 
@@ -109,3 +111,54 @@ def lines_of_source(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
             )
             first = row
         first, last = first or row, row
+
+
+def trace_of(opened: XlaSubject) -> bytes:
+    """The content of a trace file: one slice per kernel, in microseconds."""
+    if opened.prediction is None:
+        raise XlapipeError(
+            "--trace: the dump has no predicted time, because it names no GPU or TPU whose speeds "
+            "are known, or has no complete HLO module; fix: add --target NAME"
+        )
+    rows = timeline_rows(opened)
+    events = [*_names(opened), *map(_slice, [*rows, *gaps(rows), *lines_of_source(rows)])]
+    text = json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":"))
+    return text.encode()
+
+
+def _names(opened: XlaSubject) -> Iterator[Mapping[str, Any]]:
+    prediction = opened.prediction
+    whole = prediction is not None and prediction.step_seconds is not None
+    word = prediction.verb if prediction is not None and whole else "a part, at least"
+    about: Sequence[tuple[str, int, str]] = (
+        (
+            "process_name",
+            0,
+            f"{opened.program.title} ({word})",
+        ),
+        *(("thread_name", number, name) for number, name in enumerate(STREAMS)),
+    )
+    for name, thread, text in about:
+        yield {"ph": "M", "pid": 0, "tid": thread, "name": name, "args": {"name": text}}
+
+
+def _slice(row: TimelineRow) -> Mapping[str, Any]:
+    return {
+        "ph": "X",
+        "pid": 0,
+        "tid": STREAMS.index(row.stream),
+        "ts": round(row.start_seconds * 1e6, 3),
+        "dur": round(row.seconds * 1e6, 3),
+        "name": row.name,
+        "cat": row.kind or row.stream,
+        "args": {
+            key: value
+            for key, value in (
+                ("source", row.source),
+                ("operation", row.op_name),
+                ("basis", row.basis),
+                ("launches in the step", row.launches or None),
+            )
+            if value is not None
+        },
+    }

@@ -135,6 +135,12 @@ class XlaSubject:
 
         yield from page_lines(plan_page(self, options.keys))
 
+    def trace(self) -> bytes:
+        """The predicted timeline as a Chrome trace; raises as `trace_of`."""
+        from xlapipe.report.timeline import trace_of
+
+        return trace_of(self)
+
     @cached_property
     def findings(self) -> "Sequence[Finding]":
         """Those of the dump's expectations, and of what no dump states."""
