@@ -63,16 +63,10 @@ def test_values_of_layers_are_one_group_if_one_line_makes_them() -> None:
     assert set(group.sources) == {"step.py:12", "step.py:13"}
 
 
-def test_an_arena_at_the_peak_and_where_it_is_fullest() -> None:
+def test_an_arena_where_it_is_fullest() -> None:
     # After the peak, only the arena's last bytes are in use.
     moved = program(memory={**MEMORY, "turned": (3, 400)})
-    (arena,) = (arena for arena in peak_of(moved).arenas if arena.allocation == 3)
-    assert (arena.size_bytes, arena.values, arena.kinds) == (432, 5, ("preallocated-temp",))
-    assert arena.occupied_at_peak_bytes == 320
-    assert [(gap.offset_bytes, gap.size_bytes) for gap in arena.gaps_at_peak] == [(320, 112)]
-    assert arena.never_used_bytes == 80
-    assert (arena.fullest_position, arena.fullest_bytes) == (2, 320)
-    assert [group.label for group in arena.groups_at_fullest] == [
+    assert [group.label for group in peak_of(moved).groups_in(moved.plan.allocations[3])] == [
         "layer/up/dot_general",
         "workspace of layer/up/dot_general",
     ]
@@ -81,22 +75,12 @@ def test_an_arena_at_the_peak_and_where_it_is_fullest() -> None:
 def test_without_live_ranges_there_is_no_position() -> None:
     peak = peak_of(program(alive=None))
     assert (peak.position, peak.instruction) == (None, None)
-    (arena,) = (arena for arena in peak.arenas if arena.allocation == 3)
-    assert (arena.occupied_at_peak_bytes, arena.gaps_at_peak, arena.fullest_position) == (
-        None,
-        (),
-        None,
-    )
 
 
 def test_a_peak_after_the_last_instruction_has_none() -> None:
     ends = {"out": (9, 9), "tile": (9, 9)}
     peak = peak_of(program(alive=dict.fromkeys(ALIVE, (9, 9)) | ends))
     assert (peak.position, peak.instruction) == (9, None)
-
-
-def test_allocations_of_one_value_are_no_arenas() -> None:
-    assert [arena.allocation for arena in peak_of(A).arenas] == [3]
 
 
 def test_labels_without_a_manifest() -> None:
@@ -155,10 +139,5 @@ def test_a_peak_a_plan_and_a_program_are_short_in_a_notebook() -> None:
     """The fields of a real plan are megabytes of text."""
     program = open_path(ROOT / f"hlo_dumps/resnet50-train/h200-cublas-jax{GOLDEN_JAXLIB}")
     peak = peak_of(program)
-    lines = repr(peak).splitlines()
-    assert len(lines) == 7
-    contents = f"{peak.occupied_bytes:,} B in {len(peak.values):,} values"
-    assert lines[0] == f"<peak at position {peak.position}: {contents}"
-    assert lines[1].split() == [f"{peak.by_source[0].total_bytes:,}", "B", peak.by_source[0].source]
-    assert lines[-1] == f"  and {len(peak.by_source) - 5} more>"
+    assert len(repr(peak)) < 400
     assert repr(program.plan) in repr(program) and len(repr(program)) < 200

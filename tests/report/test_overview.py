@@ -185,7 +185,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(capsys) -> None:
 @pytest.mark.parametrize(
     ("option", "headings"),
     [
-        ("--allocations", ["Arenas", "Allocations"]),
+        ("--allocations", ["Allocations"]),
         (
             "--donation",
             [

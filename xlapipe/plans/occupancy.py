@@ -1,4 +1,4 @@
-"""Which bytes contain a live value at each schedule position, and which are unused.
+"""Which bytes contain a live value at each schedule position.
 
 XLA reserves every allocation for the whole run; live ranges show which bytes are in use when.
 Bytes that several values share count once, so these sums, unlike XLA's `live_range_peak_bytes`,
@@ -57,14 +57,6 @@ class CountedValue(HeldValue):
 
     role: Role
     counted_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A range of an allocation in which no value is alive."""
-
-    offset_bytes: int
-    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -146,18 +138,6 @@ class Occupancy:
             if fullest is None or in_use_bytes > fullest[1]:
                 fullest = position, in_use_bytes
         return fullest
-
-    def gaps(self, allocation: BufferAllocation, position: int | None) -> tuple[Gap, ...]:
-        """Ranges of `allocation` unused at `position` (None: unused at every position)."""
-        values = (v for v in allocation.values if self._is_alive(allocation, v, position))
-        gaps, end = [], 0
-        for value in sorted(values, key=lambda value: value.offset_bytes):
-            if value.offset_bytes > end and value.size_bytes:
-                gaps.append(Gap(end, value.offset_bytes - end))
-            end = max(end, value.end_bytes) if value.size_bytes else end
-        if end < allocation.size_bytes:
-            gaps.append(Gap(end, allocation.size_bytes - end))
-        return tuple(gaps)
 
     def role(self, allocation: BufferAllocation, value: LogicalBuffer) -> Role:
         """The role of a value; one that only reuses an output's or argument's memory is temp."""

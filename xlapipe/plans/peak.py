@@ -1,19 +1,18 @@
-"""The contents of memory at its peak: by name, by source line, by arena."""
+"""The contents of memory at its peak: by name and by source line."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.plans.labels import Labels, labels_of, pattern_of
-from xlapipe.plans.occupancy import CountedValue, Gap, Occupancy, Role
+from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
 from xlapipe.plans.short_repr import short_repr
 
 NO_SOURCE = "no source line"
-_SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +62,6 @@ class SourceRow:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arena:
-    """An allocation with several values, whose memory is reused over time.
-
-    Attributes:
-      values: the number of values.
-      occupied_at_peak_bytes: in use at the peak of the whole plan; None without live ranges.
-      gaps_at_peak: unused bytes at that position.
-      never_used_bytes: unused at every position.
-      fullest_position: first position with the most bytes in use; None without live ranges.
-      fullest_bytes: in use at that position.
-      groups_at_fullest: its contents at that position, largest first; they determine its size.
-    """
-
-    __repr__ = short_repr
-
-    allocation: int
-    kinds: tuple[str, ...]
-    size_bytes: int
-    values: int
-    occupied_at_peak_bytes: int | None
-    gaps_at_peak: tuple[Gap, ...]
-    never_used_bytes: int
-    fullest_position: int | None
-    fullest_bytes: int | None
-    groups_at_fullest: tuple[PeakGroup, ...]
-
-
 @dataclass(frozen=True)
 class Peak:
     """The contents of memory at the position where most bytes are in use.
@@ -101,24 +72,10 @@ class Peak:
       occupancy: without live ranges there is no position, and every value is counted.
     """
 
+    __repr__ = short_repr
+
     occupancy: Occupancy
     labels: Labels
-
-    def __repr__(self) -> str:
-        """The source lines with most bytes, a line each."""
-        at = f"position {self.position}" if self.position is not None else "no known position"
-        rows = self.by_source[:_SHOWN_LINES]
-        more = len(self.by_source) - len(rows)
-        return (
-            "\n".join(
-                (
-                    f"<peak at {at}: {self.occupied_bytes:,} B in {len(self.values):,} values",
-                    *(f"  {row.total_bytes:>15,} B  {row.source}" for row in rows),
-                    *([f"  and {more} more"] if more else []),
-                )
-            )
-            + ">"
-        )
 
     @property
     def position(self) -> int | None:
@@ -180,13 +137,6 @@ class Peak:
         ]
         return tuple(sorted(rows, key=lambda row: (-row.total_bytes, row.source)))
 
-    @cached_property
-    def arenas(self) -> tuple[Arena, ...]:
-        """Allocations with several values, and all temporary ones; largest first."""
-        allocations = self.occupancy.plan.device_allocations
-        arenas = [self.arena(allocation) for allocation in allocations if _is_arena(allocation)]
-        return tuple(sorted(arenas, key=lambda arena: (-arena.size_bytes, arena.allocation)))
-
     def _grouped(self, contents: Iterable[CountedValue]) -> tuple[PeakGroup, ...]:
         gathered: dict[tuple[Role, str, str], list[PeakValue]] = {}
         for held in contents:
@@ -211,26 +161,10 @@ class Peak:
             source=str(source) if source is not None else None,
         )
 
-    def arena(self, allocation: BufferAllocation) -> Arena:
-        """The contents of one allocation, at the peak and where it is fullest."""
-        position = self.position
-        gaps = self.occupancy.gaps(allocation, position) if position is not None else ()
-        idle = sum(gap.size_bytes for gap in gaps)
-        never = self.occupancy.gaps(allocation, None)
+    def groups_in(self, allocation: BufferAllocation) -> tuple[PeakGroup, ...]:
+        """The contents of one allocation where it is fullest, which determine its size."""
         fullest = self.occupancy.fullest(allocation)
-        at_fullest = self.occupancy.contents(fullest[0] if fullest else None, [allocation])
-        return Arena(
-            allocation=allocation.index,
-            kinds=tuple(str(kind) for kind in allocation.kinds),
-            size_bytes=allocation.size_bytes,
-            values=len(allocation.values),
-            occupied_at_peak_bytes=allocation.size_bytes - idle if position is not None else None,
-            gaps_at_peak=gaps,
-            never_used_bytes=sum(gap.size_bytes for gap in never),
-            fullest_position=fullest[0] if fullest else None,
-            fullest_bytes=fullest[1] if fullest else None,
-            groups_at_fullest=self._grouped(at_fullest),
-        )
+        return self._grouped(self.occupancy.contents(fullest[0] if fullest else None, [allocation]))
 
 
 @once_per_object
@@ -248,10 +182,3 @@ def _group(role: Role, pattern: str, values: list[PeakValue]) -> PeakGroup:
         sources=tuple(sources),
         values=tuple(values),
     )
-
-
-def _is_arena(allocation: BufferAllocation) -> bool:
-    if allocation.is_a(AllocationKind.THREAD_LOCAL) or allocation.is_a(AllocationKind.CONSTANT):
-        return False
-    places = {(value.offset_bytes, value.size_bytes) for value in allocation.values}
-    return len(places) > 1 or allocation.is_a(AllocationKind.PREALLOCATED_TEMP)

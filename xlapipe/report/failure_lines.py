@@ -87,7 +87,7 @@ def planned_failure(failure: MemoryFailure, dump: XlaSubject) -> dict[str, Any]:
     known = module is not None and named_module is not None
     candidates = _candidates(failure, plan)
     peak = peak_of(dump.program)
-    groups = peak.arena(candidates[0]).groups_at_fullest if candidates else peak.groups
+    groups = peak.groups_in(candidates[0]) if candidates else peak.groups
     return {
         "module": module,
         "workload": dump.dump.manifest.compiled_name if dump.dump is not None else None,

@@ -42,7 +42,6 @@ _MAY_BREAK = re.compile(
 SECTIONS = {
     "map": "Map",
     "peak": "Peak",
-    "arenas": "Arenas",
     "aliasing": "Aliasing",
     "copies": "Copies",
     "gemms": "GEMMs",

@@ -43,7 +43,6 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
         "overview": Overview(opened),
         "time": step_time(opened),
         "peak": named(peak, *_OF_THE_PEAK),
-        "arenas": peak.arenas,
         "aliasing": alias_groups(opened),
         "outputs_of_their_own": own_outputs(opened),
         "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],

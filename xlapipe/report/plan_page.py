@@ -12,7 +12,7 @@ from xlapipe.plans.donation import donations
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padding import find_padding
-from xlapipe.plans.peak import Arena, PeakGroup, peak_of
+from xlapipe.plans.peak import PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
 from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
@@ -39,7 +39,6 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
     sections: Mapping[str, Callable[[], Section]] = {
         "totals": lambda: _totals(opened),
         "peak": lambda: _peak(opened),
-        "arenas": lambda: _arenas(opened),
         "aliasing": lambda: _aliasing(opened),
         "copies": lambda: _copies(opened),
         "gemms": lambda: _instruction_section(
@@ -173,23 +172,12 @@ def _peak(opened: XlaSubject) -> Section:
             "computes": lambda row: cells.size(row.made_bytes),
         },
     )
-    arenas = (arena for arena in peak.arenas if "preallocated-temp" in arena.kinds)
-    fullest = [_fullest(arena) for arena in arenas if arena.fullest_position is not None]
-    return Section(title, (line,), (_held("", peak.groups, whole), by_source, *fullest), "peak")
+    return Section(title, (line,), (_held(peak.groups, whole), by_source), "peak")
 
 
-def _fullest(arena: Arena) -> Table:
-    title = (
-        f"Temp arena at its peak: allocation {arena.allocation} ({exact(arena.size_bytes)}) has "
-        f"the most bytes in use at position {arena.fullest_position}: "
-        f"{exact(arena.fullest_bytes or 0)}"
-    )
-    return _held(title, arena.groups_at_fullest, arena.size_bytes)
-
-
-def _held(title: str, groups: Sequence[PeakGroup], whole: int) -> Table:
+def _held(groups: Sequence[PeakGroup], whole: int) -> Table:
     return Table.of(
-        title,
+        "",
         groups,
         {
             "value": Held,
@@ -206,26 +194,6 @@ def _listed(title: str, key: str, table: Table, line: str, empty: str) -> Sectio
     """A section with one table, or the line `empty` without rows."""
     lines = (line,) if line else ()
     return Section(title, lines if table.rows else (empty,), (table,), key)
-
-
-def _arenas(opened: XlaSubject) -> Section:
-    table = Table.of(
-        "",
-        peak_of(opened.program).arenas,
-        {
-            "allocation": lambda arena: arena.allocation,
-            "kind": lambda arena: ", ".join(arena.kinds),
-            "size": lambda arena: cells.size(arena.size_bytes),
-            "values": lambda arena: arena.values,
-            "in use at the peak": lambda arena: cells.size(arena.occupied_at_peak_bytes),
-            "largest use": lambda arena: cells.size(arena.fullest_bytes),
-            "at position": lambda arena: cells.known(arena.fullest_position),
-            "never used": lambda arena: cells.size(arena.never_used_bytes),
-        },
-    )
-    line = "Allocations whose memory several values share over time."
-    empty = "None: every allocation contains one value."
-    return _listed("Arenas", "arenas", table, line, empty)
 
 
 def _aliasing(opened: XlaSubject) -> Section:

@@ -54,7 +54,7 @@ class ShowOptions:
 
 # Sections by the option that shows them.
 _KEYS = {
-    "allocations": ("totals", "arenas", "allocations"),
+    "allocations": ("totals", "allocations"),
     "donation": ("aliasing", "donation"),
     "gemms": ("gemms",),
     "collectives": ("collectives",),
