@@ -3,7 +3,7 @@
 import re
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import FailureKind, LoggedInstruction
+from xlapipe.report.failures.failure import FailureKind
 from xlapipe.report.failures.messages import Message
 from xlapipe.report.failures.sizes import LoggedSize
 
@@ -32,13 +32,6 @@ _REFUSED = re.compile(
 _LAST_TRY = 1 / 0.9 + 0.01
 # A pool whose picture has this many free pieces, of this share in hundredths.
 _PIECES, _FREE_SHARE = 3, 25
-# In `Failed to determine best cudnn convolution algorithm for:`, `Autotuning failed for HLO:`.
-_INSTRUCTION = re.compile(
-    r"\bfor(?: HLO)?:\s*(?P<name>%[\w.-]+) = \(?(?P<shape>\w+\[[\d,]*\])(?P<rest>[^\n]*)"
-)
-_OP_NAME = re.compile(r'op_name="(?P<value>[^"]*)"')
-_SOURCE = re.compile(r'source_file="(?P<file>[^"]*)"\s+source_line=(?P<line>\d+)')
-
 Cause = tuple[FailureKind, str]
 
 
@@ -127,21 +120,6 @@ def _by_picture(dump: AllocatorDump, requested_bytes: int) -> Cause | None:
     return (
         FailureKind.FRAGMENTATION,
         f"{free_share} % of the pool are free in {len(pieces)} pieces, the largest {pieces[0]} %",
-    )
-
-
-def timed_instruction(text: str, start: int) -> LoggedInstruction | None:
-    """The HLO instruction that XLA was timing when a message was printed."""
-    matches = list(_INSTRUCTION.finditer(text, max(0, start - 4 * _NEAR), start))
-    if not matches:
-        return None
-    match = matches[-1]
-    op_name, source = _OP_NAME.search(match["rest"]), _SOURCE.search(match["rest"])
-    return LoggedInstruction(
-        match["name"],
-        match["shape"],
-        f"{source['file']}:{source['line']}" if source is not None else None,
-        op_name["value"] if op_name is not None else None,
     )
 
 

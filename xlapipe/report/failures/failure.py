@@ -57,16 +57,6 @@ class LoggedBuffer:
     shape: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedInstruction:
-    """The HLO instruction whose kernels XLA was timing; `source` is `file:line`."""
-
-    name: str
-    shape: str
-    source: str | None = None
-    op_name: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class MemoryFailure:
     """One failure. A figure that the log does not contain is None.
@@ -81,7 +71,6 @@ class MemoryFailure:
       device: as the log names it, e.g. `GPU_0`.
       limit_bytes: what the allocator or the compiler may use.
       call: the user's line in the traceback of the message.
-      instruction: what XLA was timing, if autotuning failed.
       parts: names and bytes of parts of the request or of the program.
       buffers: the largest buffers of the program, as XLA lists them.
       allocator: the allocator's own dump.
@@ -99,7 +88,6 @@ class MemoryFailure:
     memory: Memory = Memory.DEVICE
     limit_bytes: int | None = None
     call: Call | None = None
-    instruction: LoggedInstruction | None = None
     parts: tuple[tuple[str, int], ...] = ()
     buffers: tuple[LoggedBuffer, ...] = ()
     allocator: AllocatorDump | None = None
@@ -133,12 +121,6 @@ class MemoryFailure:
             and self.limit_bytes is not None
             and self.requested.size_bytes - self.requested.slack_bytes > self.limit_bytes
         )
-
-    @property
-    def hardware(self) -> str:
-        """`tpu` if a compiler for TPUs reports it, else `gpu`."""
-        for_tpu = self.kind is FailureKind.COMPILE and "hared memory" not in self.message
-        return "tpu" if for_tpu else "gpu"
 
 
 _STATS = re.compile(
