@@ -1,7 +1,6 @@
 """`xlapipe diff --base`: the action's script on ten kinds of change, and messages."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,6 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
         DUMPS="",
         FAIL_ON="time=5%,memory=20%,donation",
         LINK="https://x.org/report",
-        REQUIREMENTS="",
         TARGET="h100_sxm",
         WORKLOADS="",
         RUNNER_TEMP=str(tmp_path),
@@ -164,9 +162,10 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
     full = tmp_path / "xlapipe-plans"
     compared = json.loads((full / "changes.json").read_text())
     changed = {dump["name"]: dump for dump in compared["changed"]}
-    assert changed.keys() == {*CHANGES, "added", "new-name"} - UNCHANGED
-    assert compared["workloads"] == len(CHANGES) + 2
-    assert (changed["added"]["verdict"], changed["new-name"]["renamed_from"]) == ("new", "old-name")
+    assert changed.keys() == {*CHANGES, "added", "new-name", "old-name"} - UNCHANGED
+    assert compared["workloads"] == len(CHANGES) + 3
+    verdicts = [changed[name]["verdict"] for name in ("added", "new-name", "old-name")]
+    assert verdicts == ["new", "new", "removed"]
     (locks,) = compared["notes"]
     assert locks.startswith("requirements.txt differs, and both sides are compiled with the")
 
@@ -187,7 +186,7 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
     assert all(3 >= len(changed[name]["causes"]["bytes"]) > 0 for name in ("batch", "residual"))
     broken = {line.partition(":")[0] for line in compared["broken"]}
     assert {"batch", "donation", "rewritten", "optimizer", "remat"} <= broken
-    assert not broken & (UNCHANGED | {"added"})
+    assert not broken & (UNCHANGED | {"added", "new-name"})
 
     # The table has the figures of `diff`, of the dumps that are kept.
     sides = [str(full / side / "remat") for side in ("before", "after")]
@@ -201,7 +200,7 @@ def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Pa
     assert (full / "remat.html").read_text().startswith("<!doctype html>")
 
     summary = (tmp_path / "summary").read_text()
-    assert summary.startswith("<!-- xlapipe plans -->\n**XLA plans:** 9 of 11 workloads changed")
+    assert summary.startswith("<!-- xlapipe plans -->\n**XLA plans:** 10 of 12 workloads changed")
     assert "code=1" in (tmp_path / "output").read_text().splitlines()
     assert "[Full report](https://x.org/report)" in summary
     assert git(repository, "worktree", "list").count("\n") == 0
@@ -252,25 +251,6 @@ def test_what_the_environment_imports_from_the_tree_comes_from_the_base(
         monkeypatch.syspath_prepend(folder)
     with base_checkout(committed(repository, "first")) as base:
         assert base.import_paths == (base.root / "src",)
-
-
-def test_submodules_are_those_of_the_working_tree(repository: Path, tmp_path: Path) -> None:
-    library = tmp_path / "library"
-    library.mkdir()
-    git(library, "init", "-q")
-    (library / "scale.py").write_text("FACTOR = 2\n")
-    committed(library, "library")
-    git(repository, "submodule", "add", "-q", f"file://{library}", "library")
-    base = committed(repository, "with a submodule")
-    with base_checkout(base) as checkout:
-        assert (checkout.root / "library/scale.py").read_text() == "FACTOR = 2\n"
-    (repository / "library/scale.py").write_text("FACTOR = 3\n")
-    committed(repository / "library", "another")
-    with pytest.raises(XlapipeError, match=r"submodule library is at .*fix: dump both commits"):
-        base_checkout(base).__enter__()
-    shutil.rmtree(repository / "library")
-    with pytest.raises(XlapipeError, match=r"not checked out; fix: git submodule update --init"):
-        base_checkout(base).__enter__()
 
 
 @pytest.mark.jax

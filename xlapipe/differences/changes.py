@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.plans import SourceLine
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.shapes import shape_of
 
 _MAX_LENGTH = 72
@@ -385,26 +386,22 @@ class PlacementChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class ThunkChange(Change):
-    """The numbers of thunks of one kind in A and B, which differ."""
+    """The numbers of thunks of one kind in A and B, which differ, or some of their launches do.
+
+    Attributes:
+      launches: with equal numbers, how many differ in grid, threads or shared memory.
+    """
 
     kind: str
     a: int
     b: int
+    launches: int = 0
 
     def text(self, name: NameFormat) -> str:
+        if self.launches:
+            kinds = f"{self.launches} {self.kind}"
+            return f"thunks: {kinds} with a different grid, threads or shared memory"
         return f"thunks: {self.a} → {self.b} {self.kind}"
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchChange(Change):
-    """The number of thunks of one kind whose grid, threads or shared memory differ."""
-
-    kind: str
-    count: int
-
-    def text(self, name: NameFormat) -> str:
-        kinds = f"{self.count} {self.kind}"
-        return f"thunks: {kinds} with a different grid, threads or shared memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,23 +431,11 @@ class OutputChange(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class HostMemoryChange(Change):
-    """Another number of bytes in pinned host memory; the account is of device memory alone."""
-
-    a_bytes: int
-    b_bytes: int
-
-    def text(self, name: NameFormat) -> str:
-        sizes = f"{self.a_bytes:,} B → {self.b_bytes:,} B ({self.b_bytes - self.a_bytes:+,} B)"
-        return f"host memory: {sizes}, beside the device's"
-
-
-@dataclass(frozen=True, slots=True)
-class ChipMemoryChange(Change):
-    """Another number of bytes in a memory of a TPU's chip; the account is of HBM alone.
+class SpaceChange(Change):
+    """Another number of bytes in a memory that the account of device memory leaves out.
 
     Attributes:
-      space: `vmem` or `smem`.
+      space: `host`, or `vmem` or `smem` of a TPU's chip.
     """
 
     space: str
@@ -458,30 +443,9 @@ class ChipMemoryChange(Change):
     b_bytes: int
 
     def text(self, name: NameFormat) -> str:
-        sizes = f"{self.a_bytes:,} B → {self.b_bytes:,} B"
-        return f"{self.space.upper()}: {sizes}, on the chip, beside the device's"
-
-
-@dataclass(frozen=True, slots=True)
-class MovesChange(Change):
-    """Other moves between the memories of a TPU, in one direction.
-
-    Attributes:
-      source_space, target_space: e.g. `hbm` and `vmem`.
-      a_count, b_count: the number of moves.
-    """
-
-    source_space: str
-    target_space: str
-    a_count: int
-    b_count: int
-    a_bytes: int
-    b_bytes: int
-
-    def text(self, name: NameFormat) -> str:
-        spaces = f"{self.source_space.upper()} to {self.target_space.upper()}"
-        sizes = f"{self.a_bytes:,} B → {self.b_bytes:,} B"
-        return f"moves from {spaces}: {self.a_count} → {self.b_count}, {sizes}"
+        memory = "host" if self.space == MemorySpace.HOST else self.space.upper()
+        sizes = f"{self.a_bytes:,} B → {self.b_bytes:,} B ({self.b_bytes - self.a_bytes:+,} B)"
+        return f"{memory} memory: {sizes}, beside the device's"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """Compares two programs, and what is at two paths: dumps of xlapipe, or any dump of XLA."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from xlapipe.differences.account import account
-from xlapipe.differences.changes import Change, HostMemoryChange, InstructionChange
-from xlapipe.differences.chip_memory import chip_memory_changes, without_chip_memory
+from xlapipe.differences.changes import Change, InstructionChange, SpaceChange
 from xlapipe.differences.difference import Difference
 from xlapipe.differences.instruction_changes import instruction_changes
 from xlapipe.differences.leaf_changes import alias_changes, leaf_changes, output_changes
@@ -16,6 +15,7 @@ from xlapipe.differences.time_changes import time_changes
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
 from xlapipe.time.study import Study, study_of
 
@@ -42,16 +42,13 @@ def _compare(
     context: Mapping[str, tuple[str, str]],
 ) -> Difference:
     instructions = tuple(instruction_changes(matching))
-    listed = without_chip_memory(instructions, a.plan, b.plan)
-    ordered = sorted(listed, key=lambda change: -_written_bytes(change))
-    changes: list[Change] = [*chip_memory_changes(a.plan, b.plan), *ordered]
+    ordered = sorted(instructions, key=lambda change: -_written_bytes(change))
+    changes: list[Change] = [*_space_changes(a.plan, b.plan), *ordered]
     changes += alias_changes(matching)
     changes += output_changes(matching)
     changes += thunk_changes(matching)
     changes += order_change(matching)
     changes += placement_changes(matching)
-    host = [program.plan.spaces[MemorySpace.HOST].total_bytes for program in (a, b)]
-    changes += [HostMemoryChange(*host)] if host[0] != host[1] else []
     return Difference(
         a_name=names[0],
         b_name=names[1],
@@ -62,6 +59,14 @@ def _compare(
         account=account(matching, instructions),
         changes=tuple(changes),
     )
+
+
+def _space_changes(a: Plan, b: Plan) -> Iterator[SpaceChange]:
+    """Totals of the memories other than the device's, where they differ."""
+    for space in (MemorySpace.VMEM, MemorySpace.SMEM, MemorySpace.HOST):
+        sizes = [plan.spaces[space].total_bytes if space in plan.spaces else 0 for plan in (a, b)]
+        if sizes[0] != sizes[1]:
+            yield SpaceChange(str(space), *sizes)
 
 
 def _on_device(program: Program) -> Program:

@@ -80,12 +80,10 @@ def aspects_of(matching: Matching, node: Node, other: Node) -> tuple[Aspect, ...
         aspects += _kind_aspects(matching, node, other)
     aspects += _collective_aspects(matching, node, other)
     aspects += _form_aspects(one, two)
-    if _are_of_two_vendors(one, two):
-        return tuple(aspects)  # each vendor's XLA fuses and configures in its own way
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
         aspects.append(Aspect("body", *_bodies(matching, one, two)))
     aspects += _config_aspects(one, two)
-    if not aspects and (_form(one, two), node.body) != (_form(two, one), other.body):
+    if not aspects and (one.shape.text, node.body) != (two.shape.text, other.body):
         aspects.append(Aspect("body", "", ""))
     return tuple(aspects)
 
@@ -127,10 +125,7 @@ def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | Non
 def _kind_aspects(matching: Matching, node: Node, other: Node) -> Iterator[Aspect]:
     if (node.gemm is None) != (other.gemm is None):
         yield Aspect("kind", str(matching.a.category(node)), str(matching.b.category(other)))
-    vendor_names = (
-        () if _are_of_two_vendors(node.instruction, other.instruction) else ("fusion_kind",)
-    )
-    for name in ("opcode", *vendor_names, "custom_call_target"):
+    for name in ("opcode", "fusion_kind", "custom_call_target"):
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)
         if one != two:
             yield Aspect(name.replace("_", " "), str(one or "none"), str(two or "none"))
@@ -162,27 +157,10 @@ def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator
 
 
 def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
-    forms = _form(one, two), _form(two, one)
+    forms = one.shape.text, two.shape.text
     if forms[0] != forms[1]:
         same = one.shape.without_layout == two.shape.without_layout
         yield Aspect("layout" if same else "shape", *forms)
-
-
-def _are_of_two_vendors(one: Instruction, two: Instruction) -> bool:
-    return one.shape.is_tiled != two.shape.is_tiled
-
-
-def _form(instruction: Instruction, other: Instruction) -> str:
-    """The shape of an instruction; without layouts and dimensions of 1 if only one is a TPU's."""
-    if not _are_of_two_vendors(instruction, other):
-        return instruction.shape.text
-    return _without_ones(instruction.shape)
-
-
-def _without_ones(shape: Shape) -> str:
-    if shape.element:
-        return f"{shape.element}[{','.join(map(str, shape.dims_without_ones))}]"
-    return f"({', '.join(map(_without_ones, shape.parts))})" if shape.parts else shape.text
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:

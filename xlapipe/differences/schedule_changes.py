@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
-from xlapipe.differences.changes import LaunchChange, OrderChange, PlacementChange, ThunkChange
+from xlapipe.differences.changes import OrderChange, PlacementChange, ThunkChange
 from xlapipe.differences.matching import Matching
 from xlapipe.plans import LogicalBuffer, Thunk
 
@@ -42,7 +42,7 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
         yield PlacementChange(a, b, len(values), max(value.size_bytes for value in values))
 
 
-def thunk_changes(matching: Matching) -> Iterator[ThunkChange | LaunchChange]:
+def thunk_changes(matching: Matching) -> Iterator[ThunkChange]:
     """Differences in the number of thunks by kind; if all are equal, differences of launches.
 
     Names of kernels are ignored: they contain numbers that vary between compiles.
@@ -63,7 +63,7 @@ def thunk_changes(matching: Matching) -> Iterator[ThunkChange | LaunchChange]:
         for (kind, _), count in (launches_a - launches_b).items():
             changed[kind] += count
         for kind in sorted(changed):
-            yield LaunchChange(kind, changed[kind])
+            yield ThunkChange(kind, a[kind], b[kind], launches=changed[kind])
 
 
 def _launch(thunk: Thunk) -> str:

@@ -101,7 +101,6 @@ def changed_figures(name: str, old: XlaSubject | None, new: XlaSubject | None) -
         within = _within_error(*(study.prediction for study in studies))
     changed = {
         "name": name,
-        "renamed_from": None,
         "same": same,
         **figures,
         "time_within_error": within,
@@ -129,8 +128,7 @@ def verdict(changed: Mapping[str, Any]) -> str:
     old, new = changed["before"], changed["after"]
     if old is None or new is None:
         return "new" if old is None else "removed"
-    name = changed["renamed_from"]
-    parts = [f"renamed from {name}"] if name is not None else []
+    parts: list[str] = []
     for key, what in (("total_bytes", "memory"), ("wire_bytes", "between devices in a step")):
         before, after = old[key], new[key]
         if None not in (before, after) and before != after:

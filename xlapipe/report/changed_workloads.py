@@ -13,7 +13,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.plans.wording import counted, listed
 from xlapipe.report.change_limits import Limits, broken_limits
-from xlapipe.report.changed_dumps import changed_dumps, verdict
+from xlapipe.report.changed_dumps import changed_dumps
 from xlapipe.report.html_page import render_page
 from xlapipe.report.xla_subject import XlaSubject
 
@@ -24,12 +24,9 @@ def changed_workloads(base: BaseCheckout, both: TwoCommits, limits: Limits) -> d
     changed = changed_dumps(both.before, both.after) if has_dumps else []
     for dump in changed:
         dump["name"] = unquote(dump["name"])
-        dump["renamed_from"] = both.renamed.get(dump["name"])
-        dump["verdict"] = verdict(dump)
     named = {dump["name"] for dump in changed}
     notes = [
         *base.notes,
-        *(f"renamed: {old} → {new}" for new, old in both.renamed.items() if new not in named),
         *(
             f"{base.name} does not compile {listed(names, 3)}, so that nothing is compared: {text}"
             for text, names in both.failed_before.items()

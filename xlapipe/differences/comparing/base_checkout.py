@@ -22,7 +22,6 @@ _LOCKS = (
 )
 # Set by git for its hooks; they would name another index or folder than those of the worktree.
 _OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
-_SUBMODULE = "160000"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ def base_checkout(ref: str) -> Iterator[BaseCheckout]:
                 *("worktree", "add", "--quiet", "--detach", str(root), commit),
             )
             notes = tuple(_notes(top, commit, ref))
-            _link_submodules(top, root, commit, ref)
             folder = root / here.relative_to(top)
             if not folder.is_dir():
                 raise XlapipeError(
@@ -120,6 +118,11 @@ def _notes(top: Path, commit: str, ref: str) -> Iterator[str]:
             f"{ref} has {counted(int(behind), 'commit')} that HEAD lacks, whose changes are shown "
             f"reversed; to leave them out: --base $(git merge-base HEAD {ref})"
         )
+    if (top / ".gitmodules").exists():
+        yield (
+            f"submodules are not checked out in {ref}, so that workloads which import from them do "
+            "not compile there; to compare them: `xlapipe dump` both commits, and diff"
+        )
     locks = _git(top, "diff", "--name-only", commit, "--", *_LOCKS).splitlines()
     if locks:
         yield (
@@ -127,28 +130,6 @@ def _notes(top: Path, commit: str, ref: str) -> Iterator[str]:
             "compiled with the packages of this environment, so that the table lacks what other "
             "packages change; to include it: `xlapipe dump` in an environment of each, and diff"
         )
-
-
-def _link_submodules(top: Path, root: Path, commit: str, ref: str) -> None:
-    """Submodules of the same commit are those of the user's tree."""
-    for line in _git(top, "ls-tree", "-r", "-z", commit).split("\0"):
-        mode, _, rest = line.partition(" ")
-        if mode != _SUBMODULE:
-            continue
-        wanted, _, path = rest.removeprefix("commit ").partition("\t")
-        own = top / path
-        if not (own / ".git").exists():
-            raise XlapipeError(
-                f"submodule {path} is not checked out; fix: git submodule update --init {path}"
-            )
-        if (found := _git(own, "rev-parse", "HEAD")) != wanted:
-            raise XlapipeError(
-                f"submodule {path} is at {found[:8]}, and at {wanted[:8]} in {ref}, where it would "
-                f"have to be downloaded; fix: dump both commits, and compare the folders with "
-                "`xlapipe diff --markdown BEFORE AFTER`"
-            )
-        (root / path).rmdir()
-        (root / path).symlink_to(own)
 
 
 def _import_paths(top: Path, root: Path) -> Iterator[Path]:

@@ -10,7 +10,6 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.compile.pipeline import CompiledDump, WrittenDump, compile_dump, run_jobs, write_new
 from xlapipe.differences.comparing.base_checkout import BaseCheckout
-from xlapipe.dump.dump import PLAN, is_dump, read_file
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import find_workload, registered_workloads
 
@@ -23,7 +22,6 @@ class TwoCommits:
       count: number of workloads.
       failed: messages of workloads of the current folder that do not compile, by name.
       failed_before: messages for which the base does not compile, with the workloads' names.
-      renamed: the base's name of workloads whose definition or plan it has under another one.
     """
 
     before: Path
@@ -31,7 +29,6 @@ class TwoCommits:
     count: int
     failed: Mapping[str, str]
     failed_before: Mapping[str, Sequence[str]]
-    renamed: Mapping[str, str]
 
 
 def folder_name(workload: str) -> str:
@@ -81,9 +78,7 @@ def compile_both(
     for name, message in others_failed.items():
         text = message.replace(f"{base.root}/", "").replace(name, "…")
         failed_before.setdefault(text, []).append(name)
-    renamed = _renamed(before, after, own, others)
-    count = len(own.keys() | others.keys()) - len(renamed)
-    return TwoCommits(before, after, count, failed, failed_before, renamed)
+    return TwoCommits(before, after, len(own.keys() | others.keys()), failed, failed_before)
 
 
 def _jobs(workloads: Sequence[str], settings: CompileSettings, folder: Path) -> dict[str, Job]:
@@ -121,32 +116,3 @@ def _compile_side(
     out.mkdir()
     run_jobs(list(jobs.values()), work, keep, at_once=at_once, on_done=done)
     return failed
-
-
-def _renamed(
-    before: Path, after: Path, own: Mapping[str, Job], others: Mapping[str, Job]
-) -> dict[str, str]:
-    """Moves dumps of workloads that have another name now below that; the old names by the new.
-
-    A workload is the same if its definition is, else if its plan is.
-    """
-    renamed: dict[str, str] = {}
-    for is_same in (_same_definition, _same_plan):
-        for old in sorted(others.keys() - own.keys() - {*renamed.values()}):
-            for new in sorted(own.keys() - others.keys() - renamed.keys()):
-                folders = before / folder_name(old), after / folder_name(new)
-                if all(map(is_dump, folders)) and is_same(others[old], own[new], *folders):
-                    folders[0].rename(before / folder_name(new))
-                    renamed[new] = old
-                    break
-    return renamed
-
-
-def _same_definition(old: Job, new: Job, *_: Path) -> bool:
-    return str(old.reference) == str(new.reference)
-
-
-def _same_plan(old: Job, new: Job, *folders: Path) -> bool:
-    """Whether the plans are the same but for the name of the workload."""
-    old_plan, new_plan = (read_file(folder, PLAN).partition(b"\n[")[2] for folder in folders)
-    return old_plan == new_plan
