@@ -14,7 +14,6 @@ from xlapipe.differences.compilers.comparison import CompilerComparison, _compar
 from xlapipe.differences.compilers.compiler_side import (
     CollectiveTotals,
     CompilerSide,
-    ProductKind,
 )
 from xlapipe.differences.compilers.inductor_side import inductor_sides
 from xlapipe.differences.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
@@ -139,7 +138,7 @@ def compared(
 ) -> CompilerComparison:
     """One side of each compiler, with these outputs."""
     ours = replace(sides(FORWARD)[0], arguments=(), outputs=tuple(inductor), **fields)
-    theirs = replace(xla_side_of(A), arguments=(), outputs=tuple(xla), products=())
+    theirs = replace(xla_side_of(A), arguments=(), outputs=tuple(xla), products={})
     return _compare(ours, theirs)
 
 
@@ -156,23 +155,6 @@ def test_outputs_that_only_xla_returns_are_what_it_keeps_for_the_backward_pass()
         assert comparison.kept_by_xla is None
         assert not comparison.same_interface
         assert compared([out], [out], **fields).same_interface
-
-
-def test_products_are_listed_by_size_and_those_of_unknown_size_last() -> None:
-    products = (
-        ProductKind(None, "8×8", "cudnn"),
-        ProductKind(64, "4×4", "cublas"),
-        ProductKind(512, "8×8", "triton"),
-        ProductKind(64, "2×8", "cublas"),
-        ProductKind(0, "0×8", "cublas"),
-    )
-    rows = compared(products=products).products
-    assert [(row.multiplications, row.results, row.inductor) for row in rows] == [
-        (512, ("8×8",), (("triton", 1),)),
-        (64, ("4×4", "2×8"), (("cublas", 2),)),
-        (None, ("8×8",), (("cudnn", 1),)),
-        (0, ("0×8",), (("cublas", 1),)),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ class Gemm:
     source: SourceLine | None
     fast_accumulation: bool | None = None
 
+    @property
+    def backend_text(self) -> str:
+        """The backend, and whether it accumulates fast."""
+        return f"{self.backend}{', fast accumulation' if self.fast_accumulation else ''}"
+
 
 def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
     """Every matrix product of `module`, in the order of its computations' instructions."""

@@ -1,12 +1,12 @@
 """A comparison of two compilers as a page, and as the records of its JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from xlapipe.differences.compilers.comparison import CompilerComparison, ProductRow
+from xlapipe.differences.compilers.comparison import CompilerComparison
 from xlapipe.differences.compilers.compiler_side import CompilerSide
-from xlapipe.differences.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
+from xlapipe.differences.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves
 from xlapipe.report import cells
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.records import named
@@ -18,7 +18,7 @@ def comparison_page(comparison: CompilerComparison) -> Page:
     """The page."""
     title = f"{comparison.inductor.name} (torch Inductor) beside {comparison.xla.name} (XLA)"
     lines = tuple(_sentences(comparison))
-    section = Section("side by side", lines, tuple(_tables(comparison)))
+    section = Section("side by side", lines, (_figures(comparison),))
     return Page(title, "torch Inductor and XLA", (section,))
 
 
@@ -31,7 +31,6 @@ def comparison_figures(comparison: CompilerComparison) -> dict[str, Any]:
         "arguments": _matched(comparison.arguments),
         "outputs": _matched(comparison.outputs),
         "kept_by_xla_bytes": comparison.kept_by_xla,
-        "products": [asdict(row) for row in comparison.products],
         "sentences": list(_sentences(comparison)),
     }
 
@@ -65,15 +64,6 @@ def _sentences(comparison: CompilerComparison) -> Iterator[str]:
     yield from comparison.inductor.notes
 
 
-def _tables(comparison: CompilerComparison) -> Iterator[Table]:
-    """The tables, in the order of the page."""
-    yield _figures(comparison)
-    yield _leaves("arguments", comparison.arguments)
-    yield _leaves("outputs", comparison.outputs)
-    yield _products(comparison.products)
-    yield _exchanges(comparison.inductor, comparison.xla)
-
-
 def _interface_line(comparison: CompilerComparison) -> str:
     arguments, outputs = comparison.arguments, comparison.outputs
     if comparison.same_interface:
@@ -94,7 +84,7 @@ def _share(leaves: MatchedLeaves) -> str:
 def _differing(leaves: MatchedLeaves) -> str:
     texts = [_difference(pair) for pair in leaves.differing[:8]]
     more = len(leaves.differing) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more" if more else "")
+    return "; ".join(texts) + (f"; and {more} more (--json lists all)" if more else "")
 
 
 def _difference(pair: LeafPair) -> str:
@@ -124,47 +114,17 @@ def _figures(comparison: CompilerComparison) -> Table:
         *((name, cells.size(first), cells.size(second)) for name, first, second in sizes),
         ("launches", cells.known(inductor.launches), cells.known(xla.launches)),
         ("calls that hide bytes", inductor.unknown_calls, xla.unknown_calls),
+        ("matrix products and convolutions", _products(inductor), _products(xla)),
+        ("collectives, and their results", _exchanges(inductor), _exchanges(xla)),
     )
     return Table("bytes and launches", ("figure", "Inductor", "XLA"), rows)
 
 
-def _leaves(what: str, leaves: MatchedLeaves) -> Table:
-    rows = tuple(
-        (*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match)) for pair in leaves.pairs
+def _products(side: CompilerSide) -> str:
+    return ", ".join(f"{count} {backend}" for backend, count in side.products.items())
+
+
+def _exchanges(side: CompilerSide) -> str:
+    return ", ".join(
+        f"{item.count} {item.kind} {cells.size(item.output_bytes)}" for item in side.exchanges
     )
-    headings = ("Inductor", "type", "XLA", "type", "match")
-    return Table(f"{what}: {_share(leaves)} match", headings, rows).first()
-
-
-def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
-    if leaf is None:
-        return "–", ""
-    size = f" of {exact(leaf.size_bytes)}" if leaf.shape is None and leaf.size_bytes else ""
-    return leaf.name + (" (reused)" if leaf.reused else ""), leaf.type_text + size
-
-
-def _products(products: Sequence[ProductRow]) -> Table:
-    return Table.of(
-        "matrix products and convolutions",
-        products,
-        {
-            "multiplications of each": lambda row: cells.known(row.multiplications),
-            "results": lambda row: ", ".join(row.results),
-            "Inductor": lambda row: _backends(row.inductor),
-            "XLA": lambda row: _backends(row.xla),
-        },
-    ).first()
-
-
-def _backends(counts: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{count} {backend}" for backend, count in counts) or "none"
-
-
-def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
-    rows = tuple(
-        (name, exchange.kind, exchange.count, cells.size(exchange.output_bytes))
-        for name, side in (("Inductor", inductor), ("XLA", xla))
-        for exchange in side.exchanges
-    )
-    headings = ("compiler", "kind", "count", "bytes of results")
-    return Table("collectives" + ("" if rows else ": none"), headings, rows)

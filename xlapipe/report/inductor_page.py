@@ -111,7 +111,7 @@ def _gemm_table(plan: InductorPlan) -> Table:
     """Matrix products and convolutions; those of one shape in one row."""
     columns: Mapping[str, Callable[[Sequence[Gemm]], Cell]] = {
         "count": len,
-        "backend": lambda group: _backend(group[0]),
+        "backend": lambda group: group[0].backend_text,
         "shapes": lambda group: shapes_of_product(group[0].shapes),
         "source": lambda group: str(group[0].source or ""),
     }
@@ -119,10 +119,6 @@ def _gemm_table(plan: InductorPlan) -> Table:
     groups = grouped(plan.gemms, lambda gemm: tuple(columns[name]([gemm]) for name in alike))
     title = f"gemms and convolutions: {len(plan.gemms) or 'none'}"
     return Table.of(title, groups.values(), columns).first()
-
-
-def _backend(gemm: Gemm) -> str:
-    return f"{gemm.backend}{', fast accumulation' if gemm.fast_accumulation else ''}"
 
 
 def _collective_table(plan: InductorPlan) -> Table:

@@ -1,31 +1,13 @@
 """Two compilers' plans for one program, matched."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.differences.compilers.compiler_side import CompilerSide, ProductKind
+from xlapipe.differences.compilers.compiler_side import CompilerSide
 from xlapipe.differences.compilers.inductor_side import inductor_sides
 from xlapipe.differences.compilers.tensor_leaves import MatchedLeaves, match_leaves
 from xlapipe.differences.compilers.xla_side import xla_side
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.inductor.reader import InductorDump
-
-
-@dataclass(frozen=True)
-class ProductRow:
-    """Matrix products or convolutions of one size on both sides.
-
-    Attributes:
-      multiplications: M × N × K; None if not known, or for a convolution.
-      results: shapes of the results.
-      inductor, xla: number of products by backend.
-    """
-
-    multiplications: int | None
-    results: tuple[str, ...]
-    inductor: tuple[tuple[str, int], ...]
-    xla: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +24,6 @@ class CompilerComparison:
     arguments: MatchedLeaves
     outputs: MatchedLeaves
     kept_by_xla: int | None
-    products: tuple[ProductRow, ...]
 
     @property
     def same_interface(self) -> bool:
@@ -67,8 +48,7 @@ def _compare(inductor: CompilerSide, xla: CompilerSide) -> CompilerComparison:
     if inductor.kept_bytes and not inductor.with_backward:
         left = [pair.xla for pair in outputs.differing if pair.inductor is None]
         kept = sum(leaf.size_bytes or 0 for leaf in left if leaf is not None)
-    rows = _product_rows(inductor.products, xla.products)
-    return CompilerComparison(inductor, xla, arguments, outputs, kept, tuple(rows))
+    return CompilerComparison(inductor, xla, arguments, outputs, kept)
 
 
 def _likeness(comparison: CompilerComparison) -> tuple[int, int]:
@@ -76,24 +56,3 @@ def _likeness(comparison: CompilerComparison) -> tuple[int, int]:
     arguments, outputs = comparison.arguments, comparison.outputs
     same = arguments.matched + outputs.matched
     return same - len(arguments.differing) - len(outputs.differing), same
-
-
-def _product_rows(inductor: Sequence[ProductKind], xla: Sequence[ProductKind]) -> list[ProductRow]:
-    """Products of one size in one row, the largest first."""
-    rows = []
-    for key in dict.fromkeys(_key(product) for product in (*inductor, *xla)):
-        sides = [[item for item in side if _key(item) == key] for side in (inductor, xla)]
-        alike = [*sides[0], *sides[1]]
-        results = tuple(dict.fromkeys(product.result for product in alike))
-        rows.append(ProductRow(alike[0].multiplications, results, *map(_counted, sides)))
-    return sorted(rows, key=lambda row: -(row.multiplications or 0))
-
-
-def _key(product: ProductKind) -> tuple[int | None, str]:
-    """Products of M × N × K multiplications are alike; others by their result."""
-    known = product.multiplications
-    return (known, "") if known is not None else (None, product.result)
-
-
-def _counted(products: Sequence[ProductKind]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(Counter(product.backend for product in products).items()))

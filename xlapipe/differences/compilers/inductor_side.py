@@ -6,7 +6,7 @@ from itertools import accumulate
 from xlapipe.differences.compilers.compiler_side import (
     CompilerSide,
     exchanges_of,
-    read_product,
+    products_of,
 )
 from xlapipe.differences.compilers.tensor_leaves import TensorLeaf
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
@@ -40,7 +40,7 @@ def _graph_side(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
         reused_bytes=totals.given_argument_bytes + totals.aliased_bytes,
         unknown_calls=totals.unknown_allocations,
         launches=len(plan.kernels),
-        products=tuple(read_product(gemm) for gemm in plan.gemms),
+        products=products_of(plan.gemms),
         exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives),
         notes=plan.notes,
     )
@@ -77,7 +77,7 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         reused_bytes=sum(leaf.size_bytes or 0 for leaf in arguments if leaf.reused),
         unknown_calls=sum(side.unknown_calls for side in alone),
         launches=sum(len(plan.kernels) for plan in dump.plans),
-        products=tuple(product for side in alone for product in side.products),
+        products=products_of(gemm for plan in dump.plans for gemm in plan.gemms),
         exchanges=exchanges_of(
             (item.kind, item.output_bytes) for plan in dump.plans for item in plan.collectives
         ),

@@ -6,8 +6,8 @@ from dataclasses import replace
 from xlapipe.differences.compilers.compiler_side import (
     CompilerSide,
     exchanges_of,
+    products_of,
     read_array,
-    read_product,
 )
 from xlapipe.differences.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dump.dump import Dump
@@ -45,7 +45,7 @@ def xla_side(opened: XlaFiles) -> CompilerSide:
         reused_bytes=totals.aliased_bytes,
         unknown_calls=0,
         launches=_launches(plan),
-        products=tuple(read_product(gemm) for gemm in plan.gemms),
+        products=products_of(plan.gemms),
         exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives or ()),
     )
 
