@@ -62,7 +62,7 @@ def test_the_kinds_of_failures_are_listed() -> None:
         ({"kind": "execution"}, "lacks 'requested_bytes'"),
         ({"kind": "other"}, "expected one of"),
         ({"requested_bytes": "1"}, "expected integer or null, found string"),
-        ({"warnings": [{"line": 1.5}]}, "expected integer, found number"),
+        ({"plan": {"temp_bytes": 1.5}}, "expected integer, found number"),
         ([], "expected object, found array"),
     ],
 )
