@@ -84,15 +84,6 @@ def test_saved_values_that_the_user_has_too_are_not_given_away(tmp_path: Path) -
     assert backward.totals.end_bytes == 512
 
 
-def test_a_lone_file_finds_the_forward_graph_beside_it(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path)
-    (plan,) = read_inductor(folder / "backward0" / "output_code.py.gz").plans
-    assert plan.notes == ()
-    (folder / "forward0" / "output_code.py.gz").write_bytes(b"not gzip, not Python (")
-    (plan,) = read_inductor(folder / "backward0" / "output_code.py.gz").plans
-    assert len(plan.notes) == 1
-
-
 def test_a_pool_and_a_partition(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, written.POOL_AND_PARTITION)
     # After the pool of 512 B is freed, buf0 [16, 16] and the partition's buf2 [4, 16].

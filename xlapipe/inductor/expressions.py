@@ -110,8 +110,8 @@ def _bounded(number: int) -> int | None:
 def linear_terms(text: str) -> Mapping[str, int] | None:
     """Coefficients of the variables that an index expression is linear in.
 
-    A term `k*ModularIndexing(v, 1, m)`, or `k*(v % m)`, counts as `k` of `v`: neighbours in `v`
-    are `k` elements apart nearly everywhere. Other terms are left out.
+    A term `k*(v % m)` counts as `k` of `v`: neighbours in `v` are `k` elements apart nearly
+    everywhere. Other terms are left out.
 
     >>> linear_terms("8*x0 + 4096*(r0 % 512) + x1")
     {'x0': 8, 'r0': 4096, 'x1': 1}
@@ -149,8 +149,6 @@ def _neighbours_of(tree: ast.expr) -> str | None:
             return name
         case ast.BinOp(left=left, op=ast.Mod()):
             return _last_unit(left)
-        case ast.Call(func=ast.Name(id="ModularIndexing"), args=[index, ast.Constant(value=1), _]):
-            return _last_unit(index)
     return None
 
 

@@ -1,13 +1,11 @@
 """Findings: work and memory that a graph does not need, in the bodies of IR or in wrapper code."""
 
-from collections.abc import Hashable, Iterable, Iterator
-from math import prod
+from collections.abc import Hashable, Iterator
 
 from xlapipe.inductor.allocations import Replay
-from xlapipe.inductor.expressions import evaluate, linear_terms
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.graph import IrGraph
-from xlapipe.inductor.ir.loop_bodies import BodyLoad, LoopBody, ValueTable, read_body
+from xlapipe.inductor.ir.loop_bodies import LoopBody, ValueTable, read_body
 from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
@@ -25,8 +23,6 @@ class _IrFinder:
     def __init__(self, graph: IrGraph) -> None:
         self._graph = graph
         self._table = ValueTable()
-        # The node that first computed a reduction, by the reduction's number.
-        self._reduced: dict[int, IrNode] = {}
         self._written: set[str] = set()
 
     def find(self) -> Iterator[InductorFinding]:
@@ -39,9 +35,6 @@ class _IrFinder:
             body = read_body(leaf.body, self._table) if leaf.body is not None else None
             if body is not None:
                 yield from self._uninitialised(leaf, body)
-                yield from self._strided(leaf, body)
-                yield from self._float64(leaf, body)
-                yield from self._reductions(node, leaf, body)
                 yield from self._duplicates(leaf, body, first)
             yield from self._never_read(leaf)
             self._advance(leaf, body)
@@ -83,81 +76,16 @@ class _IrFinder:
 
     def _uninitialised(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
         """Loads of memory that was only allocated."""
-        for name in dict.fromkeys(load.buffer for load in body.loads):
+        for name in dict.fromkeys(body.loads):
             memory = self._graph.memory_of(name)
             definer = self._graph.definer.get(memory)
             if definer is None or not definer.is_nop or memory in self._written:
                 continue
             if "Concat" in definer.inner:
                 continue
-            copied = any(store.copies == name for store in body.stores)
-            what = "copies" if copied else "reads"
             size = self._graph.element_bytes(memory)
-            detail = f"{what} {name}, which no kernel has written"
+            detail = f"reads {name}, which no kernel has written"
             yield _finding(FindingKind.UNINITIALISED, leaf, size, detail)
-
-    def _strided(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
-        for load in dict.fromkeys(body.loads):
-            stride = self._stride(leaf, body, load)
-            layout = self._graph.layouts.get(load.buffer)
-            item = layout.item_bytes if layout is not None else None
-            if stride is None or item is None or stride * item < _SECTOR_BYTES:
-                continue
-            detail = f"reads {load.buffer} at {load.index}: neighbours are {stride} elements apart"
-            elements = _product(body, linear_terms(load.index) or {})
-            size = elements * item if elements is not None else None
-            yield _finding(FindingKind.STRIDED_READ, leaf, size, detail)
-
-    def _stride(self, leaf: IrNode, body: LoopBody, load: BodyLoad) -> int | None:
-        """Elements between neighbours of the innermost loop; None if some loop reads neighbours."""
-        terms = linear_terms(load.index)
-        if not terms:
-            return None
-        wide = {name: abs(factor) for name, factor in terms.items() if factor and _wide(body, name)}
-        if 1 in wide.values():
-            return None
-        lanes = [name for name in _innermost(leaf, body) if name in wide]
-        return min((wide[name] for name in lanes), default=None)
-
-    def _float64(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
-        elements = _product(body, body.ranges)
-        if not body.float64 or elements == 1:
-            return
-        detail = f"computes in float64 for each of {elements or 'unknown'} elements"
-        size = elements * 8 if elements is not None else None
-        yield _finding(FindingKind.FLOAT64, leaf, size, detail)
-
-    def _reductions(self, node: IrNode, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
-        for reduction in body.reductions:
-            before = self._reduced.setdefault(reduction.value, node)
-            if before is node:
-                continue
-            sizes = [self._graph.element_bytes(load.buffer) for load in body.loads]
-            known = [size for size in sizes if size is not None]
-            detail = f"computes the {reduction.kind} that {before.name} computed before"
-            yield _finding(FindingKind.RECOMPUTED_REDUCTION, leaf, max(known, default=None), detail)
-
-
-def _innermost(leaf: IrNode, body: LoopBody) -> list[str]:
-    """The last loop variable, and the last one before the reduction loops."""
-    names = list(body.ranges)
-    sizes = leaf.sizes or ""
-    outer = sizes.split("],")[0].split("),")[0]
-    count = len([part for part in outer.strip("([ ])").split(",") if part.strip()])
-    chosen = {names[-1]} if names else set()
-    if 0 < count <= len(names):
-        chosen.add(names[count - 1])
-    return sorted(chosen)
-
-
-def _wide(body: LoopBody, name: str) -> bool:
-    size = evaluate(body.ranges.get(name, ""), {})
-    return size is None or size > 1
-
-
-def _product(body: LoopBody, names: Iterable[str]) -> int | None:
-    sizes = [evaluate(body.ranges.get(name, "1"), {}) for name in names]
-    return None if None in sizes else prod(size or 0 for size in sizes)
 
 
 def _finding(kind: FindingKind, leaf: IrNode, size: int | None, detail: str) -> InductorFinding:

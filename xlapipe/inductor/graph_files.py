@@ -102,19 +102,6 @@ def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
     return _text_files(path, source)
 
 
-def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
-    """Graphs in folders next to that of one graph: its forward graph may be there."""
-    folder = path if path.is_dir() else path.parent
-    if not any(_names(folder).keys() & _GRAPH_FILES):
-        return ()
-    siblings = (sibling for sibling in _subfolders(folder.parent) if sibling != folder)
-    return tuple(
-        _folder_files(sibling, folder.parent)
-        for sibling in sorted(siblings, key=_natural)
-        if WRAPPER in _names(sibling) and _named(sibling.name)[0] == GraphKind.FORWARD
-    )
-
-
 def _folder_files(folder: Path, root: Path, *, wrapper: Path | None = None) -> GraphFiles:
     names, name = _names(folder), folder.resolve().name
     kind, number = _named(name)

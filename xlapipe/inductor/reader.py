@@ -1,7 +1,6 @@
 """From files to InductorPlans: each graph's documents, forward graphs linked to backward graphs."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.assemble import plan_of_ir, plan_of_wrapper
 from xlapipe.inductor.fx_graphs import FxGraph, read_fx_graph
-from xlapipe.inductor.graph_files import GraphFiles, beside, graphs_of
+from xlapipe.inductor.graph_files import GraphFiles, graphs_of
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.text import read_ir
@@ -48,7 +47,9 @@ def read_inductor(path: Path) -> InductorDump:
         )
     try:
         readable, left_out = _readable(graphs)
-        first, *others = _read(path, readable)
+        for graph in readable:
+            graph.link(readable)
+        first, *others = map(_plan, readable)
         plans = (replace(first, notes=(*left_out, *first.notes)), *others)
     except RecursionError:
         raise DumpError(
@@ -62,17 +63,6 @@ def read_inductor(path: Path) -> InductorDump:
 
 def _is_backward(plan: InductorPlan) -> bool:
     return plan.kind == GraphKind.BACKWARD
-
-
-def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
-    for graph in graphs:
-        graph.link(graphs)
-    (only, *others) = graphs
-    if not others and only.files.kind == GraphKind.BACKWARD and only.code is not None:
-        # The user did not name the folder of its forward graph, so damaged files there are left.
-        with suppress(DumpError):
-            only.link([_Graph(files) for files in beside(only.files, path)])
-    return tuple(map(_plan, graphs))
 
 
 def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:

@@ -1,4 +1,4 @@
-"""The body of a loop in an IR dump: loads, stores and reductions, with the values that they have.
+"""The body of a loop in an IR dump: loads and stores, with the values that they have.
 
 A body is a class in Python's syntax. Each statement binds a name to an operation on earlier names,
 so two values are equal if they are the same operations on the same loads. `ValueTable` numbers
@@ -7,60 +7,29 @@ values over all bodies of a graph, equal ones alike.
 
 import ast
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from xlapipe.inductor.text_lines import TextLines
 
 _INDIRECT = re.compile(r"\bindirect\d+\b")
-_CONVERSIONS = ("to_dtype", "to_dtype_bitcast", "constant", "index_expr")
-
-
-@dataclass(frozen=True, slots=True)
-class BodyLoad:
-    """`ops.load`: a buffer or argument, and the index as printed."""
-
-    buffer: str
-    index: str
 
 
 @dataclass(frozen=True, slots=True)
 class BodyStore:
-    """`ops.store` or `ops.store_reduction`.
-
-    Attributes:
-      value, place: numbers of the value and of the index over its ranges.
-      copies: the buffer whose elements it stores unchanged; None for a computed value.
-    """
+    """`ops.store` or `ops.store_reduction`; `place` is the number of the index over its ranges."""
 
     buffer: str
     place: int
     value: int
-    copies: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BodyReduction:
-    """`ops.reduction` of one value over the reduction loops."""
-
-    value: int
-    kind: str
 
 
 @dataclass
 class LoopBody:
-    """What a body does, in order.
+    """The buffers that a body loads, and its stores, in order."""
 
-    Attributes:
-      ranges: sizes of the loop variables, as printed.
-      float64: whether an operation makes a float64 value.
-    """
-
-    ranges: Mapping[str, str]
-    loads: list[BodyLoad] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
     stores: list[BodyStore] = field(default_factory=list)
-    reductions: list[BodyReduction] = field(default_factory=list)
-    float64: bool = False
 
 
 class ValueTable:
@@ -99,19 +68,15 @@ class _BodyReader:
         self._table = table
         self._indices: dict[str, str] = {}
         self._functions: dict[str, ast.FunctionDef] = {}
-        self._body = LoopBody(_ranges(statements))
+        self._body = LoopBody()
         self._values: dict[str, int] = {}
-        # Index expressions by their numbers.
-        self._texts: dict[int, str] = {}
-        # The buffer whose element a value is, unchanged.
-        self._loaded: dict[int, str] = {}
         for statement in statements:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     self._indices[name] = ast.unparse(value)
                 case ast.FunctionDef(name=name):
                     self._functions[name] = statement
-        self._ranges = tuple(self._body.ranges.items())
+        self._ranges = _ranges(statements)
 
     def read(self) -> LoopBody:
         body = self._functions.get("body")
@@ -154,13 +119,8 @@ class _BodyReader:
                 [ast.Constant(value=str(buffer)), index, value, *rest],
             ):
                 return self._store(name, buffer, index, value, rest)
-            case "reduction", [_, _, ast.Constant(value=str(kind)), _, *_]:
-                number = self._table.number("reduction", self._ranges, self._operation(node, name))
-                self._body.reductions.append(BodyReduction(number, kind))
-                return number
-        if name in _CONVERSIONS:
-            texts = [ast.unparse(argument) for argument in arguments[1:]]
-            self._body.float64 |= "torch.float64" in texts
+            case "reduction", _:
+                return self._table.number("reduction", self._ranges, self._operation(node, name))
         return self._operation(node, name)
 
     def _own(self, name: str, arguments: list[ast.expr]) -> int:
@@ -170,9 +130,7 @@ class _BodyReader:
                 text = self._indices.get(index, index)
                 # With the values of its indirect variables.
                 indirect = (self._values.get(name, -1) for name in _INDIRECT.findall(text))
-                number = self._table.number("index", text, self._ranges, tuple(indirect))
-                self._texts[number] = text
-                return number
+                return self._table.number("index", text, self._ranges, tuple(indirect))
             case _ if name.startswith("set_indirect") and arguments:
                 number = self._value(arguments[0])
                 self._values[name.removeprefix("set_")] = number
@@ -183,19 +141,15 @@ class _BodyReader:
         return self._table.number("block", inner, *values)
 
     def _load(self, buffer: str, index: ast.expr) -> int:
-        place = self._value(index)
-        number = self._table.number("load", self._table.state(buffer), place)
-        self._loaded[number] = buffer
-        self._body.loads.append(BodyLoad(buffer, self._texts.get(place, "")))
-        return number
+        self._body.loads.append(buffer)
+        return self._table.number("load", self._table.state(buffer), self._value(index))
 
     def _store(
         self, name: str, buffer: str, index: ast.expr, value: ast.expr, rest: list[ast.expr]
     ) -> int:
         place, number = self._value(index), self._value(value)
         mode = ast.unparse(rest[0]) if rest else "None"
-        copies = self._loaded.get(number) if mode == "None" else None
-        self._body.stores.append(BodyStore(buffer, place, number, copies))
+        self._body.stores.append(BodyStore(buffer, place, number))
         return self._table.number(name, buffer, place, number, mode)
 
     def _operation(self, node: ast.Call, name: str) -> int:
@@ -204,15 +158,16 @@ class _BodyReader:
         return self._table.number("op", name, *values, words)
 
 
-def _ranges(statements: list[ast.stmt]) -> dict[str, str]:
+def _ranges(statements: list[ast.stmt]) -> tuple[tuple[str, str], ...]:
+    """The loop variables and their sizes, as printed."""
     for statement in statements:
         match statement:
             case ast.Assign(
                 targets=[ast.Name(id="var_ranges")], value=ast.Dict(keys=keys, values=values)
             ):
-                return {
-                    ast.unparse(key): ast.unparse(value)
+                return tuple(
+                    (ast.unparse(key), ast.unparse(value))
                     for key, value in zip(keys, values, strict=True)
                     if key is not None
-                }
-    return {}
+                )
+    return ()

@@ -69,7 +69,6 @@ class IrNode:
       parts: the nodes of a fused one.
       layouts: layouts of buffers and arguments that it names.
       body: lines of the loop's body; None for a node without a loop.
-      sizes: sizes of the loops and of the reduction loops, as printed, e.g. `([128, 256], [])`.
     """
 
     name: str
@@ -82,7 +81,6 @@ class IrNode:
     outputs: tuple[IrBuffer, ...] = ()
     kernel: str | None = None
     device: str | None = None
-    sizes: str | None = None
     parts: tuple["IrNode", ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     body: TextLines | None = None

@@ -88,7 +88,6 @@ class _Reader:
             ".snodes": ("part_names", names),
             ".node.kernel": ("kernel", lambda text, at: None if text == "None" else text),
             ".group.device": ("device", lambda text, at: text),
-            ".sizes": ("sizes", lambda text, at: text),
         }
 
     def nodes(self) -> Iterator[IrNode]:
