@@ -139,8 +139,9 @@ def test_what_a_stopped_compile_was_doing(tmp_path: Path) -> None:
         "I1128 19:06:12.8 1 hlo_pass_pipeline.cc:211]   HLO pass topk-splitter\n"
     )
     assert last_pass(f"] hlo_pass_pipeline.cc:211]   HLO pass cse\n{ended}\n") == ("cse", False)
-    job = Job(reference=WorkloadReference("topk", "step:topk", None), target=None)
-    error = str(stopped(job, tmp_path, 11_000_000_000, limit_bytes=10_000_000_000))
+    reference = WorkloadReference("topk", "step:topk", None)
+    job = Job(reference=reference, target=None, scratch=tmp_path)
+    error = str(stopped(job, 11_000_000_000, limit_bytes=10_000_000_000))
     assert "more than 10.0 GB and was stopped in XLA's pass topk-splitter; the process had" in error
     assert "fix: allow more with --child-memory, or change the operations of that pass" in error
 

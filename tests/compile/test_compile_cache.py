@@ -16,11 +16,12 @@ from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.messages import ChildError, CompileRequest, LoweredProgram, of_json, to_json
+from xlapipe.compile.messages import ChildError, LoweredProgram, to_json
 from xlapipe.compile.pipeline import CompiledDump, compile_dump
 from xlapipe.compile.reused_compiles import COMPILED_AT, take_note
 from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.expect import ParameterBytes
+from xlapipe.files.typed_data import typed
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.registry import find_workload
 
@@ -33,6 +34,7 @@ import jax
 import jax.numpy as jnp
 from xlapipe import Workload
 from xlapipe.expect import ParameterBytes
+from xlapipe.files.typed_data import typed
 from library import scale
 
 WIDTH = int(Path(__file__).with_name("width.txt").read_text())
@@ -131,7 +133,7 @@ def test_what_the_cache_gives_is_what_a_compile_gives(
                 texts = {
                     path.name: path.read_bytes() for path in sorted(compiled.dump_folder.iterdir())
                 }
-                facts = replace(compiled.record, seconds={}, times=None, compiled_at=None)
+                facts = replace(compiled.record, seconds={}, compiled_at=None)
                 given.append((facts, set(texts), compiled.executable is None))
         assert given[0] == given[1] == given[2]
         assert compiled_now() == [True, False, True]
@@ -166,10 +168,6 @@ def test_a_cache_that_cannot_be_written_is_left_out(
     assert compiled_now() == [True, True]
 
 
-def request_of(made: Job, scratch: Path) -> CompileRequest:
-    return child_process._request(made, scratch)
-
-
 PROGRAM = LoweredProgram(workload="w", stablehlo=b"module", arguments=(), outputs=())
 
 
@@ -194,7 +192,7 @@ def test_everything_that_affects_a_plan_is_in_the_key(
         variables: dict[str, str] = environment,
         scratch: str = "a",
     ) -> str:
-        return compile_key(request_of(made, tmp_path / scratch), program, variables)
+        return compile_key(replace(made, scratch=tmp_path / scratch), program, variables)
 
     keys = [
         key(),
@@ -235,12 +233,12 @@ def test_texts_that_are_not_utf8_are_in_messages_and_keys(tmp_path: Path) -> Non
     """A folder's name need not be UTF-8, nor what the user's code raises."""
     folder = tmp_path / "\udcff"
     (made,) = jobs_of([find_workload("qwen3-step")], CompileSettings(target="h200"))
-    request = request_of(replace(made, reference=replace(made.reference, folder=folder)), folder)
-    assert of_json(to_json(request), CompileRequest) == request
+    of_folder = replace(made, reference=replace(made.reference, folder=folder), scratch=folder)
+    assert Job.from_bytes(of_folder.to_bytes()) == of_folder
     error = ChildError("import", "ValueError", "a \udc80 b", f"{folder}/step.py:6")
-    assert of_json(to_json(error), ChildError) == error
+    assert typed(ChildError, json.loads(to_json(error))) == error
     variables = {"LD_LIBRARY_PATH": str(folder)}  # PATH is not in the key where it has no ptxas
-    assert compile_key(request, PROGRAM, variables) != compile_key(request, PROGRAM, {})
+    assert compile_key(of_folder, PROGRAM, variables) != compile_key(of_folder, PROGRAM, {})
 
 
 def test_compiles_on_a_device_and_repeated_ones_use_no_cache(
@@ -278,12 +276,12 @@ def test_the_longest_unused_results_are_removed(
 
 def test_a_result_writes_nothing_outside_of_its_folders(tmp_path: Path) -> None:
     (made,) = jobs_of([find_workload("qwen3-step")], CompileSettings(target="h200"))
-    request = request_of(made, tmp_path / "scratch")
+    made = replace(made, scratch=tmp_path / "scratch")
     for name in ("dump/../../outside", "/tmp/outside", "executable"):
         with zipfile.ZipFile(tmp_path / "key.zip", "w") as archive:
             archive.writestr("record.json", "{}")
             archive.writestr(name, "x")
-        assert CompileCache(tmp_path).restore("key", request, ()) is None
+        assert CompileCache(tmp_path).restore("key", made, ()) is None
         with pytest.raises(ValueError, match=r"outside|executable"):
-            compile_cache._place(name, request)
+            compile_cache._place(name, made)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key.zip"]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.folders import STEPS
@@ -38,8 +37,7 @@ def job_of(reference: str) -> Job:
     return Job(reference=find_workload(reference), target=target_named("h200"))
 
 
-def environment_of(job: Job) -> dict[str, str]:
-    return child_process._environment(job, STEPS)
+environment_of = child_process._environment
 
 
 def files_of(reference: str) -> Mapping[str, bytes]:
@@ -81,14 +79,14 @@ def test_one_server_forks_children_with_any_number_of_cpu_devices(
 def test_a_server_is_replaced_when_none_of_its_children_runs(
     servers: ServerOfEnvironment, tmp_path: Path
 ) -> None:
-    job, request = job_of("small_step:small_step"), tmp_path / "request.json"
-    request.write_bytes(msgspec.json.encode(child_process._request(job, tmp_path)))
+    job, path = replace(job_of("small_step:small_step"), scratch=tmp_path), tmp_path / "job.json"
+    path.write_bytes(job.to_bytes())
     first, second = (environment_of(job) | {"PYTHONHASHSEED": seed} for seed in "12")
     assert servers.get(first) is None
     server = servers.get(first)
     assert server is not None and servers.get(first) is server
     with (tmp_path / "log").open("wb") as log:
-        child = server.start(request, log=log, folder=STEPS, environment=first)
+        child = server.start(path, log=log, folder=STEPS, environment=first)
     assert [servers.get(second) for _ in range(3)] == [None] * 3, "its child runs"
     assert child.wait(60) == 0
     assert "error" not in json.loads((tmp_path / "result.json").read_text())
@@ -146,7 +144,7 @@ def test_a_child_of_another_environment_is_started_directly(servers: ServerOfEnv
 def test_a_compile_on_the_attached_gpu_has_the_cpu_too() -> None:
     """Lowering asks for the CPU's device, and fails where only the GPU's platform is allowed."""
     attached = Job(reference=find_workload("broken:good"), target=None)
-    assert child_process._environment(attached, STEPS)["JAX_PLATFORMS"] == "cuda,cpu"
+    assert environment_of(attached)["JAX_PLATFORMS"] == "cuda,cpu"
 
 
 def test_a_compile_on_an_attached_amd_gpu_tunes_with_its_own_libraries(

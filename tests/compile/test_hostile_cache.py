@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dump.fuzz_readers import compile_cache, contents, leaves, request_into
+from tests.dump.fuzz_readers import compile_cache, contents, job_into, leaves
 from xlapipe.compile import compile_cache as compile_cache_module
 from xlapipe.compile.compile_cache import CompileCache
 from xlapipe.devices.environment.scratch import make_own_folder
@@ -24,7 +24,7 @@ def cache(tmp_path: Path) -> Path:
 
 def is_restored(cache: Path, folder: Path, key: str = "key") -> bool:
     """Whether the result comes back; its files must then be the kept ones, and else none."""
-    record = CompileCache(cache).restore(key, request_into(folder), leaves())
+    record = CompileCache(cache).restore(key, job_into(folder), leaves())
     kept = contents(compile_cache().parent)
     del kept["cache/key.zip"]
     assert contents(folder) == (kept if record is not None else {})
@@ -62,9 +62,9 @@ def test_what_another_user_may_have_made_does_not(cache: Path, tmp_path: Path) -
     assert not is_restored(cache, tmp_path / "writable")
     make_own_folder(cache)
     assert is_restored(cache, tmp_path / "own again")
-    request = request_into(tmp_path / "shape")
+    job = job_into(tmp_path / "shape")
     changed = (replace(leaves()[0], shape=(7,)), *leaves()[1:])
-    assert CompileCache(cache).restore("key", request, changed) is None, "of another program"
+    assert CompileCache(cache).restore("key", job, changed) is None, "of another program"
     if os.getuid() == 0:
         os.chown(cache / "key.zip", 65534, 65534)
         assert not is_restored(cache, tmp_path / "another user's")
@@ -105,12 +105,12 @@ def test_members_of_another_program_below_the_key_of_this_one(cache: Path, tmp_p
 
 
 def test_what_killed_writers_left_is_removed(cache: Path, tmp_path: Path) -> None:
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
+    record = CompileCache(cache).restore("key", job_into(tmp_path / "first"), leaves())
     assert record is not None
     left = cache / f".other.zip.partial-{'0' * 16}"
     left.write_bytes(b"half")
     os.utime(left, (0, 0))
-    CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
+    CompileCache(cache).keep("key", job_into(tmp_path / "first"), record)
     assert [path.name for path in cache.iterdir()] == ["key.zip"]
 
 
@@ -149,11 +149,11 @@ def test_a_record_of_other_types(cache: Path, tmp_path: Path) -> None:
 
 def test_many_writers_and_readers(cache: Path, tmp_path: Path) -> None:
     """Each reader gets a whole result, whoever writes it meanwhile."""
-    record = CompileCache(cache).restore("key", request_into(tmp_path / "first"), leaves())
+    record = CompileCache(cache).restore("key", job_into(tmp_path / "first"), leaves())
     assert record is not None
 
     def write(_: int) -> None:
-        CompileCache(cache).keep("key", request_into(tmp_path / "first"), record)
+        CompileCache(cache).keep("key", job_into(tmp_path / "first"), record)
 
     with ThreadPoolExecutor(4) as pool:
         writing = [pool.submit(write, number) for number in range(40)]

@@ -37,7 +37,8 @@ from tests.shared.dumps import DATA, ROOT
 from xlapipe.api.find_target import target
 from xlapipe.cli import main
 from xlapipe.compile.compile_cache import CompileCache
-from xlapipe.compile.messages import CompileRecord, CompileRequest
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.autotune_lock import read_lock
 from xlapipe.dump.dump import read_manifest
@@ -157,17 +158,9 @@ def executable() -> Path:
     return folder
 
 
-def request_into(out: Path) -> CompileRequest:
-    return CompileRequest(
-        reference=WorkloadReference("step", "module:step").to_json(),
-        folder=str(out),
-        platform="cuda",
-        target_config="config",
-        topology=None,
-        options={},
-        serialize=True,
-        started_seconds=0.0,
-    )
+def job_into(out: Path) -> Job:
+    reference = WorkloadReference("step", "module:step")
+    return Job(reference=reference, target=target_named("h200"), serialize=True, scratch=out)
 
 
 @cache
@@ -181,13 +174,13 @@ def compile_cache() -> Path:
         seconds={"load": 1.0, "lower": 1.0, "compile": 1.0},
         standard_library="/usr/lib/python3.12",
     )
-    request = request_into(folder)
-    restored = request.dump_folder
+    job = job_into(folder)
+    restored = job.dump_folder
     restored.mkdir()
     for path in SPECTRAL.glob("*.txt*"):
         shutil.copy(path, restored)
-    request.executable_path.write_bytes(b"code" * 100)
-    CompileCache(folder / "cache").keep("key", request, record)
+    job.executable_path.write_bytes(b"code" * 100)
+    CompileCache(folder / "cache").keep("key", job, record)
     return folder / "cache"
 
 
@@ -200,7 +193,7 @@ def leaves() -> tuple[ArgumentLeaf, ...]:
 @cache
 def restored_result() -> tuple[CompileRecord | None, dict[str, bytes]]:
     with tempfile.TemporaryDirectory() as name:
-        record = CompileCache(compile_cache()).restore("key", request_into(Path(name)), leaves())
+        record = CompileCache(compile_cache()).restore("key", job_into(Path(name)), leaves())
         return record, contents(Path(name))
 
 
@@ -213,7 +206,7 @@ def restore(folder: Path, out: Path) -> int:
     """A result is restored as it was kept, or not at all."""
     own = out / "own"
     own.mkdir(exist_ok=True)
-    record = CompileCache(folder).restore("key", request_into(own), leaves())
+    record = CompileCache(folder).restore("key", job_into(own), leaves())
     expected, files = restored_result()
     assert record is None or record == expected, "another record"
     assert contents(own) in ({}, files), "other files"

@@ -165,17 +165,17 @@ TSL = "2026-11-23 10:11:12.345678: F external/xla/triton.cc:5] Non-OK-status: ti
 def test_what_shows_that_xla_refused_a_lock(
     job: Job, tmp_path: Path, log: str, code: int, is_refusal: bool
 ) -> None:
-    path = tmp_path / "child.log"
-    path.write_text(f"{log}\n")
-    error = failed_child.crash(job, code, path)
+    job = replace(job, scratch=tmp_path)
+    job.log_path.write_text(f"{log}\n")
+    error = failed_child.crash(job, code)
     assert isinstance(error, failed_child.LockRefusedError) is is_refusal
-    unlocked = failed_child.crash(replace(job, known_results=None), code, path)
+    unlocked = failed_child.crash(replace(job, known_results=None), code)
     assert not isinstance(unlocked, failed_child.LockRefusedError)
 
 
 @pytest.mark.parametrize(("status", "is_refusal"), [(9, False), (11, False), (65280, True)])
 def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
-    status: int, is_refusal: bool, monkeypatch: pytest.MonkeyPatch
+    job: Job, status: int, is_refusal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError(f"INTERNAL: ptxas exited with non-zero error code {status}, output: ")
@@ -192,10 +192,7 @@ def test_a_program_of_xla_that_a_signal_ended_is_no_refusal(
     monkeypatch.setattr(compile_program, "predict_lock", lambda *_: lock)
     for name in ("fingerprint_text", "tuned_instructions", "write_results"):
         monkeypatch.setattr(compile_program, name, lambda *_: None)
-    monkeypatch.setattr(compile_program.KnownResults, "read", lambda _: None)
-    folders = dict.fromkeys(("known_path", "dump_folder", "results_folder"), Path())
-    request = SimpleNamespace(platform="cuda", options={}, **folders)
-    one: Any = compile_program._Compile(request, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
+    one = compile_program._Compile(job, SimpleNamespace(options={}), [])  # type: ignore[arg-type]
     error = compile_program.PredictedLockError if is_refusal else RuntimeError
     with pytest.raises(error, match="ptxas") as raised:
         one.with_predicted_lock()

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from xlapipe.compile.capture import capture
 from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
-from xlapipe.compile.messages import CompileRecord, CompileRequest
+from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.dump import Dump
 from xlapipe.files.typed_data import typed
@@ -129,30 +127,30 @@ def compile_batch(
     paths = [str(packages)] if packages is not None else []
     paths += map(str, more_paths)
     paths += filter(None, [os.environ.get("PYTHONPATH")])
-    requests = {name: request_of(job, folder / name) for name, job in jobs.items()}
     variables = {"PYTHONPATH": os.pathsep.join(paths)}
-    return Batch(folder, jobs, run_child(requests, folder, python=python, variables=variables))
+    return Batch(folder, jobs, run_child(jobs, folder, python=python, variables=variables))
 
 
 def run_child(
-    requests: Mapping[str, CompileRequest],
+    jobs: Mapping[str, Job],
     folder: Path,
     *,
     python: Path | None = None,
     variables: Mapping[str, str],
 ) -> str:
-    """Compiles all requests in one child process, and returns what it printed.
+    """Compiles all jobs in one child process, and returns what it printed.
 
     Args:
-      requests: by the name of their folder below `folder`.
+      jobs: by the name of their folder below `folder`.
       variables: of the child's environment, in addition to those of xlapipe's compiling child.
 
     Raises:
       AssertionError: the child failed; the message ends with what it printed.
     """
-    for name, request in requests.items():
-        (folder / name).mkdir(parents=True)
-        (folder / name / "request.json").write_bytes(msgspec.json.encode(request))
+    for name, job in jobs.items():
+        own = replace(job, scratch=folder / name, started_seconds=time.monotonic())
+        own.scratch.mkdir(parents=True)
+        (own.scratch / "job.json").write_bytes(own.to_bytes())
     # Without variables that change what is compiled.
     kept = {
         name: value
@@ -174,26 +172,3 @@ def run_child(
     text = log.read_text(errors="replace")
     assert ended.returncode == 0, f"exit code {ended.returncode}: {text[-4000:]}"
     return text
-
-
-def request_of(
-    job: Job, folder: Path, *, locked: bool = False, workspaces: Mapping[str, int] | None = None
-) -> CompileRequest:
-    """The request for a job, whose files go into `folder`."""
-    assert job.target is not None
-    dump_options = {
-        "xla_dump_hlo_as_text": True,
-        "xla_dump_hlo_as_proto": True,
-    }
-    return CompileRequest(
-        reference=job.reference.to_json(),
-        folder=str(folder),
-        platform=job.platform.name,
-        target_config=job.target.config_text,
-        topology=None,
-        options={**job.options, **dump_options},
-        lock_sha256="" if locked else None,
-        started_seconds=time.monotonic(),
-        memory_limit_bytes=job.memory_limit_bytes,
-        workspaces=workspaces or {},
-    )

@@ -1,4 +1,4 @@
-"""Compiles many requests in one process: `python batch_child.py FOLDER`. Never imported.
+"""Compiles many jobs in one process: `python batch_child.py FOLDER`. Never imported.
 
 jax is imported once, which takes longer than most of the compiles. Each program is lowered and
 compiled by the code of the compiling child. CPU seconds are written beside each result.
@@ -13,11 +13,11 @@ from xlapipe.compile.child import main
 
 
 def compile_all(folder: Path) -> None:
-    for request in sorted(folder.glob("*/request.json")):
+    for job in sorted(folder.glob("*/job.json")):
         started = time.process_time()
-        main(request)
+        main(job)
         measured = {"cpu_seconds": time.process_time() - started}
-        (request.parent / "measured.json").write_text(json.dumps(measured))
+        (job.parent / "measured.json").write_text(json.dumps(measured))
 
 
 if __name__ == "__main__":

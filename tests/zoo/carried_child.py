@@ -9,11 +9,11 @@ import re
 import sys
 import traceback
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import msgspec
 from carried import CARRIED, Case, Step, in_force
 from flax import nnx
 from jax.experimental import topologies
@@ -74,8 +74,10 @@ def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:
     """Totals, and opcodes, of a compile by xlapipe."""
     from xlapipe import Workload
     from xlapipe.compile.child import main
+    from xlapipe.compile.job import Job
     from xlapipe.compile.lowering.lower import lower
-    from xlapipe.compile.messages import CompileRequest
+    from xlapipe.devices.targets.catalogue import target_named
+    from xlapipe.devices.targets.topology import Topology
     from xlapipe.registry import WorkloadReference
 
     devices = jax.devices()[: case.device_count]
@@ -84,19 +86,16 @@ def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:
         workload = Workload(name="step", fn=step.fn, args=step.args, **step.fields)
         program = lower(workload, config)
     folder.mkdir()
-    (folder / "program.json").write_bytes(program.to_bytes())
-    request = CompileRequest(
-        reference=WorkloadReference("step", "step:step").to_json(),
-        folder=str(folder),
-        lowered=str(folder / "program.json"),
-        platform="cuda",
-        target_config=config,
-        topology=f"1x{case.device_count}" if case.device_count > 1 else None,
-        options=_dumping(folder / "dump"),
-        started_seconds=0.0,
+    job = Job(
+        reference=WorkloadReference("step", "step:step"),
+        target=replace(target_named("h200"), config_text=config),
+        program=program,
+        topology=Topology(1, case.device_count) if case.device_count > 1 else None,
+        options=_OPTIONS,
+        scratch=folder,
     )
-    (folder / "request.json").write_bytes(msgspec.json.encode(request))
-    main(folder / "request.json")
+    (folder / "job.json").write_bytes(job.to_bytes())
+    main(folder / "job.json")
     result = json.loads((folder / "result.json").read_text())
     if "error" in result:
         raise RuntimeError(result["error"]["message"])

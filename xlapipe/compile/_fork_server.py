@@ -165,7 +165,7 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         # jax reads this variable when it is imported, which was in the server.
         count = int(os.environ.get("JAX_NUM_CPU_DEVICES", "-1"))
         sys.modules["jax"].config.update("jax_num_cpu_devices", count)
-        code = sys.modules["xlapipe.compile.child"].main(Path(request["request"]))
+        code = sys.modules["xlapipe.compile.child"].main(Path(request["job"]))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:  # noqa: BLE001 - printed as the interpreter does

@@ -1,4 +1,4 @@
-"""Starts the compiling child: `python -P _start_child.py REQUEST.json PARENT`. Never imported.
+"""Starts the compiling child: `python -P _start_child.py JOB.json PARENT`. Never imported.
 
 PARENT is the process id of the parent, with which the child ends.
 

@@ -1,4 +1,4 @@
-"""The compiling child: reads a CompileRequest, lowers, compiles, and writes a CompileRecord.
+"""The compiling child: reads a Job, lowers, compiles, and writes a CompileRecord.
 
 XLA writes its dump files meanwhile. An exception becomes a ChildError in the result; a crash
 leaves no result, and the parent reports that. Only `_start_child.py` imports this module.
@@ -28,6 +28,7 @@ from jax.interpreters import mlir
 from xlapipe.compile.answered_tuning import PredictedLockError
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.compile_program import compile_program
+from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.asked_early import noting_questions
 from xlapipe.compile.lowering.chosen_policy import refuse_other_traces
 from xlapipe.compile.lowering.leaves import leaves_as_compiled
@@ -44,9 +45,7 @@ from xlapipe.compile.messages import (
     TRACES_STAGE,
     ChildError,
     CompileRecord,
-    CompileRequest,
     LoweredProgram,
-    of_json,
     source_root_pattern,
     to_json,
 )
@@ -54,36 +53,33 @@ from xlapipe.compile.user_environment import refuse_changed_variables
 from xlapipe.compile.xla_log import rematerialised_bytes
 from xlapipe.compile.xla_patches import XlaPatch, cub_table
 from xlapipe.compile.xla_patches.stand_ins import are_loaded
-from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.cub_sort import TILE_ITEMS, all_widths_known
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.topology import (
     DeviceTopology,
-    parse_topology,
     topology_of_devices,
 )
 from xlapipe.errors import DifferentTracesError, ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.jax_private import amd_gpu_count, get_topology_for_devices
 from xlapipe.plans.program import StepFacts
-from xlapipe.registry import WorkloadReference
 
 # What calls of jax's own functions and of MLIR's may raise in another version.
 _OF_ANOTHER_JAX = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 
 
-def main(request_path: Path) -> int:
+def main(job_path: Path) -> int:
     """Returns 0 if a result was written, even if it is an error."""
     faulthandler.register(signal.SIGUSR1)  # the parent asks where each thread is
-    request = of_json(request_path.read_bytes(), CompileRequest)
-    stages = _Stages(request.started_seconds)
+    job = Job.from_bytes(job_path.read_bytes())
+    stages = _Stages(job.started_seconds)
     try:
-        result: object = _compile(request, stages)
+        result: object = _compile(job, stages)
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, or exit
         traceback.print_exc()
         result = {"error": _child_error(error, stages.current)}
     try:
-        write_files({request.result_path: to_json(result)})
+        write_files({job.result_path: to_json(result)})
     except Exception:  # noqa: BLE001 - the disk is full, or the user's module has replaced `json`
         traceback.print_exc()
         return 1
@@ -130,41 +126,39 @@ class _Stages:
         return seconds
 
 
-def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
+def _compile(job: Job, stages: _Stages) -> CompileRecord:
     # A compilation taken from the cache would dump nothing.
     jax.config.update("jax_enable_compilation_cache", False)
     # As in xlapipe.compile.lowering.lower, for the frames of this package.
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
-    is_absent = request.target_config is not None
-    if is_absent and platform_named(request.platform).refuses_without_device:
+    platform = job.platform
+    if job.target is not None and platform.refuses_without_device:
         setattr(*amd_gpu_count, lambda stop_at=None: 1)
 
-    if request.source_root:
-        pattern = f"^{source_root_pattern(request.source_root)}"
+    if job.source_root:
+        pattern = f"^{source_root_pattern(job.source_root)}"
         jax.config.update("jax_hlo_source_file_canonicalization_regex", pattern)
 
-    program, place = _lowered(request, stages)
-    options = platform_named(request.platform).convolution_options
-    is_untuned = request.target_config is not None and request.lock_sha256 is None
-    if is_untuned and b"convolution" in program.stablehlo:
-        program = replace(program, options={**options, **program.options})
+    program, place = _lowered(job, stages)
+    if job.target is not None and job.lock is None and b"convolution" in program.stablehlo:
+        program = replace(program, options={**platform.convolution_options, **program.options})
     stages.enter("cache")
-    cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
-    key = request.cache_key or ""  # the parent has looked for it
+    cache = CompileCache(job.cache_folder) if job.cache_folder is not None else None
+    key = job.cache_key or ""  # the parent has looked for it
     if cache is not None and not key:
-        key = compile_key(request, program, os.environ)
-        earlier = cache.restore(key, request, program.arguments)
+        key = compile_key(job, program, os.environ)
+        earlier = cache.restore(key, job, program.arguments)
         if earlier is not None:
             return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")
-    cub_installed, sorts_undecided = _decide_on_sorts(request, program)
+    cub_installed, sorts_undecided = _decide_on_sorts(job, program)
     with suppress(*_OF_ANOTHER_JAX):
         # XLA's message, or LLVM's as it ends the process, names no kernel.
         if kernels := listed_kernels(program):
             sys.stderr.write(f"{KERNELS_IN_LOG}{kernels}\n")
             sys.stderr.flush()
-    compiled = compile_program(request, program, place.devices)
+    compiled = compile_program(job, program, place.devices)
     stages.enter("record")
     executable = compiled.executable
     made = {
@@ -172,10 +166,10 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         XlaPatch.INSTRUCTION_ORDER: compiled.renumbered,
         XlaPatch.STAND_INS: are_loaded(),
     }
-    if request.serialize and executable is not None:
+    if job.serialize and executable is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
-        request.executable_path.write_bytes(executable.serialize())
-    packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
+        job.executable_path.write_bytes(executable.serialize())
+    packages = ("jax", "jaxlib", *platform.recorded_packages)
     facts = {item.name: getattr(program, item.name) for item in fields(StepFacts)}
     if executable is not None:
         facts |= leaves_as_compiled(program, executable)
@@ -184,7 +178,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         options={name: str(value) for name, value in program.options.items()},
         topology=str(place.topology) if place.topology is not None else None,
         target_config=place.target_config,
-        memory_analysis=_memory_analysis(request, executable),
+        memory_analysis=_memory_analysis(job, executable),
         refused=compiled.refused,
         fusion_without_result=compiled.fusion_without_result,
         predicted_lock=compiled.predicted_lock,
@@ -194,27 +188,27 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         standard_library=os.path.dirname(os.__file__),
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
-        rematerialised_bytes=rematerialised_bytes(request.log_path),
+        rematerialised_bytes=rematerialised_bytes(job.log_path),
     )
     if cache is not None:
-        cache.keep(key, request, record)
+        cache.keep(key, job, record)
     return record
 
 
-def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:
+def _decide_on_sorts(job: Job, program: LoweredProgram) -> tuple[bool, bool]:
     """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it.
 
     Returns:
       Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
     """
-    platform = platform_named(request.platform)
-    if request.target_config is None or not platform.may_sort_by_library:
+    platform = job.platform
+    if job.target is None or not platform.may_sort_by_library:
         return False, False
     if not cub_table.may_sort(program.stablehlo):
         return False, False
-    if platform.plugin is None or XlaPatch.CUB_TABLE in request.without_xla_patches:
+    if platform.plugin is None or XlaPatch.CUB_TABLE in job.without_xla_patches:
         return False, True
-    figures = platform.device_figures(request.target_config)
+    figures = platform.device_figures(job.target.config_text)
     capability = figures.compute_capability or ""
     installed = capability in TILE_ITEMS and cub_table.install(
         platform.plugin,
@@ -234,7 +228,7 @@ def _as_text(program: LoweredProgram) -> str:
         return str(module.operation.get_asm(large_elements_limit=16))
 
 
-def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:
+def _memory_analysis(job: Job, executable: Any) -> dict[str, int]:
     """XLA's own totals in bytes for the device, and for the host if the program uses its memory.
 
     Empty without an executable. The program's code may take device memory as well.
@@ -245,7 +239,7 @@ def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]
     names = ("argument", "output", "alias", "temp")
     device = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
     host = {f"host_{name}_bytes": getattr(memory, f"host_{name}_size_in_bytes") for name in names}
-    if platform_named(request.platform).code_takes_memory:
+    if job.platform.code_takes_memory:
         device["code_bytes"] = memory.generated_code_size_in_bytes
     return {**device, **host} if any(host.values()) else device
 
@@ -264,39 +258,37 @@ class _Place:
     target_config: str
 
 
-def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, _Place]:
+def _lowered(job: Job, stages: _Stages) -> tuple[LoweredProgram, _Place]:
     """The lowered program, and what it is compiled for."""
-    program = _program_lowered_before(request)
-    if program is not None:
-        return program, _place_of_mesh(request, stages, program.workload, program.mesh)
-    platform = platform_named(request.platform)
-    if request.target_config is not None:
-        let_cpu_meshes_stand_for(platform.device_figures(request.target_config))
+    if job.program is not None:
+        _refuse_python_partitioned(job.program)
+        return job.program, _place_of_mesh(job, stages, job.program.workload, job.program.mesh)
+    platform = job.platform
+    if job.target is not None:
+        let_cpu_meshes_stand_for(platform.device_figures(job.target.config_text))
     stages.enter("import")
-    requested = _requested_topology(request)
+    requested = job.topology
     devices_wanted = requested.device_count if requested is not None else None
     before = dict(os.environ)
-    sys.path[:0] = request.import_paths
+    sys.path[:0] = map(str, job.import_paths)
     imported = set(sys.modules)
     with noting_questions() as questions:
-        workload = load_workload(
-            WorkloadReference.from_json(request.reference), devices=devices_wanted
-        )
-    if request.instead_of is not None:
-        _refuse_modules_below(request.instead_of, workload.name, imported)
+        workload = load_workload(job.reference, devices=devices_wanted)
+    if job.instead_of is not None:
+        _refuse_modules_below(str(job.instead_of), workload.name, imported)
     refuse_changed_variables(
         workload.name,
         before,
         os.environ,
         settings=jax.config.values,
-        platform=request.platform,
+        platform=platform.name,
     )
     axes = axes_of(workload)
     if axes is not None or requested is None or requested.device_count == 1:
-        place = _place_of_mesh(request, stages, workload.name, axes)
+        place = _place_of_mesh(job, stages, workload.name, axes)
     else:  # a step may name its mesh inside alone, which is known once it is lowered
         stages.enter("target")
-        place = _place(request, workload.name, requested)
+        place = _place(job, workload.name, requested)
     stages.enter("lower")
 
     def lower_once() -> LoweredProgram:
@@ -304,12 +296,12 @@ def _lowered(request: CompileRequest, stages: _Stages) -> tuple[LoweredProgram, 
 
     program = lower_once()
     refuse_other_traces(lower_once)
-    if request.target_config is not None:
-        figures = platform.device_figures(request.target_config)
+    if job.target is not None:
+        figures = platform.device_figures(job.target.config_text)
         asked = questions.differing(figures, program.device_count)
         program = replace(program, asked_early=asked)
     if program.mesh != axes or (axes is None and place.topology is not None):
-        place = _place_of_mesh(request, stages, workload.name, program.mesh)
+        place = _place_of_mesh(job, stages, workload.name, program.mesh)
     return program, place
 
 
@@ -326,11 +318,8 @@ def _refuse_modules_below(folder: str, name: str, imported: Set[str]) -> None:
             )
 
 
-def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
-    """The program that the parent has lowered; None if it is to be lowered here."""
-    if request.lowered is None:
-        return None
-    program = LoweredProgram.from_bytes(Path(request.lowered).read_bytes())
+def _refuse_python_partitioned(program: LoweredProgram) -> None:
+    """Refuses a program that the parent has lowered, and that XLA calls back in that process."""
     if PYTHON_PARTITIONED in program.stablehlo:
         raise WorkloadError(
             f"{program.workload}: its mesh partitions a call by Python code, e.g. cuDNN attention, "
@@ -339,23 +328,12 @@ def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
             "all axes of the mesh, or put the step into a module and compile it by name: xlapipe "
             "check module:workload"
         )
-    return program
 
 
-def _requested_topology(request: CompileRequest) -> DeviceTopology | None:
-    if request.topology is None:
-        return None
-    return parse_topology(
-        request.topology, platform=request.platform, config_text=request.target_config
-    )
-
-
-def _topology(
-    request: CompileRequest, name: str, mesh: Mapping[str, int] | None
-) -> DeviceTopology | None:
+def _topology(job: Job, name: str, mesh: Mapping[str, int] | None) -> DeviceTopology | None:
     """Hosts and GPUs, or chips, that the mesh covers; None for a workload without a mesh."""
     count = prod(mesh.values()) if mesh is not None else 1
-    requested = _requested_topology(request)
+    requested = job.topology
     one_of_a_chip = mesh is None and isinstance(requested, ChipGrid) and requested.is_single_chip
     if requested is not None and requested.device_count != count and not one_of_a_chip:
         axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
@@ -374,30 +352,28 @@ def _topology(
     if mesh is None:
         return None
     return requested or topology_of_devices(
-        count, platform=request.platform, config_text=request.target_config
+        count, platform=job.platform.name, config_text=job.config_text
     )
 
 
-def _place_of_mesh(
-    request: CompileRequest, stages: _Stages, name: str, mesh: Mapping[str, int] | None
-) -> _Place:
+def _place_of_mesh(job: Job, stages: _Stages, name: str, mesh: Mapping[str, int] | None) -> _Place:
     stages.enter("topology")
-    topology = _topology(request, name, mesh)
+    topology = _topology(job, name, mesh)
     stages.enter("target")
-    return _place(request, name, topology)
+    return _place(job, name, topology)
 
 
-def _place(request: CompileRequest, name: str, topology: DeviceTopology | None) -> _Place:
-    if request.target_config is None:
+def _place(job: Job, name: str, topology: DeviceTopology | None) -> _Place:
+    if job.target is None:
         return _attached(name, topology)
-    platform = platform_named(request.platform)
+    platform, config_text = job.platform, job.target.config_text
     arguments = platform.topology_arguments(
-        request.target_config, str(topology) if topology is not None else None
+        config_text, str(topology) if topology is not None else None
     )
     description = topologies.get_topology_desc(platform=platform.name, **arguments)
     devices = list(description.devices)
     # A chip may have two devices; a program without a mesh is compiled for one of them.
-    return _Place(topology, devices if topology is not None else devices[:1], request.target_config)
+    return _Place(topology, devices if topology is not None else devices[:1], config_text)
 
 
 def _attached(name: str, topology: DeviceTopology | None) -> _Place:

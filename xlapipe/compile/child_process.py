@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from typing import IO
@@ -23,13 +22,8 @@ from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.doctor import missing_to_compile
 from xlapipe.compile.failed_child import LockRefusedError, crash, error_of, stopped
 from xlapipe.compile.fork_server import ForkedChild, ServerOfEnvironment
-from xlapipe.compile.job import Job, XlaOption
-from xlapipe.compile.messages import (
-    ChildError,
-    CompileRecord,
-    CompileRequest,
-    to_json,
-)
+from xlapipe.compile.job import Job
+from xlapipe.compile.messages import ChildError, CompileRecord
 from xlapipe.compile.reused_compiles import COMPILED_AT
 from xlapipe.compile.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.compile.xla_log import LOGGED
@@ -105,116 +99,69 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
     (scratch / _TEMPORARY).mkdir()
     sources = folder or job.reference.folder or Path.cwd()
-    record = _record(job, folder or Path.cwd(), scratch, sources)
-    results = scratch / _TUNED
+    job = replace(job, scratch=scratch, source_root=str(sources), started_seconds=time.monotonic())
+    record = _record(job, folder or Path.cwd())
+    results, executable = scratch / _TUNED, job.executable_path
     tuned = results.read_text(encoding="utf-8") if results.exists() else None
-    request = _request(job, scratch)
-    executable = request.executable_path
     content = executable.read_bytes() if executable.exists() else None
-    return Compiled(request.dump_folder, record, sources, tuned, content)
+    return Compiled(job.dump_folder, record, sources, tuned, content)
 
 
-def _record(job: Job, folder: Path, scratch: Path, sources: Path) -> CompileRecord:
+def _record(job: Job, folder: Path) -> CompileRecord:
     """The record of the compile, without autotune results if XLA refuses the predicted ones."""
     end = time.monotonic() + job.timeout_seconds  # of both attempts together
     try:
-        return _run_child(job, folder, scratch, end, sources)
+        return _run_child(job, folder, end)
     except LockRefusedError:
         if job.known_results is None:
             raise
-    request = _request(job, scratch)
-    rmtree(request.dump_folder, ignore_errors=True)
-    request.result_path.unlink(missing_ok=True)
-    untuned = _run_child(replace(job, known_results=None), folder, scratch, end, sources)
-    return replace(untuned, refused_tuning=True)
+    rmtree(job.dump_folder, ignore_errors=True)
+    job.result_path.unlink(missing_ok=True)
+    untuned = replace(job, known_results=None, started_seconds=time.monotonic())
+    return replace(_run_child(untuned, folder, end), refused_tuning=True)
 
 
-def _run_child(job: Job, folder: Path, scratch: Path, end: float, sources: Path) -> CompileRecord:
-    request_path = scratch / "request.json"
-    request = replace(_request(job, scratch), source_root=str(sources))
-    log_path = request.log_path
-    if job.program is not None and request.lowered is not None:
-        Path(request.lowered).write_bytes(job.program.to_bytes())
-    if job.known_results is not None:
-        request.known_path.write_text(job.known_results.lines, encoding="utf-8")
-    if job.program is not None and request.cache_folder is not None:
-        key = compile_key(request, job.program, _environment(job, scratch))
-        earlier = CompileCache(Path(request.cache_folder)).restore(
-            key, request, job.program.arguments
-        )
+def _run_child(job: Job, folder: Path, end: float) -> CompileRecord:
+    job = replace(job, cache_folder=_cache_folder(job))
+    if job.program is not None and job.cache_folder is not None:
+        key = compile_key(job, job.program, _environment(job))
+        earlier = CompileCache(job.cache_folder).restore(key, job, job.program.arguments)
         if earlier is not None:
             COMPILED_AT.append(earlier.compiled_at)
             return replace(earlier, expectations=job.program.expectations)
-        request = replace(request, cache_key=key)
-    request_path.write_bytes(to_json(request))
-    code = _wait_for_child(job, folder, scratch, request_path, log_path, end)
-    if code != 0 or not request.result_path.exists():
-        raise crash(job, code, log_path)
+        job = replace(job, cache_key=key)
+    job_path = job.scratch / "job.json"
+    job_path.write_bytes(job.to_bytes())
+    code = _wait_for_child(job, folder, job_path, end)
+    if code != 0 or not job.result_path.exists():
+        raise crash(job, code)
     try:
-        result = json.loads(request.result_path.read_bytes())
+        result = json.loads(job.result_path.read_bytes())
         error = typed(ChildError, result["error"]) if "error" in result else None
         record = typed(CompileRecord, result) if error is None else None
     except (TypeError, ValueError):
         raise CompileError(
             f"{job.reference.name}: the compiling process wrote a damaged result; the child's log "
-            f"is {log_path}; fix: look whether the workload's module replaces functions of Python"
+            f"is {job.log_path}; fix: look whether the workload's module replaces functions of "
+            "Python"
         ) from None
     if error is not None:
-        raise error_of(job.reference, job.target, error, log_path)
+        raise error_of(job, error)
     assert record is not None
     COMPILED_AT.append(record.compiled_at)
     return record
 
 
-def _request(job: Job, scratch: Path) -> CompileRequest:
-    dump_options: dict[str, XlaOption] = {
-        "xla_dump_hlo_as_text": (
-            job.with_texts or not job.plan_only or job.platform.plan_needs_texts
-        ),
-        "xla_dump_hlo_as_proto": True,
-    }
-    if job.plan_only:
-        dump_options.update(job.platform.plan_only_options)
-    known = job.known_results.lines if job.known_results is not None else None
-    lowered = scratch / "program.json" if job.program is not None else None
-    return CompileRequest(
-        reference=job.reference.to_json(),
-        folder=str(scratch),
-        lowered=str(lowered) if lowered is not None else None,
-        cache_folder=_cache_folder(job),
-        lock_sha256=sha256(job.lock.to_bytes()).hexdigest() if job.lock is not None else None,
-        platform=job.platform.name,
-        target_config=job.target.config_text if job.target is not None else None,
-        topology=str(job.topology) if job.topology is not None else None,
-        options={**job.policy_options, **job.options, **dump_options},
-        known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
-        without_xla_patches=tuple(sorted(job.without_xla_patches)),
-        serialize=job.serialize,
-        plan_only=job.plan_only,
-        started_seconds=time.monotonic(),
-        memory_limit_bytes=job.memory_limit_bytes,
-        workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},
-        import_paths=tuple(map(str, job.import_paths)),
-        instead_of=str(job.instead_of) if job.instead_of is not None else None,
-    )
-
-
-def _cache_folder(job: Job) -> str | None:
+def _cache_folder(job: Job) -> Path | None:
     """None for an attached device, of which only a compile can tell."""
-    if job.cache_folder is None or job.target is None:
-        return None
-    return str(job.cache_folder)
+    return job.cache_folder if job.target is not None else None
 
 
-def _wait_for_child(
-    job: Job, folder: Path, scratch: Path, request_path: Path, log_path: Path, end: float
-) -> int:
+def _wait_for_child(job: Job, folder: Path, job_path: Path, end: float) -> int:
     """Runs the child to its end and returns its exit code."""
     limit_bytes = job.child_memory_bytes or child_memory_limit()
-    with log_path.open("wb") as log:
-        child = _CHILDREN.started(
-            lambda: _start(job, folder, _environment(job, scratch), request_path, log)
-        )
+    with job.log_path.open("wb") as log:
+        child = _CHILDREN.started(lambda: _start(job, folder, _environment(job), job_path, log))
         try:
             while True:
                 left_seconds = end - time.monotonic()
@@ -222,10 +169,8 @@ def _wait_for_child(
                 if left_seconds <= 0 or used_bytes > limit_bytes:
                     _CHILDREN.refuse_if_stopping()
                     is_late = left_seconds <= 0
-                    write_stacks(child.pid, log_path)
-                    raise stopped(
-                        job, scratch, used_bytes, limit_bytes=0 if is_late else limit_bytes
-                    )
+                    write_stacks(child.pid, job.log_path)
+                    raise stopped(job, used_bytes, limit_bytes=0 if is_late else limit_bytes)
                 with suppress(subprocess.TimeoutExpired):
                     return child.wait(min(_LOOK_SECONDS, left_seconds))
         finally:
@@ -284,14 +229,14 @@ class Children:
 
 
 def _start(
-    job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
+    job: Job, folder: Path, environment: Mapping[str, str], job_path: Path, log: IO[bytes]
 ) -> _Child:
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
     if job.target is not None:
         server = _SERVER.get(environment)
         if server is not None:
             try:
-                return server.start(request_path, log=log, folder=folder, environment=environment)
+                return server.start(job_path, log=log, folder=folder, environment=environment)
             except OSError:
                 _SERVER.discard()
     return subprocess.Popen(
@@ -300,7 +245,7 @@ def _start(
             sys.executable,
             "-P",
             str(_START_CHILD),
-            str(request_path),
+            str(job_path),
             str(os.getpid()),
         ],
         stdin=subprocess.DEVNULL,
@@ -312,9 +257,9 @@ def _start(
     )
 
 
-def _environment(job: Job, scratch: Path) -> dict[str, str]:
+def _environment(job: Job) -> dict[str, str]:
     """The parent's environment without variables that would change a plan unnoticed."""
-    kept = {**kept_variables(os.environ), "TMPDIR": str(scratch / _TEMPORARY)}
+    kept = {**kept_variables(os.environ), "TMPDIR": str(job.scratch / _TEMPORARY)}
     kept.pop("TEST_TMPDIR", None)  # XLA prefers it
     platform = job.platform
     kept.update(platform.child_environment)
@@ -333,10 +278,10 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         kept.setdefault(CPU_DEVICES, str(job.topology.device_count))
     # XLA reads these files once per process, so the flags have no effect as compiler options.
     if job.lock is not None:
-        (scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
-        kept["XLA_FLAGS"] = f"--{platform.load_autotune_flag}={scratch / _LOADED}"
+        (job.scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
+        kept["XLA_FLAGS"] = f"--{platform.load_autotune_flag}={job.scratch / _LOADED}"
     elif job.tune:
-        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={scratch / _TUNED}"
+        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={job.scratch / _TUNED}"
     return kept
 
 

@@ -21,20 +21,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from xlapipe.compile.compiler_identity import compiler_identity, digest_of
+from xlapipe.compile.job import Job
 from xlapipe.compile.messages import (
     CompileRecord,
-    CompileRequest,
     LoweredProgram,
     source_root_pattern,
     to_json,
 )
 from xlapipe.devices.environment.scratch import is_trusted, make_own_folder
-from xlapipe.devices.platforms import platform_named
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
 from xlapipe.files.typed_data import typed
 from xlapipe.files.writing import remove_left, write_files
 from xlapipe.plans.program import ArgumentLeaf
+from xlapipe.registry import WorkloadReference
 
 # Larger results are not kept: XLA's texts of programs whose loops carry thousands of leaves.
 _LARGEST_RESULT_BYTES = 512 << 20
@@ -52,9 +52,9 @@ class CompileCache:
     folder: Path
 
     def restore(
-        self, key: str, request: CompileRequest, arguments: Sequence[ArgumentLeaf]
+        self, key: str, job: Job, arguments: Sequence[ArgumentLeaf]
     ) -> CompileRecord | None:
-        """Writes XLA's files of an earlier compile where `request` wants them."""
+        """Writes XLA's files of an earlier compile where `job` wants them."""
         path = self._path(key)
         if not is_trusted(path, made_by=self.folder):
             return None
@@ -69,24 +69,24 @@ class CompileCache:
             record = typed(CompileRecord, parse_json(files.pop(_RECORD)))
             if list(map(_leaf, record.arguments)) != list(map(_leaf, arguments)):
                 return None
-            write_files({_place(name, request): data for name, data in files.items()})
+            write_files({_place(name, job): data for name, data in files.items()})
             with suppress(OSError):  # the cache may be read-only
                 os.utime(path)
             return record
         return None
 
-    def keep(self, key: str, request: CompileRequest, record: CompileRecord) -> None:
+    def keep(self, key: str, job: Job, record: CompileRecord) -> None:
         """Keeps the result of a compile; does nothing where it cannot be written."""
         # libtpu also makes folders, which nothing reads.
-        paths = [path for path in request.dump_folder.iterdir() if path.is_file()]
-        paths += [request.executable_path] * request.serialize
+        paths = [path for path in job.dump_folder.iterdir() if path.is_file()]
+        paths += [job.executable_path] * job.serialize
         with suppress(XlapipeError, OSError):
             if sum(path.stat().st_size for path in paths) > _LARGEST_RESULT_BYTES:
                 return
             kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
-            files = {str(path.relative_to(request.folder)): path.read_bytes() for path in paths}
+            files = {str(path.relative_to(job.scratch)): path.read_bytes() for path in paths}
             # Its relative paths are of any folder, and capturing leaves them as they are.
-            files[_RECORD] = _without_root(to_json(kept).decode(), request).encode()
+            files[_RECORD] = _without_root(to_json(kept).decode(), job).encode()
             packed = io.BytesIO()
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
@@ -126,20 +126,21 @@ def _binding(key: str, files: Mapping[str, bytes]) -> bytes:
     return hashlib.sha256(text.encode()).hexdigest().encode()
 
 
-def compile_key(
-    request: CompileRequest, program: LoweredProgram, environment: Mapping[str, str]
-) -> str:
+def compile_key(job: Job, program: LoweredProgram, environment: Mapping[str, str]) -> str:
     """SHA-256 of all that the result of a compile depends on."""
-    stated = to_json(replace(program.compiled, stablehlo=b"")).decode()
+    stated = to_json(replace(program, stablehlo=b"", expectations=())).decode()
     return digest_of(
         stablehlo=program.stablehlo,
-        program=_without_root(stated, request),
+        program=_without_root(stated, job),
         # What the workload was made of is in the program.
-        request=replace(
-            request,
-            reference={},
-            folder="",
-            lowered=None,
+        job=replace(
+            job,
+            reference=WorkloadReference("", ""),
+            program=None,
+            timeout_seconds=0.0,
+            child_memory_bytes=None,
+            network=None,
+            scratch=Path(),
             cache_folder=None,
             cache_key=None,
             started_seconds=0.0,
@@ -147,21 +148,19 @@ def compile_key(
             import_paths=(),
             instead_of=None,
         ),
-        compiler=compiler_identity(platform_named(request.platform), environment),
+        compiler=compiler_identity(job.platform, environment),
     )
 
 
-def _without_root(text: str, request: CompileRequest) -> str:
+def _without_root(text: str, job: Job) -> str:
     """JSON with relative paths of the user's sources: a checkout in another folder is the same."""
-    root = json.dumps(request.source_root)[1:-1]
+    root = json.dumps(job.source_root)[1:-1]
     return re.sub(source_root_pattern(root), "", text) if root else text
 
 
-def _place(name: str, request: CompileRequest) -> Path:
+def _place(name: str, job: Job) -> Path:
     """Where a file of a result goes."""
-    path = Path(request.folder, name)
-    if path.parent == request.dump_folder or (
-        request.serialize and path == request.executable_path
-    ):
+    path = Path(job.scratch, name)
+    if path.parent == job.dump_folder or (job.serialize and path == job.executable_path):
         return path
     raise ValueError(name)

@@ -20,9 +20,10 @@ from xlapipe.compile.answered_tuning import (
     answering,
     write_results,
 )
+from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
-from xlapipe.compile.messages import CompileRequest, LoweredProgram
+from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.unassembled_kernels import without_assembler
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
@@ -32,12 +33,11 @@ from xlapipe.compile.xla_patches.client_order import (
     in_client_order,
     layout_options,
 )
-from xlapipe.devices.platforms import Platform, platform_named
+from xlapipe.devices.platforms import Platform
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.plans.workspaces import call_key
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
-from xlapipe.time.predicted_locks.known_results import KnownResults
 from xlapipe.time.predicted_locks.predict import PredictedLock, decides_tuning, predict_lock
 
 # A program that XLA started, with its status as `wait` returns it, whose low bits are a signal.
@@ -69,39 +69,37 @@ class CompiledProgram:
     refused: str | None = None
 
 
-def compile_program(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> CompiledProgram:
-    """Compiles a program, with complete autotune results if the request is locked and they are."""
-    return _Compile(request, program, devices).run()
+def compile_program(job: Job, program: LoweredProgram, devices: list[Any]) -> CompiledProgram:
+    """Compiles a program, with complete autotune results if the job has a lock and they are."""
+    return _Compile(job, program, devices).run()
 
 
 @dataclass(frozen=True)
 class _Compile:
     """A program, and what it is compiled for."""
 
-    request: CompileRequest
+    job: Job
     program: LoweredProgram
     devices: list[Any]
 
     @property
     def platform(self) -> Platform:
-        return platform_named(self.request.platform)
+        return self.job.platform
 
     @property
     def options(self) -> dict[str, Any]:
         """XLA's options."""
-        dump = {"xla_dump_to": str(self.request.dump_folder)}
-        return {**self.program.options, **self.request.options, **dump}
+        dump = {"xla_dump_to": str(self.job.dump_folder)}
+        return {**self.program.options, **self.job.xla_options, **dump}
 
     def run(self) -> CompiledProgram:
         complete_option = self.platform.complete_autotune_option
-        is_predicted = self.request.known_sha256 is not None and not decides_tuning(
+        is_predicted = self.job.known_results is not None and not decides_tuning(
             self.program.options
         )
         if is_predicted and names_tuned_operations(self.program.stablehlo):
             return self.with_predicted_lock()
-        if self.request.lock_sha256 is None or complete_option is None:
+        if self.job.lock is None or complete_option is None:
             return self.compiled(self.options)
         module = self.module_of_a_client()
         missing = []
@@ -114,7 +112,7 @@ class _Compile:
                     raise
                 missing.append(match[1])
                 # The failed attempt has left the first stages of a dump.
-                shutil.rmtree(self.request.dump_folder, ignore_errors=True)
+                shutil.rmtree(self.job.dump_folder, ignore_errors=True)
         return replace(self.compiled(self.options, module), fusion_without_result=missing[0])
 
     def with_predicted_lock(self) -> CompiledProgram:
@@ -125,9 +123,10 @@ class _Compile:
         file, content = self.module_before_passes()
         name = _next_name(file)
         module = in_client_order(content) if content and self.is_renumbered else None
-        known = KnownResults.read(self.request.known_path)
+        known = self.job.known_results
+        assert known is not None
         predicted: list[PredictedLock | Exception] = []
-        folder = self.request.results_folder
+        folder = self.job.scratch / "results"
 
         def answer(content: bytes) -> None:
             try:
@@ -140,7 +139,7 @@ class _Compile:
         results = {self.platform.results_folder_option or "": str(folder)}
         options = {**self.options, **ANSWERED_OPTIONS, **results}
         compiled = refusal = None
-        with answering(self.request.dump_folder, name, answer) as has_waited:
+        with answering(self.job.dump_folder, name, answer) as has_waited:
             try:
                 compiled = self.compiled(options, module, name)
             except RuntimeError as error:
@@ -150,7 +149,7 @@ class _Compile:
             raise lock
         is_empty = lock is not None and not lock.chosen
         if is_empty or (lock is None and refusal is not None):
-            shutil.rmtree(self.request.dump_folder, ignore_errors=True)
+            shutil.rmtree(self.job.dump_folder, ignore_errors=True)
             return self.compiled(self.options)
         if refusal is not None and _was_ended_by_signal(refusal):
             raise refusal
@@ -178,30 +177,30 @@ class _Compile:
 
     def _planned(self, options: dict[str, Any], module: bytes | None, name: str) -> Any:
         """Compiles, without kernels' machine code if the plan alone is wanted."""
-        request, option = self.request, self.platform.cuda_folder_option
+        job, option = self.job, self.platform.cuda_folder_option
         is_of_xla = not may_hold_kernels(self.program.stablehlo)  # all kernels are XLA's own
-        if request.plan_only and request.target_config is not None and option and is_of_xla:
-            without = without_assembler(request.cuda_folder, option, name)
+        if job.plan_only and job.target is not None and option and is_of_xla:
+            without = without_assembler(job.scratch / "cuda", option, name)
             try:
                 return self.executable({**options, **without}, module)
             except RuntimeError as error:
                 if self._is_planned(error) or _MISSING_RESULT.search(str(error)):
                     raise
-            shutil.rmtree(request.dump_folder, ignore_errors=True)
+            shutil.rmtree(job.dump_folder, ignore_errors=True)
         return self.executable(options, module)
 
     def _is_planned(self, error: RuntimeError) -> bool:
         """Whether XLA made a plan, and then refused it because the device has too little memory."""
         if not self.platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
             return False
-        return any(self.request.dump_folder.glob("*.after_optimizations-live-range.txt"))
+        return any(self.job.dump_folder.glob("*.after_optimizations-live-range.txt"))
 
     @property
     def is_renumbered(self) -> bool:
         """Whether XLA gets the module in the order that it has on the device."""
-        if self.request.target_config is None or not can_compile_modules(self.platform.plugin):
+        if self.job.target is None or not can_compile_modules(self.platform.plugin):
             return False
-        return XlaPatch.INSTRUCTION_ORDER not in self.request.without_xla_patches
+        return XlaPatch.INSTRUCTION_ORDER not in self.job.without_xla_patches
 
     def module_of_a_client(self) -> bytes | None:
         """XLA's module before optimisation, in the order that it has on the device."""
@@ -237,8 +236,8 @@ class _Compile:
         replaced = nullcontext() if module is None else compiling(module, plugin)
         with mlir.make_ir_context(), replaced:
             stablehlo = ir.Module.parse(self.program.stablehlo)
-            predicted = self.request.known_sha256 is not None
-            _set_workspaces(stablehlo, self.request.workspaces, predicted=predicted)
+            predicted = self.job.known_results is not None
+            _set_workspaces(stablehlo, self.job.workspaces, predicted=predicted)
             client = self.devices[0].client
             apply_settings(self.program.settings)
             fields = self.program.compile_options
@@ -253,7 +252,7 @@ class _Compile:
             )
             refuse_other_options(self.program.workload, fields, compile_options)
             additions = layout_options(module) if module is not None else b""
-            limit_bytes = self.request.memory_limit_bytes
+            limit_bytes = self.job.memory_limit_bytes
             if limit_bytes is not None:
                 # The memory that XLA keeps the plan within, for which jax has no attribute.
                 additions += field(3, number(15, limit_bytes))

@@ -49,7 +49,8 @@ def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) ->
 
 def digest_of(**parts: object) -> str:
     """SHA-256 of plain data and dataclasses, whatever the order of keys."""
-    text = json.dumps(msgspec.to_builtins(parts), sort_keys=True)
+    plain = msgspec.to_builtins(parts, enc_hook=str, order="deterministic")
+    text = json.dumps(plain, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 import re
 import signal
-from pathlib import Path
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import (
@@ -13,7 +12,6 @@ from xlapipe.compile.messages import (
 )
 from xlapipe.compile.xla_log import INFORMATION, last_pass
 from xlapipe.devices.platforms import platform_named
-from xlapipe.devices.targets.target import Target
 from xlapipe.errors import (
     CompileError,
     DifferentTracesError,
@@ -23,7 +21,6 @@ from xlapipe.errors import (
     WorkloadError,
     XlapipeError,
 )
-from xlapipe.registry import WorkloadReference
 
 # In a log of XLA (of either form) and of LLVM.
 _FATAL_MESSAGE = re.compile(r"Check failed|^F\d{4} |^[\d: .-]+: F |LLVM ERROR:|LLVM Fatal Error")
@@ -48,14 +45,14 @@ class LockRefusedError(CompileError):
     """XLA raised an error or failed an internal check in a compile with predicted tuning."""
 
 
-def crash(job: Job, code: int, log_path: Path) -> CompileError:
+def crash(job: Job, code: int) -> CompileError:
     """The error of a compiling process that left no result.
 
     XLA and LLVM log a message and abort, or exit, where a check of theirs fails. Any other signal
     may be from outside, such as that of the kernel where memory is short, and shows nothing about
     the lock.
     """
-    text = log_path.read_text(errors="replace")
+    text = job.log_path.read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines() if not INFORMATION.match(line)]
     # LLVM's fatal errors are logged before a stack trace that starts with another fatal line.
     fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
@@ -79,15 +76,14 @@ def crash(job: Job, code: int, log_path: Path) -> CompileError:
     error = EndedBySignalError if code < 0 else CompileError
     return (LockRefusedError if is_refusal else error)(
         f"{job.reference.name}: the compiling process {ending}; the child's log is "
-        f"{log_path}{shown}; fix: {fix}"
+        f"{job.log_path}{shown}; fix: {fix}"
     )
 
 
-def stopped(job: Job, scratch: Path, used_bytes: int, *, limit_bytes: int) -> CompileError:
+def stopped(job: Job, used_bytes: int, *, limit_bytes: int) -> CompileError:
     """The error of a compile that was stopped."""
-    log_path = scratch / "child.log"
     where, change = "", ""
-    if begun := last_pass(log_path.read_text(errors="replace")):
+    if begun := last_pass(job.log_path.read_text(errors="replace")):
         where = f" {'in' if begun[1] else 'after'} XLA's pass {begun[0]}"
         change = ", or change the operations of that pass" if begun[1] else ""
     what, option = f"compiling took more than {job.timeout_seconds:g} s", "--timeout"
@@ -95,8 +91,8 @@ def stopped(job: Job, scratch: Path, used_bytes: int, *, limit_bytes: int) -> Co
         what, option = f"compiling took more than {limit_bytes / 1e9:.1f} GB", "--child-memory"
     return CompileError(
         f"{job.reference.name}: {what} and was stopped{where}; the process had "
-        f"{used_bytes / 1e9:.1f} GB, and where its threads were is in the child's log {log_path}; "
-        f"fix: allow more with {option}{change}"
+        f"{used_bytes / 1e9:.1f} GB, and where its threads were is in the child's log "
+        f"{job.log_path}; fix: allow more with {option}{change}"
     )
 
 
@@ -114,10 +110,9 @@ def _import_fix(error: ChildError, module: str) -> str:
     return ""
 
 
-def error_of(
-    reference: WorkloadReference, target: Target | None, error: ChildError, log_path: Path
-) -> XlapipeError:
+def error_of(job: Job, error: ChildError) -> XlapipeError:
     """The child's exception as an error that names the workload and the user's line."""
+    reference, target = job.reference, job.target
     text = f"{error.type}: {error.message}" if error.type else error.message
     at = f"\n  at {error.frame}" if error.frame else ""
     if error.stage == "parameters":
@@ -151,7 +146,7 @@ def error_of(
         fix = _HASHABLE if "Non-hashable static arguments" in text else fix
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
     kind = LockRefusedError if error.stage == LOCK_STAGE else CompileError
-    kernels = _listed_kernels(log_path.read_text(errors="replace"))
+    kernels = _listed_kernels(job.log_path.read_text(errors="replace"))
     fix = _XLA_OPTION_FIX if "No such compile option" in text else _XLA_FIX
     fix = _UNSLICED_FIX if _UNSLICED in text else fix
     if kernels and _ON_CHIP.search(text):
@@ -159,7 +154,7 @@ def error_of(
     return kind(
         # XLA repeats the input that it rejected, which may be a whole kernel.
         f"{reference.name}: XLA did not compile it: {text:.600}{kernels}; the child's log is "
-        f"{log_path}; fix: {fix}"
+        f"{job.log_path}; fix: {fix}"
     )
 
 

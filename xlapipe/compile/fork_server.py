@@ -59,11 +59,11 @@ class ForkServer:
         return _read_at_start(environment) == _read_at_start(self._environment)
 
     def start(
-        self, request: Path, *, log: IO[bytes], folder: Path, environment: Mapping[str, str]
+        self, job: Path, *, log: IO[bytes], folder: Path, environment: Mapping[str, str]
     ) -> "ForkedChild":
-        """Starts a child for the CompileRequest in the file `request`."""
+        """Starts a child for the Job in a file."""
         message = {
-            "request": str(request),
+            "job": str(job),
             "log": log.name,
             "folder": str(folder),
             "environment": dict(environment),

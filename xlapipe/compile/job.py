@@ -1,20 +1,25 @@
-"""A Job: one compile to do."""
+"""A Job: one compile to do, in the parent and, as JSON, in the compiling child."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
 
 from xlapipe.compile.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compile.gemm_policy import GemmPolicy
-from xlapipe.compile.messages import LoweredProgram
+from xlapipe.compile.messages import LoweredProgram, to_json
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.platforms import Platform, platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.network import Network
 from xlapipe.devices.targets.target import Target
-from xlapipe.devices.targets.topology import DeviceTopology
+from xlapipe.devices.targets.topology import DeviceTopology, parse_topology
 from xlapipe.dump.autotune_lock import AutotuneLock
+from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.registry import WorkloadReference
 from xlapipe.time.predicted_locks.known_results import KnownResults
 
@@ -47,6 +52,10 @@ class Job:
       memory_fraction: the share of the device's memory that the process may use.
       import_paths: folders before all others from which the child imports, but for the workload's.
       instead_of: a folder whose modules must not be imported: `import_paths` has others of them.
+      scratch: gets XLA's dump files, the result and the executable.
+      source_root: the folder of the user's code, which no result depends on; empty for none.
+      cache_key: of the result in the cache, if the parent has computed it.
+      started_seconds: when the parent began, on the machine's monotonic clock.
     """
 
     reference: WorkloadReference
@@ -69,6 +78,34 @@ class Job:
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
     import_paths: tuple[Path, ...] = ()
     instead_of: Path | None = None
+    scratch: Path = Path()
+    source_root: str = ""
+    cache_key: str | None = None
+    started_seconds: float = 0.0
+
+    def to_bytes(self) -> bytes:
+        """JSON for the compiling child."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        topology = str(self.topology) if self.topology is not None else None
+        return to_json({**values, "reference": self.reference.to_json(), "topology": topology})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Job":
+        """What `to_bytes` wrote, a moment ago and with this code."""
+        values = json.loads(content)
+        reference = WorkloadReference.from_json(values.pop("reference"))
+        topology, hints = values.pop("topology"), get_type_hints(cls, include_extras=True)
+        job = cls(
+            reference=reference,
+            **{
+                name: msgspec.convert(value, hints[name], dec_hook=lambda kind, text: kind(text))
+                for name, value in values.items()
+            },
+        )
+        if topology is None:
+            return job
+        parsed = parse_topology(topology, platform=job.platform.name, config_text=job.config_text)
+        return replace(job, topology=parsed)
 
     @property
     def platform(self) -> Platform:
@@ -89,3 +126,45 @@ class Job:
     def policy_options(self) -> Mapping[str, bool]:
         """The XLA options that make the GEMM policy."""
         return self.platform.gemm_policies[self.policy.value]
+
+    @property
+    def xla_options(self) -> dict[str, XlaOption]:
+        """XLA options beyond those of the workload, which they override."""
+        texts = self.with_texts or not self.plan_only or self.platform.plan_needs_texts
+        return {
+            **self.policy_options,
+            **self.options,
+            "xla_dump_hlo_as_text": texts,
+            "xla_dump_hlo_as_proto": True,
+            **(self.platform.plan_only_options if self.plan_only else {}),
+        }
+
+    @property
+    def config_text(self) -> str | None:
+        """The target config; None for the attached GPU."""
+        return self.target.config_text if self.target is not None else None
+
+    @property
+    def workspaces(self) -> Mapping[str, int]:
+        """Bytes of library calls' workspaces that the lock states; a device states its own."""
+        return self.lock.workspaces if self.lock is not None and self.target is not None else {}
+
+    @property
+    def dump_folder(self) -> Path:
+        """Where XLA's dump files go."""
+        return self.scratch / "dump"
+
+    @property
+    def result_path(self) -> Path:
+        """Where a `CompileRecord` goes, or `error` with a `ChildError`."""
+        return self.scratch / "result.json"
+
+    @property
+    def executable_path(self) -> Path:
+        """Where the serialised executable goes."""
+        return self.scratch / EXECUTABLE
+
+    @property
+    def log_path(self) -> Path:
+        """What the child and XLA print."""
+        return self.scratch / "child.log"

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.target_config import target_attached
+from xlapipe.dump.autotune_lock import raw_lock
 from xlapipe.dump.normal_form.plan import NormalForm, normal_form
 from xlapipe.files.typed_data import typed
 from xlapipe.registry import WorkloadReference, find_workload
@@ -93,20 +94,17 @@ def _compile(
     programs: Mapping[str, Mapping[str, Any]], config: str, results: Path, folder: Path
 ) -> zoo.Batch:
     target, options = target_attached(config), {"xla_backend_optimization_level": 0}
-    jobs, requests = {}, {}
-    for number, (name, program) in enumerate(programs.items()):
-        jobs[name] = Job(reference=reference_of(name), target=target, options=options)
-        requests[str(number)] = zoo.request_of(
-            jobs[name],
-            folder / str(number),
-            locked=True,
-            workspaces=program.get("workspaces", {}),
-        )
     folder.mkdir(parents=True)
     loaded = folder / "results.pbtxt"
     loaded.write_bytes(gzip.decompress(results.read_bytes()))
+    lock = replace(raw_lock(loaded, target, "auto", JAXLIB), results="")
+    jobs, locked = {}, {}
+    for number, (name, program) in enumerate(programs.items()):
+        jobs[name] = Job(reference=reference_of(name), target=target, options=options)
+        own = replace(lock, workspaces=program.get("workspaces", {}))
+        locked[str(number)] = replace(jobs[name], lock=own)
     flags = f"--xla_gpu_load_autotune_results_from={loaded}"
-    return zoo.Batch(folder, jobs, zoo.run_child(requests, folder, variables={"XLA_FLAGS": flags}))
+    return zoo.Batch(folder, jobs, zoo.run_child(locked, folder, variables={"XLA_FLAGS": flags}))
 
 
 def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcome:
