@@ -21,7 +21,7 @@ from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.target_config import target_attached
-from xlapipe.dump.autotune_lock import raw_lock
+from xlapipe.dump.autotune_lock import AutotuneLock
 from xlapipe.dump.normal_form.plan import NormalForm, normal_form
 from xlapipe.files.typed_data import typed
 from xlapipe.registry import WorkloadReference, find_workload
@@ -97,7 +97,17 @@ def _compile(
     folder.mkdir(parents=True)
     loaded = folder / "results.pbtxt"
     loaded.write_bytes(gzip.decompress(results.read_bytes()))
-    lock = replace(raw_lock(loaded, target, "auto", JAXLIB), results="")
+    lock = AutotuneLock(
+        workload="",
+        gemm_policy="auto",
+        target=target.name,
+        device=target.description,
+        compute_capability=target.compute_capability,
+        device_memory_bytes=target.device_memory_bytes,
+        versions={"jaxlib": JAXLIB},
+        target_config=config,
+        results="",
+    )
     jobs, locked = {}, {}
     for number, (name, program) in enumerate(programs.items()):
         jobs[name] = Job(reference=reference_of(name), target=target, options=options)
