@@ -198,8 +198,7 @@ def test_without_the_probes_of_constants_there_is_no_calibration() -> None:
 def test_every_probe_compiles_and_every_kind_of_kernel_is_among_them(tmp_path: Path) -> None:
     plans = compiled(tmp_path, "")
     assert plans.keys() == probes().keys()
-    kinds = {kernel.kind for kernel in calibrated(plans).kernels}
-    missing = {kernel.kind for kernel in known()[1].kernels} - kinds
+    missing = known()[1].lines.keys() - calibrated(plans).lines.keys()
     assert {kind for kind in missing if not kind.startswith(_NO_PROBES)} <= _NOT_WITHOUT_A_DEVICE
 
 
@@ -234,17 +233,14 @@ def test_a_calibration_is_derived_from_what_was_measured(
     assert main(["device", "calibrate", "--from", str(RECORD), "--out", str(out), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     made = read_calibration(out)
-    assert figures["kernels"] == len(made.kernels) == 2861
+    assert figures["kernels"] == sum(len(made.of_kind(kind).at) for kind in made.lines) == 2861
     assert made.device == figures["device"] == "NVIDIA H100 80GB HBM3"
     assert made.provenance["versions"]["jaxlib"] == "0.12.0.1"
     shipped = shipped_calibration("h100_sxm")
     assert shipped is not None
     # Kernels of a kind are as far from the formula as those of an earlier jax.
     for kind in ("loop", "copy", "triton row reduction"):
-        before, after = (
-            median(item.ratio for item in calibration.kernels if item.kind == kind)
-            for calibration in (shipped, made)
-        )
+        before, after = (median(calibration.of_kind(kind).ratio) for calibration in (shipped, made))
         assert after == pytest.approx(before, rel=0.25), kind
 
 

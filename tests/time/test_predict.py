@@ -26,14 +26,11 @@ from xlapipe.time.predict import kernel_work, predict
 from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
-    TimedKernel,
     TimedKind,
-    lines_of,
     parse_calibration,
     read_calibration,
     shipped_calibration,
 )
-from xlapipe.time.predict.fitted import Similarity
 from xlapipe.time.predict.interpolation import interpolated
 from xlapipe.time.predict.kinds import features_of
 from xlapipe.time.predict.scaled_calibration import calibration_for
@@ -126,18 +123,7 @@ def test_scatters_whose_rows_may_meet_are_stated(compare: ModuleType) -> None:
     for zoo, name in (("seventeenth", "recommending/hstu"), ("fourth", "language/gpt")):
         (item,) = compare.compared(zoo, name)
         (text,) = (text for text in item.prediction.assumptions if "spread evenly" in text)
-        assert text.endswith("fix: add them in float32")
-
-
-def test_scatters_of_negated_updates_are_stated_with_what_to_write_instead(
-    compare: ModuleType,
-) -> None:
-    (clicks,) = compare.compared("fifteenth", "recommending/clicks")
-    texts = [text for text in clicks.prediction.assumptions if "spread evenly" in text]
-    assert len(texts) == 1 and texts[0].endswith("fix: write 0 - x for an update -x")
-    (scatter,) = (item for item in clicks.prediction.kernels if item.name == "input_scatter_fusion")
-    assert scatter.work.kind == "input scatter by attempts"
-    assert scatter.seconds == pytest.approx(clicks.seconds_of[scatter.name], rel=0.15)
+        assert "fix: add them in float32" in text
 
 
 def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
@@ -228,23 +214,13 @@ def test_why_lists_parts_that_add_up() -> None:
         (2, '{"constants": {}}', "constants.launch_seconds: expected a value, found none"),
         (2, '{"constants": []}', "constants: expected an object, found"),
         (3, "not JSON", "a JSON object"),
-        (
-            4,
-            '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}',
-            "ratio: expected a number > 0",
-        ),
-        (4, '{"kind": "loop", "at": [1], "graph": 0}', "graph: expected true or false, found 0"),
-        (4, '{"kind": "loop", "at": [], "at": [1]}', "the key 'at' is given twice"),
-        (
-            5,
-            '{"kind": "loop", "at": ["x"], "graph": false}',
-            "expected a number, found 'x'",
-        ),
-        (
-            5,
-            '{"kind": "loop", "at": [1e200], "graph": false}',
-            "a number <= 1000000",
-        ),
+        (4, '{"kind": "copy", "at": [[1]], "ratio": [-1]}', "expected a number > 0"),
+        (4, '{"kind": "copy", "at": [[1]], "graph": [0]}', "expected true or false, found 0"),
+        (4, '{"kind": "copy", "at": [], "at": [1]}', "the key 'at' is given twice"),
+        (5, '{"kind": "copy", "at": [["x"]]}', "expected a number, found 'x'"),
+        (5, '{"kind": "copy", "at": [[1e200]]}', "a number <= 1000000"),
+        (5, '{"kind": "copy", "at": [[1, 2]]}', "at: expected 1 numbers of each kernel"),
+        (5, '{"kind": "copy", "at": [[1]], "graph": [true]}', "us: expected 1 values as of at"),
     ],
 )
 def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem: str) -> None:
@@ -286,44 +262,21 @@ def test_calibration_survives_writing_and_reading() -> None:
 
 
 def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_in_order() -> None:
-    def kernel(at: float, program: str) -> TimedKernel:
-        return TimedKernel("kind", (at, 0.0), False, 10.0, 1.5, 1.0, program)
-
-    far = [kernel(100.0 + number, "far") for number in range(30)]
-    around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]
-    timed = TimedKind("kind", tuple(lines_of((*far, *around))), Similarity("", 11.0, 0.2))
-    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed)
-    assert [item.program for item in nearest] == ["at", "above", "below", *["far"] * 21]
+    at = [*(100.0 + number for number in range(30)), 2.0, 1.0, 0.0]
+    timed = TimedKind("kind", [(x, 0.0) for x in at], [False] * len(at), ratio=[1.5] * len(at))
+    fitted = calibration().constants.fitted
+    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed, fitted)
+    assert nearest == (31, 30, 32, *range(21))
     assert math.exp(logarithm) == pytest.approx(1.5)  # that of all of them
     assert spread == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize(("target", "other"), [("h200", "h100_sxm"), ("h100_sxm", "h200")])
-def test_a_gpu_has_its_own_kernels_and_those_that_the_other_lends(target: str, other: str) -> None:
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_every_line_of_a_calibration_is_valid(target: str) -> None:
     file = resources.files("xlapipe.time.predict").joinpath(f"calibrations/{target}.jsonl.gz")
-    parsed = read_calibration(Path(str(file)))
     shipped = shipped_calibration(target)
-    assert parsed == replace(shipped, borrowed=())
-    assert not any(kernel.device for kernel in parsed.kernels)
-    lends = shipped_calibration(other)
-    own = {kernel._replace(device=lends.device) for kernel in map(_hashable, lends.kernels)}
-    borrowed = [_hashable(kernel) for kernel in shipped.kernels if kernel.device]
-    assert len(borrowed) == len(shipped.borrowed) > 100
-    assert set(borrowed) <= own
-    lent = ['"lent": true' in line for line in lends.lines]
-    assert lent == sorted(lent)  # they are read without the others
-    assert sum(lent) == len(borrowed)
-
-
-def _hashable(kernel: TimedKernel) -> TimedKernel:
-    return kernel._replace(point=tuple(kernel.point))
-
-
-def test_a_kernel_of_another_gpu_is_refused_in_a_file() -> None:
-    lines = calibration().to_text().splitlines()
-    lines[2] = lines[2][:-1] + ', "device": "NVIDIA H100 80GB HBM3"}'
-    with pytest.raises(CalibrationError, match=r"line 3: device: expected"):
-        parse_calibration("\n".join(lines), where="some.jsonl")
+    assert shipped is not None
+    assert read_calibration(Path(str(file))) == shipped
 
 
 def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() -> None:
@@ -424,10 +377,9 @@ def test_trips_that_a_plan_does_not_state_are_given(capsys: pytest.CaptureFixtur
 def test_every_timed_kernel_has_the_features_of_its_kind(target: str) -> None:
     shipped = shipped_calibration(target)
     assert shipped is not None
-    for kernel in shipped.kernels:
-        names = features_of(kernel.kind)
-        assert names is not None, kernel.kind
-        assert len(kernel.point) == len(names), kernel.kind
+    for kind in shipped.lines:
+        names = features_of(kind)
+        assert names is not None and shipped.of_kind(kind).coordinates == len(names), kind
 
 
 def test_kernels_of_a_step_have_the_features_of_their_kind() -> None:

@@ -41,12 +41,13 @@ def run(options: argparse.Namespace) -> int:
         record, left_out = _timed(options)
     calibration = derived_calibration(record)
     write_files({options.out: calibration.to_text().encode()})
+    kinds = [calibration.of_kind(kind) for kind in calibration.lines]
     figures = {
         "out": str(options.out),
         "record": str(record),
         "device": calibration.device,
-        "programs": len({kernel.program for kernel in calibration.kernels}),
-        "kernels": len(calibration.kernels),
+        "programs": len({name for kind in kinds for name in kind.program}),
+        "kernels": sum(len(kind.at) for kind in kinds),
         "left_out": left_out,
         "seconds": time.perf_counter() - started,
     }

@@ -1,10 +1,9 @@
 """Makes a calibration from the profiles of its programs."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
     Constants,
-    TimedKernel,
+    TimedKind,
     fitted_to,
-    lines_of,
 )
 from xlapipe.time.predict.gpu import gpu_of
 from xlapipe.time.predict.kernel_time import formula_seconds
@@ -84,7 +82,7 @@ def calibration_of(
     """The calibration that follows from the profiles of `probes`."""
     samples = samples_of(profiles, device)
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
-    return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
+    return Calibration(provenance, constants, _timed(samples, constants))
 
 
 def derived_calibration(path: Path) -> Calibration:
@@ -114,37 +112,30 @@ def device_of_record(path: Path, about: RecordAbout) -> Device:
     return device
 
 
-def _timed(samples: Sequence[Sample], constants: Constants) -> tuple[TimedKernel, ...]:
-    return _merged(
-        TimedKernel(
-            kind=sample.work.kind,
-            point=sample.work.point,
-            in_graph=sample.in_graph,
-            ratio=sample.seconds / formula_seconds(sample.work, sample.cached_bytes, constants),
-            microseconds=sample.seconds * 1e6,
-            launches=sample.launches,
-            program=sample.program,
+def _timed(samples: Sequence[Sample], constants: Constants) -> dict[str, str]:
+    """The lines of timed kernels: of those at one point, the geometric mean of their times."""
+    groups: dict[tuple[Any, ...], list[Sample]] = {}
+    for sample in samples:
+        if sample.seconds > 0:
+            point = tuple(round(number, 1) for number in sample.work.point)
+            groups.setdefault((sample.work.kind, point, sample.in_graph), []).append(sample)
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for (kind, _, in_graph), group in groups.items():
+        seconds = [sample.seconds for sample in group]
+        ratios = [
+            sample.seconds / formula_seconds(sample.work, sample.cached_bytes, constants)
+            for sample in group
+        ]
+        row = (
+            [round(number, 2) for number in group[0].work.point],
+            in_graph,
+            round(1e6 * geometric_mean(seconds), 2),
+            round(geometric_mean(ratios), 3),
+            round(group[0].launches, 2),
+            group[0].program,
         )
-        for sample in samples
-        if sample.seconds > 0
-    )
-
-
-def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
-    """One for kernels of the same kind and point: the geometric mean of their times."""
-    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
-    for kernel in kernels:
-        point = tuple(round(number, 1) for number in kernel.point)
-        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
-    return tuple(
-        group[0]._replace(
-            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
-            microseconds=math.exp(
-                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
-            ),
-        )
-        for group in groups.values()
-    )
+        rows.setdefault(kind, []).append(row)
+    return {kind: TimedKind(kind, *zip(*own, strict=True)).to_text() for kind, own in rows.items()}
 
 
 def _samples(profile: ProgramProfile, device: Device) -> Iterator[Sample]:

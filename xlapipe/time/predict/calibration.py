@@ -1,21 +1,17 @@
 """Calibrations: how long kernels take on one GPU. Text files, one JSON value per line.
 
 The first line states the device and where the figures are from, the second the constants of the
-formulas, and each further line one kernel that was timed. A file has kernels of its own device
-alone; kernels that other devices lack are marked `lent`, and are added when a calibration of one
-of those is read.
+formulas, and each further line the timed kernels of one kind, in columns.
 """
 
 import gzip
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -25,13 +21,13 @@ from xlapipe.files.contents import Refusal, parse_json, read_packed
 from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
-from xlapipe.time.predict.fitted import Fitted, Similarity
+from xlapipe.time.predict.fitted import Fitted
 from xlapipe.time.predict.kinds import features_of
 
 if TYPE_CHECKING:
     from xlapipe.time.predict.index_values import Array
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _VERSION_KEY = "xlapipe_calibration"
 _FIX = "fix: calibrate again with `xlapipe device calibrate --target attached --out FILE`"
 # GPUs per collective in calibrations that do not state their number.
@@ -44,12 +40,8 @@ _Coordinate: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
 _Overhead: TypeAlias = Annotated[float, Meta(gt=0, le=0.1)]
 _Rate: TypeAlias = Annotated[float, Meta(ge=1e6, le=1e20)]
 _CacheBytes: TypeAlias = Annotated[float, Meta(ge=1, le=1e12)]
-# JSON keys of the attributes of `TimedKernel`, in the same order.
-_KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
-_REQUIRED = itemgetter(*_KEYS[:-1])
-# As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
-_LINE = re.compile(r'\{"kind": "([^"\\]+)", "at": (\[[^\]]*)\], "graph": (t?)')
-_LENT = ', "lent": true}'
+# Attributes of `TimedKind` beside its kind and points.
+_COLUMNS = ("graph", "us", "ratio", "launches", "program", "device")
 # Constants that are times of the host.
 _HOST_SECONDS = (
     *("kernel_interval_seconds", "loop_interval_seconds", "graph_interval_seconds"),
@@ -113,68 +105,47 @@ class Constants:
         return replace(self, **{name: getattr(self, name) * by for name, by in shares.items()})
 
 
-class TimedKernel(NamedTuple):
-    """A kernel that was timed.
+@dataclass(frozen=True, eq=False)
+class TimedKind:
+    """The timed kernels of a kind: a value of each in each column.
 
     Attributes:
-      kind, point: see `KernelWork`.
-      in_graph: whether a command buffer launched it.
-      microseconds: its time.
+      kind, at: see `KernelWork` and its `point`.
+      graph: whether a command buffer launched it.
+      us: its time in microseconds.
       ratio: its time as a multiple of the formula's.
       launches: number of kernels that the library ran for it.
       program: that ran it.
-      device: that ran it, if another one lends it: one of the same generation.
+      device: that ran it, empty for the calibration's own: another one of its generation, which
+        ran kernels that this one did not. Without values, all are its own.
     """
 
-    kind: str
-    point: Sequence[float]
-    in_graph: bool
-    microseconds: float
-    ratio: float
-    launches: float
-    program: str
-    device: str = ""
+    kind: _Stated
+    at: Sequence[tuple[_Coordinate, ...]] = ()
+    graph: Sequence[bool] = ()
+    us: Sequence[Annotated[float, Meta(gt=0, le=86_400e6)]] = ()
+    ratio: Sequence[Annotated[float, Meta(gt=0, le=1e9)]] = ()
+    launches: Sequence[Annotated[float, Meta(gt=0, le=1e9)]] = ()
+    program: Sequence[Line] = ()
+    device: Sequence[Line] = ()
 
-
-@dataclass(frozen=True, eq=False)
-class TimedKind:
-    """All timed kernels of a kind.
-
-    Attributes:
-      lines: of the calibration. Of all of them, only coordinates are parsed: whole kernels take
-        longer to parse than most predictions take.
-    """
-
-    kind: str
-    lines: tuple[str, ...]
-    similarity: Similarity
-    scales: Sequence[float] = ()
-
-    def kernels(self, numbers: Iterable[int]) -> tuple[TimedKernel, ...]:
-        """The kernels of some lines."""
-        return _kernels([self.lines[number] for number in numbers])
-
-    @cached_property
+    @property
     def coordinates(self) -> int:
         """Number of coordinates of a kernel's point; 0 without kernels."""
-        return max((len(kernel.point) for kernel in _kernels(self.lines[:1])), default=0)
-
-    def placed(self, points: Sequence[Sequence[float]]) -> "Array":
-        """Scaled coordinates of kernels of this kind.
-
-        Returns:
-          Scaled coordinates, float64[kernels, coordinates].
-        """
-        # numpy takes longer to start than most commands that predict no time.
-        import numpy as np
-
-        places = np.array(points, np.float64)
-        return places * self.scales if len(self.scales) == places.shape[1] else places
+        return len(self.at[0]) if self.at else 0
 
     @cached_property
     def places(self) -> "Array":
-        """Scaled coordinates of the timed kernels, float64[kernels, coordinates]."""
-        return self.placed(json.loads(f"[{','.join(map(_point_text, self.lines))}]"))
+        """Coordinates, and whether a command buffer launched it, float64[kernels, coordinates]."""
+        # numpy takes longer to start than most commands that predict no time.
+        import numpy as np
+
+        return np.column_stack([np.array(self.at, np.float64), self.graph])
+
+    def to_text(self) -> str:
+        """The line of a file."""
+        columns = {item.name: getattr(self, item.name) for item in fields(self)}
+        return json.dumps({name: values for name, values in columns.items() if values})
 
 
 @dataclass(frozen=True)
@@ -183,15 +154,13 @@ class Calibration:
 
     Attributes:
       provenance: device, driver, date, versions and command.
-      lines: of the file, one for each timed kernel.
-      borrowed: lines of kernels that other GPUs of its generation lend, each with that GPU's name.
+      lines: of the timed kernels, by kind: all together take longer to parse than most predictions.
       scaled_from: name of the device that was timed, if this one was not.
     """
 
     provenance: Mapping[str, Any]
     constants: Constants
-    lines: tuple[str, ...]
-    borrowed: tuple[str, ...] = ()
+    lines: Mapping[str, str]
     scaled_from: str | None = None
 
     @property
@@ -207,35 +176,19 @@ class Calibration:
     @property
     def times_collectives(self) -> bool:
         """Whether collectives were timed on this GPU itself, not on another of its generation."""
-        own = (self.of_kind(kind).kernels((0,)) for kind in COLLECTIVES if self.of_kind(kind).lines)
-        return self.scaled_from is None and any(not kernel.device for (kernel,) in own)
-
-    @property
-    def kernels(self) -> tuple[TimedKernel, ...]:
-        """All timed kernels."""
-        return _kernels((*self.lines, *self.borrowed))
+        timed = [self.of_kind(kind) for kind in COLLECTIVES]
+        return self.scaled_from is None and any(kind.at and not kind.device for kind in timed)
 
     def of_kind(self, kind: str) -> TimedKind:
         """The timed kernels of a kind, if any."""
         if kind not in self._kinds:
-            lines, fitted = self._lines_of_kinds.get(kind, ()), self.constants.fitted
-            self._kinds[kind] = TimedKind(
-                kind, tuple(lines), fitted.similarity(kind), fitted.scales.get(kind, ())
-            )
+            row = json.loads(self.lines.get(kind, "{}"))
+            self._kinds[kind] = TimedKind(**{"kind": kind, **row})
         return self._kinds[kind]
 
     @cached_property
     def _kinds(self) -> dict[str, TimedKind]:
         return {}
-
-    @cached_property
-    def _lines_of_kinds(self) -> Mapping[str, Sequence[str]]:
-        lines_of_kinds: dict[str, list[str]] = {}
-        for line in (*self.lines, *self.borrowed):
-            match = _LINE.match(line)
-            kind = match[1] if match else json.loads(line)["kind"]
-            lines_of_kinds.setdefault(kind, []).append(line)
-        return lines_of_kinds
 
     def scaled(
         self,
@@ -278,35 +231,8 @@ class Calibration:
             name: _rounded(value) if isinstance(value, float) else value
             for name, value in asdict(self.constants).items()
         }
-        lines = (json.dumps(header), json.dumps({"constants": constants}), *self.lines)
+        lines = (json.dumps(header), json.dumps({"constants": constants}), *self.lines.values())
         return "".join(f"{line}\n" for line in lines)
-
-
-def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
-    """A line of a calibration's file for each timed kernel."""
-    for kernel in kernels:
-        rounded = kernel._replace(
-            point=[round(number, 2) for number in kernel.point],
-            microseconds=round(kernel.microseconds, 2),
-            ratio=round(kernel.ratio, 3),
-            launches=round(kernel.launches, 2),
-        )
-        pairs = zip(_KEYS, rounded, strict=True)
-        yield json.dumps({key: value for key, value in pairs if value != ""})
-
-
-def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
-    rows = json.loads(f"[{','.join(lines)}]")
-    return tuple([TimedKernel._make((*_REQUIRED(row), row.get("device", ""))) for row in rows])
-
-
-def _point_text(line: str) -> str:
-    """JSON of a timed kernel's coordinates."""
-    match = _LINE.match(line)
-    if match is not None:
-        return f"{match[2]}, {1 if match[3] else 0}]"
-    row = json.loads(line)
-    return json.dumps([*row["at"], row["graph"]])
 
 
 def _rounded(value: float) -> float:
@@ -348,30 +274,34 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
             f"constants.peak_flops: expected those of {header.device}, found none of "
             f"{', '.join(missing)}",
         )
-    lengths: dict[str, int] = {}
+    kinds: dict[str, str] = {}
     for number, line in enumerate(lines[2:], 3):
-        kernel = _typed(where, number, line, _KernelLine)
-        if kernel.device not in ("", header.device):
-            device = visible_line(repr(kernel.device)[:60])
-            raise _error(where, number, f"device: expected {header.device}'s alone, found {device}")
-        names = features_of(kernel.kind)
-        expected = lengths.setdefault(kernel.kind, len(names or kernel.at))
-        if len(kernel.at) != expected:
+        timed = _typed(where, number, line, TimedKind)
+        names = features_of(timed.kind)
+        expected = len(names or timed.at[0]) if timed.at else 0
+        wrong = next((point for point in timed.at if len(point) != expected), None)
+        if wrong is not None:
             why = f"({', '.join(names)})" if names else "as of the others"
             raise _error(
                 where,
                 number,
-                f"at: expected {expected} numbers of a kernel {kernel.kind!r:.60} {why}, "
-                f"found {len(kernel.at)}",
+                f"at: expected {expected} numbers of each kernel {timed.kind!r:.60} {why}, "
+                f"found {len(wrong)}",
             )
+        for name in _COLUMNS:
+            values = getattr(timed, name)
+            if len(values) != len(timed.at) and (values or name != "device"):
+                message = f"{name}: expected {len(timed.at)} values as of at, found {len(values)}"
+                raise _error(where, number, message)
+        kinds[timed.kind] = line
     provenance = parse_json(lines[0])
     del provenance[_VERSION_KEY]
-    return Calibration(provenance, constants, tuple(lines[2:]))
+    return Calibration(provenance, constants, kinds)
 
 
 @dataclass(frozen=True)
 class _Header:
-    xlapipe_calibration: Literal[1]
+    xlapipe_calibration: Literal[2]
     device: _Stated
     driver: _Stated
     date: _Stated
@@ -392,19 +322,6 @@ def _constants(line: _ConstantsLine, text: str) -> Constants:
     return Constants(**{**own, "fitted": line.constants.fitted})
 
 
-@dataclass(frozen=True)
-class _KernelLine:
-    kind: _Stated
-    at: tuple[_Coordinate, ...]
-    graph: bool
-    us: Annotated[float, Meta(gt=0, le=86_400e6)]
-    ratio: Annotated[float, Meta(gt=0, le=1e9)]
-    launches: Annotated[float, Meta(gt=0, le=1e9)]
-    program: Line
-    lent: bool = False
-    device: Line = ""
-
-
 def _typed(where: str, number: int, line: str, kind: type[Typed]) -> Typed:
     try:
         return typed(kind, parse_json(line))
@@ -421,19 +338,14 @@ def _error(where: str, line: int, message: str) -> CalibrationError:
 
 @cache
 def shipped_calibration(target: str) -> Calibration | None:
-    """The calibration of a GPU of the catalogue that is in this package; None if there is none.
-
-    It has the kernels that this GPU ran, and those that the others lend.
-    """
+    """The calibration of a GPU of the catalogue that is in this package; None if there is none."""
     if target not in _SHIPPED:
         return None
     provenance, _, *lines = _shipped_lines(target)
-    borrowed = (line for other in _SHIPPED if other != target for line in _lent_by(other))
     return Calibration(
         {name: value for name, value in json.loads(provenance).items() if name != _VERSION_KEY},
         _constants_of(target),
-        tuple(lines),
-        tuple(borrowed),
+        {line.split('"', 4)[3]: line for line in lines},
     )
 
 
@@ -452,19 +364,5 @@ def _constants_of(target: str) -> Constants:
 def _shipped_lines(target: str) -> Sequence[str]:
     """Header, constants and timed kernels."""
     # A test checks each line, which takes longer than most predictions.
-    return _shipped_bytes(target).decode().splitlines()
-
-
-@cache
-def _shipped_bytes(target: str) -> bytes:
     file = resources.files("xlapipe.time.predict").joinpath("calibrations", _SHIPPED[target])
-    return gzip.decompress(file.read_bytes())
-
-
-def _lent_by(target: str) -> Iterator[str]:
-    """The kernels that a GPU lends to others, the last ones of its file, with its name."""
-    content = _shipped_bytes(target)
-    name = json.loads(content[: content.index(b"\n")])["device"]
-    start = content.rindex(b"\n", 0, content.index(_LENT.encode())) + 1
-    device = f', "device": {json.dumps(name)}}}'
-    return (line.removesuffix(_LENT) + device for line in content[start:].decode().splitlines())
+    return gzip.decompress(file.read_bytes()).decode().splitlines()

@@ -304,7 +304,7 @@ def time_of(
     parts = parts_of(work, cached_bytes, calibration.constants)
     seconds = sum(part.seconds for part in parts)
     fitted, timed = calibration.constants.fitted, calibration.of_kind(work.kind)
-    if not timed.lines or timed.coordinates != len(work.point):
+    if not timed.at or timed.coordinates != len(work.point):
         stated = work.kind.startswith(UNCOUNTED) and not work.partly_unknown
         ratio = fitted.stated_ratio if stated else fitted.uncalibrated_ratio
         seconds = max(seconds * ratio, _least_seconds(work, calibration.constants))
@@ -312,15 +312,16 @@ def time_of(
     # numpy takes longer to start than most commands that predict no time.
     from xlapipe.time.predict.interpolation import interpolated
 
-    logarithm, spread, nearest = interpolated(work.point, in_graph, timed)
-    basis = SCALED if calibration.scaled_from or nearest[0].device else CALIBRATED
+    logarithm, spread, nearest = interpolated(work.point, in_graph, timed, fitted)
+    lent = timed.device and timed.device[nearest[0]]
+    basis = SCALED if calibration.scaled_from or lent else CALIBRATED
     if work.partly_unknown:
         basis = ASSUMED
     ratio = math.exp(logarithm)
     in_a_step = fitted.in_a_step if work.kind.startswith(_FUSED) else 1.0
     closest = nearest[:3]
-    launches = math.prod(kernel.launches for kernel in closest) ** (1 / len(closest))
-    names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
+    launches = math.prod(timed.launches[number] for number in closest) ** (1 / len(closest))
+    names = tuple(dict.fromkeys(timed.program[number] for number in nearest))[:3]
     if work.updates is not None:
         ratio = min(ratio, work.updates.most_seconds / seconds / in_a_step)
     seconds = max(seconds * ratio * in_a_step, _least_seconds(work, calibration.constants))

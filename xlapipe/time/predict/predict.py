@@ -341,9 +341,10 @@ class _Predictor:
             text += ", but for those to which a select gives a constant index"
         text += ": where rows meet in one place, they wait for each other"
         if any(updates.tried for _, updates in spread):
-            negated = any(updates.negated for _, updates in spread)
-            fix = "write 0 - x for an update -x" if negated else "add them in float32"
-            text += f", many times as long where threads try again; fix: {fix}"
+            text += (
+                ", many times as long where threads try again; fix: add them in float32, and no "
+            )
+            text += "update -x, but 0 - x"
         self._assumptions[text] = None
 
     def _predicted(self, name: str, total: _Sum) -> PredictedKernel:

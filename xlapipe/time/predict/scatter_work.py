@@ -55,7 +55,6 @@ def updates_of(scatter: Instruction, fusion: Fusion, threads: int) -> Updates:
         seconds=max(added.seconds(), of_constant),
         several_of_a_place=added.updates_per_element > 1,
         tried=added.uses_compare_and_swap,
-        negated=added.uses_compare_and_swap and added.combine == "add" and added.element in _FLOATS,
         rows_of_a_constant=chosen,
         most_seconds=most,
     )

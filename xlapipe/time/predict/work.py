@@ -28,7 +28,6 @@ class Updates:
       seconds: seconds that the L2 cache takes if updates are spread evenly over destinations.
       several_of_a_place: whether there are more updates than destinations.
       tried: whether a thread retries (compare-and-swap) if another update came between.
-      negated: whether it retries because a sum with a negated update becomes a difference.
       rows_of_a_constant: rows assumed to share one index, a constant that a select chooses.
       most_seconds: upper limit of the kernel's time, whatever similar timed kernels took.
     """
@@ -36,7 +35,6 @@ class Updates:
     seconds: float
     several_of_a_place: bool
     tried: bool
-    negated: bool
     rows_of_a_constant: float
     most_seconds: float = inf
 
