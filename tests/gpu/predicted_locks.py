@@ -67,8 +67,8 @@ def programs() -> Iterator[LockedProgram]:
 
 def tuned_by_xla(job: Job) -> tuple[str, ...]:
     """The tuned instructions of a program."""
-    with compile_workload(replace(job, plan_only=True)) as compiled:
-        files = sorted(compiled.dump_folder.glob("*.before_config_assignment.hlo.pb"))
+    with compile_workload(replace(job, plan_only=True)) as (started, _):
+        files = sorted(started.dump_folder.glob("*.before_config_assignment.hlo.pb"))
         texts = [fingerprint_text(file.read_bytes()) for file in files]
     return tuned_instructions("\n".join(texts))
 

@@ -34,8 +34,8 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_for(target: str, workload: str = "product:product") -> Plan:
     (job,) = jobs_of([workload], CompileSettings(target=target))
-    with compile_workload(replace(job, plan_only=True)) as compiled:
-        return compiled.record.in_plan(read_path(compiled.dump_folder))
+    with compile_workload(replace(job, plan_only=True)) as (started, record):
+        return record.in_plan(read_path(started.dump_folder))
 
 
 def predicted(plan: Plan, target: str) -> Prediction:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compile.capture import capture
-from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.catalogue import target_named
@@ -80,10 +79,9 @@ class Batch:
         result = json.loads((self.folder / name / "result.json").read_text(encoding="utf-8"))
         assert "error" not in result, f"{name}: {result['error']}\n{self.log[-2000:]}"
         record = typed(CompileRecord, result)
-        files = self.folder / name / "dump"
         source = self.jobs[name].reference.folder or PROGRAMS
-        compiled = Compiled(files, record, source, autotune_results=None, executable=None)
-        dump, _ = capture(self.jobs[name], compiled, where=name)
+        job = replace(self.jobs[name], scratch=self.folder / name, source_root=str(source))
+        dump, _ = capture(job, record, where=name)
         return dump
 
     def cpu_seconds(self, name: str) -> float:

@@ -17,7 +17,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.compile.user_environment import left_out
@@ -84,11 +83,10 @@ _HEAD_BYTES = 64 << 10
 _VALUES_HEADING = b"\nUsed values:\n"
 
 
-def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
+def capture(job: Job, record: CompileRecord, *, where: str) -> tuple[Dump, dict[str, bytes]]:
     """The Dump of a compile, and the contents of its files by name."""
-    record = compiled.record
-    relative = _Relative(compiled.folder, Path(record.standard_library))
-    paths = {file: _path_of(compiled.dump_folder, file) for file in job.platform.dump_files}
+    relative = _Relative(Path(job.source_root), Path(record.standard_library))
+    paths = {file: _path_of(job.dump_folder, file) for file in job.platform.dump_files}
     xla_files = {file: _content(file, path) for file, path in paths.items() if path is not None}
     files = {
         file.name: without_frames(file.part, content)
@@ -99,7 +97,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     lines = source_lines(proto, files[MODULE])
     before = xla_files[job.platform.dump_file(Part.BEFORE_PROTO)]
 
-    canonical = compiled.dump_folder.with_name("canonical")
+    canonical = job.scratch / "canonical"
     canonical.mkdir()
     for name, content in {**files, SOURCE_LINES: lines.to_bytes()}.items():
         (canonical / name).write_bytes(content)
@@ -107,11 +105,11 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     dots: tuple[Instruction, ...] = ()
     if any(opcode.encode() in before for opcode in DOTS):  # reading it takes a while
         dots = requested_dots(read_module(relative.in_proto(before), where=where))
-    lock = _lock(job, compiled, plan)
+    lock = _lock(job, record, plan)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
-    if compiled.executable is not None:
-        files[EXECUTABLE] = compiled.executable
+    if job.executable_path.exists():
+        files[EXECUTABLE] = job.executable_path.read_bytes()
     manifest = _manifest(job, record, lock, dots, plan, relative)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
@@ -126,9 +124,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     return dump, files
 
 
-def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
+def _lock(job: Job, record: CompileRecord, plan: Plan) -> AutotuneLock | None:
     """The lock that was used, or the one that tuning made."""
-    record = compiled.record
     if job.lock is not None:
         # The attached GPU's config is known only now; a lock may be of another device.
         device = target_attached(record.target_config) if job.target is None else None
@@ -138,7 +135,7 @@ def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
             device=device.description if device is not None else None,
         )
         return job.lock
-    if compiled.autotune_results is None:
+    if not job.tuned_path.exists():
         return None
     device = target_attached(record.target_config)
     return AutotuneLock(
@@ -150,7 +147,7 @@ def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
         device_memory_bytes=device.device_memory_bytes,
         versions=record.versions,
         target_config=device.config_text,
-        results=compiled.autotune_results,
+        results=job.tuned_path.read_text(encoding="utf-8"),
         topology=record.topology,
         workspaces=workspaces_of(plan.calls_finished_on_device),
     )

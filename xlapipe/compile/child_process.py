@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import IO
@@ -42,7 +42,7 @@ from xlapipe.errors import (
 from xlapipe.files.typed_data import typed
 
 # XLA distinguishes text from binary by the ending.
-_LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
+_LOADED = "autotune_results_loaded.pbtxt"
 _TEMPORARY = "tmp"
 _LOOK_SECONDS, _KILL_SECONDS = 0.5, 10.0
 _START_CHILD = Path(__file__).with_name("_start_child.py")
@@ -50,41 +50,26 @@ _SERVER = ServerOfEnvironment()
 _Child = subprocess.Popen[bytes] | ForkedChild
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """The result of a compile; its files exist until the context of `compile_workload` ends.
-
-    Attributes:
-      dump_folder: XLA's own dump files.
-      autotune_results: results of tuning on the attached GPU, as text; None without `tune`.
-      executable: in PJRT's serialised form; None without `serialize`.
-      record: leaves, expectations, versions and XLA's own totals.
-      folder: the folder that source paths are made relative to.
-    """
-
-    dump_folder: Path
-    record: CompileRecord
-    folder: Path
-    autotune_results: str | None
-    executable: bytes | None
-
-
 @contextmanager
-def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compiled]:
-    """Compiles `job` and yields XLA's dump."""
+def compile_workload(
+    job: Job, *, folder: Path | None = None
+) -> Iterator[tuple[Job, CompileRecord]]:
+    """Compiles a job; yields it with the folder of its files, which are there in the context."""
     for check in missing_to_compile(platform=job.platform.name):
         raise CompileError(f"cannot compile: {check.problem}")
     scratch = Scratch()
-    path = scratch.path
+    path, sources = scratch.path, folder or job.reference.folder or Path.cwd()
+    job = replace(job, scratch=path, source_root=str(sources), started_seconds=time.monotonic())
     try:
         try:
-            compiled = _compiled(job, folder, path)
+            (path / _TEMPORARY).mkdir()
+            record = _record(job, folder or Path.cwd())
         except OSError as error:
             raise CompileError(
                 f"{job.reference.name}: {error.filename or path}: {error.strerror}; fix: free "
                 "space there, or set TMPDIR to another folder"
             ) from None
-        yield compiled
+        yield job, record
     except CompileError:
         if not _CHILDREN.is_stopping():
             scratch.keep()  # the message names the log
@@ -94,17 +79,6 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
         raise type(error)(f"{error}; the dump that cannot be read is kept in {path}") from None
     finally:
         scratch.close()
-
-
-def _compiled(job: Job, folder: Path | None, scratch: Path) -> Compiled:
-    (scratch / _TEMPORARY).mkdir()
-    sources = folder or job.reference.folder or Path.cwd()
-    job = replace(job, scratch=scratch, source_root=str(sources), started_seconds=time.monotonic())
-    record = _record(job, folder or Path.cwd())
-    results, executable = scratch / _TUNED, job.executable_path
-    tuned = results.read_text(encoding="utf-8") if results.exists() else None
-    content = executable.read_bytes() if executable.exists() else None
-    return Compiled(job.dump_folder, record, sources, tuned, content)
 
 
 def _record(job: Job, folder: Path) -> CompileRecord:
@@ -281,7 +255,7 @@ def _environment(job: Job) -> dict[str, str]:
         (job.scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
         kept["XLA_FLAGS"] = f"--{platform.load_autotune_flag}={job.scratch / _LOADED}"
     elif job.tune:
-        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={job.scratch / _TUNED}"
+        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={job.tuned_path}"
     return kept
 
 

@@ -165,6 +165,11 @@ class Job:
         return self.scratch / EXECUTABLE
 
     @property
+    def tuned_path(self) -> Path:
+        """Results of tuning on the attached GPU, as text, with `tune`."""
+        return self.scratch / "autotune_results_tuned.pbtxt"
+
+    @property
     def log_path(self) -> Path:
         """What the child and XLA print."""
         return self.scratch / "child.log"

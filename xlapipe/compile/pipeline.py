@@ -249,16 +249,17 @@ def _written(
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
     """Compiles a job; writes no dump."""
     started = time.monotonic()
-    with compile_workload(job, folder=folder) as compiled:
-        dump, files = capture(job, compiled, where=job.reference.name)
+    with compile_workload(job, folder=folder) as (started_job, record):
+        dump, files = capture(started_job, record, where=job.reference.name)
         if dump.manifest.refused is not None and not allow_refused:
             raise CompileError(refusal(dump.manifest))
         dump = replace(dump, facts=with_digests(dump.manifest, files))
-        stage_seconds, compiled_at = compiled.record.seconds, compiled.record.compiled_at
     normal = normal_form(dump, files)
     files = {**files, **normal.files()}
     seconds = time.monotonic() - started
-    return CompiledDump(dump, normal, files, stage_seconds, seconds, compiled_at=compiled_at)
+    return CompiledDump(
+        dump, normal, files, record.seconds, seconds, compiled_at=record.compiled_at
+    )
 
 
 def write_new(compiled: CompiledDump, path: Path) -> WrittenDump:

@@ -240,10 +240,9 @@ class _CompiledPlan(NamedTuple):
 
 
 def _compile_plan(job: Job) -> _CompiledPlan:
-    with compile_workload(replace(job, plan_only=True)) as compiled:
-        record = compiled.record
-        plan = record.in_plan(read_path(compiled.dump_folder))
-        before = list(compiled.dump_folder.glob("*.before_optimizations.hlo.pb"))
+    with compile_workload(replace(job, plan_only=True)) as (started, record):
+        plan = record.in_plan(read_path(started.dump_folder))
+        before = list(started.dump_folder.glob("*.before_optimizations.hlo.pb"))
         lowered = read_module(read_bytes(before[0]), where=str(before[0])) if before else None
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
     return _CompiledPlan(plan, record, record.target_config, record.seconds, lowered)

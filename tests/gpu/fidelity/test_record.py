@@ -17,7 +17,6 @@ import pytest
 
 from tests.zoo import batch as zoo
 from xlapipe.compile.capture import capture
-from xlapipe.compile.child_process import Compiled
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import CompileRecord
 from xlapipe.devices.targets.target_config import target_attached
@@ -121,14 +120,8 @@ def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcom
     folder = batch.folder / str(list(batch.jobs).index(name))
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert "error" not in result, f"{name}: {result['error']}"
-    compiled = Compiled(
-        folder / "dump",
-        typed(CompileRecord, result),
-        zoo.PROGRAMS,
-        autotune_results=None,
-        executable=None,
-    )
-    dump, files = capture(batch.jobs[name], compiled, where=name)
+    job = replace(batch.jobs[name], scratch=folder, source_root=str(zoo.PROGRAMS))
+    dump, files = capture(job, typed(CompileRecord, result), where=name)
     form = digests(normal_form(dump, files))
     if form["lowered"] != expected["lowered"]:
         return Outcome(name, "changed", "the program, jax or the lowering is another one")
