@@ -34,7 +34,7 @@ def test_all_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture[str]
     assert main(["show", "--all", str(DUMP)]) == 0
     _, _, section = capsys.readouterr().out.partition("\nHost\n")
     assert f"host memory: {ON_HOST:,} B" in section
-    assert "not in the totals of the device" in section
+    assert "not in the device's totals" in section
     assert f"host to device: {ON_HOST:,} B, asynchronous, copy-start.2, host.py:39" in section
     assert "device to host:" in section
 
@@ -43,7 +43,7 @@ def test_the_page_has_a_section_on_the_host_only_if_there_is_one(goldens: Path) 
     page = Page(render_page([open_subject(DUMP)]))
     text = " ".join(page.text.split())
     assert "128.0 KiB in host memory" in text
-    assert "not in the totals of the device" in text
+    assert "not in the device's totals" in text
     assert "copy-start.2" in text
     titles = [attributes.get("data-section") for _, attributes in page.tags]
     assert titles.count("host") == 1

@@ -123,8 +123,8 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
     _refuse_to_replace_another(path, job)
     files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
     if job.target is None or not is_dump(path):
-        changed = write_dump(path, manifest, files)
-        return _written(compiled, path, changed)
+        write_dump(path, manifest, files)
+        return _written(compiled, path, changed=True)
     notes: tuple[str, ...] | None
     if (path / RUN_RECORD).exists():
         golden = read_normal_form(path)
@@ -195,8 +195,8 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_unloadable_calls(compiled.dump, on_device=job.target is None)
-    changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _written(compiled, path, changed)
+    write_dump(path, compiled.dump.manifest, compiled.files)
+    return _written(compiled, path, changed=True)
 
 
 def _refuse_unloadable_calls(dump: Dump, *, on_device: bool) -> None:

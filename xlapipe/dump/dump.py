@@ -186,7 +186,7 @@ def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str
     uncounted += 0 if with_temp else totals.temp_bytes
     allocated = {
         "device": totals.total_allocation_bytes - uncounted,
-        "host": plan.spaces[MemorySpace.HOST].total_bytes,
+        "host": plan.spaces[MemorySpace.HOST].total_allocation_bytes,
     }
     for memory, prefix in (("device", ""), ("host", "host_")):
         expected = (
@@ -232,20 +232,13 @@ def write_dump(
     files: Mapping[str, bytes],
     *,
     fix: str = "choose another folder with --out",
-) -> bool:
-    """Writes a dump directory completely or not at all; returns whether more than lines changed.
-
-    Where the folder holds this dump, and only source lines moved, those alone are written.
-    """
+) -> None:
+    """Writes a dump directory completely or not at all."""
     refuse_other_files(path)
     manifest = with_digests(manifest, files)
     contents = {**files, MANIFEST: manifest_bytes(manifest)}
-    if _holds(path, contents):
-        write_source_lines(path, files)
-        return False
     stored = (_as_stored(path, name, content) for name, content in contents.items())
     write_folder(path, dict(stored), fix=fix)
-    return True
 
 
 def refuse_other_files(path: Path) -> None:
@@ -318,22 +311,6 @@ def _packed(name: str, content: bytes) -> tuple[str, bytes]:
         filters = [{"id": lzma.FILTER_LZMA2, **_XZ_SETTINGS}]
         return f"{name}.xz", lzma.compress(content, filters=filters)
     return f"{name}.gz", gzip.compress(content, compresslevel=_GZIP_LEVEL, mtime=0)
-
-
-def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
-    """Whether `folder` holds these contents, except for source lines.
-
-    Bytes of compressed files are not compared: they differ between builds of zlib.
-    """
-    if not folder.is_dir() or file_names(folder) != contents.keys():
-        return False
-    try:
-        return all(
-            name == SOURCE_LINES or read_file(folder, name) == content
-            for name, content in contents.items()
-        )
-    except DumpError:
-        return False
 
 
 def file_names(folder: Path) -> set[str]:

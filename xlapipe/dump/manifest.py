@@ -22,23 +22,8 @@ if TYPE_CHECKING:
 PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-# Fields that are left out where they have their default, since older dumps lack them.
-_NOT_IN_OLDER_DUMPS = frozenset(
-    {"asked_early", "call", "dropped_updates", "extra_options", "kernel_codes", "left_out"}
-    | {
-        "named_values",
-        "other_choice",
-        "platform",
-        "predicted_lock",
-        "reference",
-        "refused",
-        "refused_tuning",
-        "rematerialised_bytes",
-        "sorts_undecided",
-        "stated_costs",
-    }
-    | {"stated_trips", "topology", "without_xla_patches", "xla_patches"}
-)
+# All other fields are left out where they have their default, since older dumps lack them.
+_ALWAYS_WRITTEN = ("files", "fusion_without_result", "mesh", "requested_collectives")
 # Paths that a note names.
 _LISTED = 4
 
@@ -155,8 +140,8 @@ class Manifest(CompileFacts):
     def to_json(self) -> dict[str, Any]:
         data = {"schema_version": SCHEMA_VERSION, **super().to_json()}
         for item in fields(self):
-            default = {} if item.default is MISSING else item.default
-            if item.name in _NOT_IN_OLDER_DUMPS and getattr(self, item.name) == default:
+            default = item.default if item.default_factory is MISSING else {}
+            if item.name not in _ALWAYS_WRITTEN and getattr(self, item.name) == default:
                 del data[item.name]
         if self.call is not None and not self.call.gradients:
             del data["call"]["gradients"]

@@ -1,10 +1,9 @@
-"""Memory spaces: the memory of an allocation, from XLA's color, and the bytes in each.
+"""Memory spaces: the memory of an allocation, from XLA's color.
 
 XLA numbers memory spaces per platform and prints the number as `color N` of an allocation and as
 `S(N)` in a layout. 5 is pinned host memory on every platform so far.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.devices.platforms import Platform
@@ -20,21 +19,6 @@ class MemorySpace(StrEnum):
     VMEM = "vmem"
     SMEM = "smem"
     OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceTotals:
-    """Bytes of a plan in one memory space, by kind of allocation.
-
-    `live_out_bytes` includes aliased parameters; `total_bytes` includes constants and, in the
-    device's memory, thread-local allocations.
-    """
-
-    parameter_bytes: int
-    live_out_bytes: int
-    aliased_bytes: int
-    temp_bytes: int
-    total_bytes: int
 
 
 def space_of(color: int, platform: Platform) -> MemorySpace:

@@ -20,7 +20,7 @@ from xlapipe.plans.gemms import Gemm, GemmBackend, find_gemms
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.live_ranges import LiveRanges
-from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, space_of
+from xlapipe.plans.memory_spaces import MemorySpace, space_of
 from xlapipe.plans.missing_memory import (
     MissingKind,
     MissingMemory,
@@ -97,22 +97,15 @@ class Plan:
         )
 
     @cached_property
-    def spaces(self) -> Mapping[MemorySpace, SpaceTotals]:
+    def spaces(self) -> Mapping[MemorySpace, Totals]:
         """Bytes by memory space: HBM and host always, others if the plan uses them."""
+        allocations = {space: self.allocations_in(space) for space in MemorySpace}
         always = (MemorySpace.HBM, MemorySpace.HOST)
-        spaces = {}
-        for space in MemorySpace:
-            allocations = self.allocations_in(space)
-            if allocations or space in always:
-                totals = Totals.of(allocations)
-                spaces[space] = SpaceTotals(
-                    parameter_bytes=totals.parameter_bytes,
-                    live_out_bytes=totals.live_out_bytes,
-                    aliased_bytes=totals.aliased_bytes,
-                    temp_bytes=totals.temp_bytes,
-                    total_bytes=totals.total_allocation_bytes,
-                )
-        return spaces
+        return {
+            space: Totals.of(inside)
+            for space, inside in allocations.items()
+            if inside or space in always
+        }
 
     @cached_property
     def host_callbacks(self) -> tuple[Instruction, ...]:

@@ -5,7 +5,6 @@ which a plan that was compiled without a GPU lacks the workspace.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
@@ -22,7 +21,11 @@ from xlapipe.report.records import named
 def space_rows(plan: Plan) -> dict[str, dict[str, Any]]:
     """Bytes by memory space; `peak_bytes` are the most in use at one position, None if unknown."""
     return {
-        str(space): {**asdict(totals), "peak_bytes": Occupancy(plan, space).peak_bytes}
+        str(space): {
+            **named(totals, "parameter_bytes", "live_out_bytes", "aliased_bytes", "temp_bytes"),
+            "total_bytes": totals.total_allocation_bytes,
+            "peak_bytes": Occupancy(plan, space).peak_bytes,
+        }
         for space, totals in plan.spaces.items()
     }
 
@@ -43,11 +46,11 @@ _MAX_TRANSFERS = 20
 def host_lines(plan: Plan) -> Iterator[str]:
     """Lines for people; none for a plan that uses no memory or code of the host."""
     host = plan.spaces[MemorySpace.HOST]
-    if host.total_bytes:
+    if host.total_allocation_bytes:
         yield (
-            f"host memory: {host.total_bytes:,} B (parameters {host.parameter_bytes:,} B, outputs "
-            f"{host.live_out_bytes:,} B, of these aliased {host.aliased_bytes:,} B, temp "
-            f"{host.temp_bytes:,} B); not in the totals of the device"
+            f"host memory: {host.total_allocation_bytes:,} B (parameters "
+            f"{host.parameter_bytes:,} B, outputs {host.live_out_bytes:,} B, of these aliased "
+            f"{host.aliased_bytes:,} B, temp {host.temp_bytes:,} B); not in the device's totals"
         )
     transfers = find_host_transfers(plan)
     for transfer in transfers[:_MAX_TRANSFERS]:

@@ -176,7 +176,7 @@ def planned_memory(
         argument_bytes=totals.parameter_bytes,
         output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
         temp_bytes=totals.temp_bytes,
-        host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
+        host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_allocation_bytes,
         device_memory_bytes=target.device_memory_bytes,
         usable_bytes=(usable.usable_bytes if budget.limit_bytes is None else budget.limit_bytes)
         - budget.reserved_bytes,

@@ -14,7 +14,7 @@ Other types are compared exactly. So are large arrays of floats of 8 bits and le
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
@@ -88,12 +88,6 @@ def split_constants(text: str) -> tuple[str, list[Constant]]:
     """A module's text without the values of constants, and these in its order."""
     constants = [Constant(it["shape"], it["value"]) for it in _CONSTANT.finditer(text)]
     return _CONSTANT.sub(r"\g<head>\g<end>", text), constants
-
-
-def with_constants(text: str, values: Iterable[str]) -> str:
-    """The text with these values of its constants, in its order."""
-    following = iter(values)
-    return _CONSTANT.sub(lambda it: it["head"] + next(following) + it["end"], text)
 
 
 def rounded_constants(text: str) -> str:

@@ -14,7 +14,7 @@ Workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from functools import cached_property, partial
@@ -28,7 +28,6 @@ from xlapipe.dump.normal_form.constant_values import (
     ConstantDifference,
     constants_that_differ,
     split_constants,
-    with_constants,
     with_digests,
 )
 from xlapipe.dump.normal_form.hlo import normal_hlo
@@ -134,8 +133,7 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     lines = [f"{name}: first stage that differs: {comparison.stage}"]
     lines += dict.fromkeys(f"  constant {it}" for it in comparison.constants if not it.is_same)
     golden, new = golden.canonical, new.canonical
-    new_hlo = _with_same_values(new.hlo, comparison.constants)
-    texts = ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new_hlo))
+    texts = ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new.hlo))
     for file, golden_text, new_text in texts:
         lines += unified_diff(
             golden_text.splitlines(),
@@ -213,12 +211,6 @@ def _cpus(constants: Sequence[ConstantDifference]) -> str:
     return f"constants that this machine's CPU computed{stated}"
 
 
-def _with_same_values(text: str, differing: Iterable[ConstantDifference]) -> str:
-    """A module's text with the golden's digits of constants that are the same."""
-    same = {it.new: it.golden.value for it in differing if it.is_same}
-    return with_constants(text, (same.get(it, it.value) for it in split_constants(text)[1]))
-
-
 def _first_differing_section(golden: str, new: str) -> str:
     section = "head"
     for golden_line, new_line in zip(golden.splitlines(), new.splitlines(), strict=False):
@@ -266,9 +258,10 @@ def _totals(program: Program) -> Iterator[str]:
     for name, value in asdict(program.plan.totals).items():
         yield f"{name}: {value:,}"
     for space, totals in program.plan.spaces.items():
-        if space is not MemorySpace.HBM and totals.total_bytes:
-            for name, value in asdict(totals).items():
-                yield f"{space}_{name}: {value:,}"
+        if space is not MemorySpace.HBM and totals.total_allocation_bytes:
+            for name in ("parameter", "live_out", "aliased", "temp"):
+                yield f"{space}_{name}_bytes: {getattr(totals, f'{name}_bytes'):,}"
+            yield f"{space}_total_bytes: {totals.total_allocation_bytes:,}"
     if program.plan.live_ranges is not None:
         yield f"live_range_peak_bytes: {program.plan.live_ranges.live_range_peak_bytes or 0:,}"
 

@@ -14,12 +14,10 @@ from xlapipe.dump.readers.source_lines import SourceLines, read_source_lines
 from xlapipe.dump.readers.source_text import LineReader, SourceText
 from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.errors import DumpError
-from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
+from xlapipe.plans import BufferAllocation, LiveRanges, Plan
 from xlapipe.plans.verify import verify
 
 Part = TypeVar("Part")
-# Bytes per element of a tuple's table in a TPU's live ranges; its allocation has four per element.
-_POINTER_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -161,24 +159,13 @@ def _total_of(texts: DumpTexts) -> int | None:
 
 def _live_ranges(allocations: tuple[BufferAllocation, ...], texts: DumpTexts) -> LiveRanges | None:
     """Live ranges from their separate file, or from the end of an old buffer assignment."""
-    is_padded = platform_named(platform_of(allocations)).pads_arrays
-    size_bytes = {
-        value.name: _unpadded_bytes(value) if is_padded else value.size_bytes
-        for allocation in allocations
-        for value in allocation.values
-    }
+    size_bytes = {value.name: value.size_bytes for item in allocations for value in item.values}
     if texts.live_range is not None:
         lines = LineReader(texts.live_range)
         lines.skip_blank()
         live_ranges = parse_live_ranges(lines, size_bytes)
-        # The peak of padded arrays excludes padding, and sums over different memories.
+        # XLA's peak of padded arrays excludes padding, and sums over different memories.
+        is_padded = platform_named(platform_of(allocations)).pads_arrays
         return replace(live_ranges, live_range_peak_bytes=None) if is_padded else live_ranges
     section = find_live_ranges(texts.assignment) if texts.assignment is not None else None
     return parse_live_ranges(section, size_bytes) if section is not None else None
-
-
-def _unpadded_bytes(value: LogicalBuffer) -> int | None:
-    """The size that a TPU's live ranges print; None if the shape does not determine it."""
-    if value.shape.is_tuple:
-        return _POINTER_BYTES * len(value.shape.parts)
-    return value.shape.size_bytes if "E(" not in value.shape.attributes else None
