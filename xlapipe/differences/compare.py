@@ -64,7 +64,8 @@ def _compare(
 def _space_changes(a: Plan, b: Plan) -> Iterator[SpaceChange]:
     """Totals of the memories other than the device's, where they differ."""
     for space in (MemorySpace.VMEM, MemorySpace.SMEM, MemorySpace.HOST):
-        sizes = [plan.spaces[space].total_bytes if space in plan.spaces else 0 for plan in (a, b)]
+        totals = (plan.spaces.get(space) for plan in (a, b))
+        sizes = [it.total_allocation_bytes if it is not None else 0 for it in totals]
         if sizes[0] != sizes[1]:
             yield SpaceChange(str(space), *sizes)
 
