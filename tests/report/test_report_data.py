@@ -61,7 +61,6 @@ def test_aliases() -> None:
     assert groups["token_ids"]["answer"] == "not donated"
     step = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
-    assert [item["size_bytes"] for item in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
 
 
 def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:

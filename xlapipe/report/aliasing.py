@@ -55,20 +55,6 @@ def _alias_group(leaves: list[_LeafAnswer]) -> dict[str, Any]:
     }
 
 
-def own_outputs(dump: XlaSubject) -> list[dict[str, Any]]:
-    """Outputs that do not reuse an argument, largest first; empty if names are unknown."""
-    if dump.dump is None:
-        return []
-    plan, outputs = dump.plan, dump.dump.manifest.outputs
-    unshared = [
-        {"output": leaf.path, "allocation": allocation.index, "size_bytes": leaf.size_bytes}
-        for leaf in outputs
-        if (allocation := plan.output_allocation(leaf.index, of=len(outputs))) is not None
-        and allocation.parameter_number is None
-    ]
-    return sorted(unshared, key=lambda output: (-output["size_bytes"], output["output"]))
-
-
 def _leaf_answers(dump: XlaSubject) -> list[_LeafAnswer]:
     outputs: dict[int, list[str]] = {}
     for alias in dump.plan.aliases:

@@ -48,7 +48,6 @@ SECTIONS = {
     "collectives": "Collectives",
     "host": "Host",
     "memories": "Memories",
-    "fusions": "Fusions",
     "time": "Time",
 }
 # The sections that are more than lines and tables, each with a template in html/sections/.

@@ -3,7 +3,6 @@
 What a dump does not hold is None; bytes are ints on one device.
 """
 
-from collections import Counter
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
@@ -17,7 +16,7 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.second_call import recompiles
-from xlapipe.report.aliasing import alias_groups, own_outputs
+from xlapipe.report.aliasing import alias_groups
 from xlapipe.report.collective_lines import collective_figures, requested_collectives
 from xlapipe.report.donation_lines import donation_figures
 from xlapipe.report.memory_spaces import move_figures, space_rows
@@ -44,9 +43,7 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
         "time": step_time(opened),
         "peak": named(peak, *_OF_THE_PEAK),
         "aliasing": alias_groups(opened),
-        "outputs_of_their_own": own_outputs(opened),
         "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
-        "fusions": fusion_rows(opened.plan),
     }
 
 
@@ -107,25 +104,3 @@ def _dump_figures(dump: Dump) -> dict[str, Any]:
 def known_copies(plan: Plan) -> tuple[Copy, ...] | None:
     """Copies, largest first; None if the dump does not contain the bodies of fusions."""
     return find_copies(plan) if plan.module is not None and plan.module.complete else None
-
-
-def fusion_rows(plan: Plan) -> list[dict[str, Any]]:
-    """The fusions that are not inside another one, in scheduled order, with what they write."""
-    written_bytes: Counter[str] = Counter()
-    for allocation in plan.allocations:
-        for value in allocation.values:
-            if not value.shape.is_tuple:
-                written_bytes[value.instruction] += value.size_bytes
-    return [
-        {
-            "instruction": fusion.name,
-            "kind": fusion.fusion_kind,
-            "backend_kind": fusion.fusion_backend_kind,
-            "shape": fusion.shape,
-            "written_bytes": written_bytes[fusion.name],
-            "op_name": fusion.op_name,
-            "source": fusion.source,
-        }
-        for fusion in plan.instructions.values()
-        if fusion.opcode == "fusion"
-    ]

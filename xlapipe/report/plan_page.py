@@ -15,13 +15,13 @@ from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
-from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups, own_outputs
+from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups
 from xlapipe.report.cells import Held, Name, Outcome
 from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.donation_lines import donation_lines
 from xlapipe.report.memory_spaces import host_lines, space_rows
 from xlapipe.report.pages import Page, Section
-from xlapipe.report.plan_figures import fusion_rows, known_copies
+from xlapipe.report.plan_figures import known_copies
 from xlapipe.report.target_text import device_text, short_label
 from xlapipe.report.text_table import Table, grouped, shapes_of_product
 from xlapipe.report.time_figures import step_time
@@ -41,13 +41,10 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
         "peak": lambda: _peak(opened),
         "aliasing": lambda: _aliasing(opened),
         "copies": lambda: _copies(opened),
-        "gemms": lambda: _instruction_section(
-            opened, "Matrix products", "gemms", len(plan.gemms), gemm_table(plan)
-        ),
+        "gemms": lambda: _gemms(plan),
         "collectives": lambda: collective_section(opened),
         "host": lambda: Section("Host", tuple(map(str.strip, host_lines(plan))), key="host"),
         "memories": lambda: _memories(opened),
-        "fusions": lambda: _fusions(opened),
         "time": lambda: time_section(step_time(opened)),
     }
     if keys:
@@ -207,17 +204,8 @@ def _aliasing(opened: XlaSubject) -> Section:
             "bytes": lambda row: cells.size(row["size_bytes"]),
         },
     )
-    outputs = Table.of(
-        "Outputs in separate allocations",
-        own_outputs(opened),
-        {
-            "output": lambda row: Name(row["output"]),
-            "allocation": lambda row: row["allocation"],
-            "bytes": lambda row: cells.size(row["size_bytes"]),
-        },
-    )
     title = "Arguments and the outputs that reuse them"
-    return Section(title, tables=(arguments, outputs), key="aliasing")
+    return Section(title, tables=(arguments,), key="aliasing")
 
 
 def _alias_texts(row: Mapping[str, Any]) -> Iterator[str]:
@@ -244,9 +232,9 @@ def _copies(opened: XlaSubject) -> Section:
     return _listed("Copies", "copies", table, line, empty)
 
 
-def gemm_table(plan: Plan) -> Table:
+def _gemms(plan: Plan) -> Section:
     """Products of equal backends, shapes and source lines in one row."""
-    return Table.of(
+    table = Table.of(
         "",
         grouped(plan.gemms, lambda gemm: (gemm.backend, gemm.shapes, gemm.source)).values(),
         {
@@ -257,20 +245,15 @@ def gemm_table(plan: Plan) -> Table:
             "source line": lambda group: Name.of(group[0].source),
         },
     )
+    empty = "Unknown: this dump contains no HLO." if plan.module is None else "None."
+    title = f"Matrix products: {len(plan.gemms)}" if plan.gemms else "Matrix products"
+    return _listed(title, "gemms", table, "", empty)
 
 
 def _several(group: Sequence[Gemm]) -> Name:
     """The first of some products, and all of them with their operations."""
     members = (f"{item.instruction} {item.op_name or ''}".rstrip() for item in group)
     return Name(group[0].instruction, tuple(members))
-
-
-def _instruction_section(
-    opened: XlaSubject, title: str, key: str, number: int, table: Table
-) -> Section:
-    """A section on a number of instructions."""
-    empty = "Unknown: this dump contains no HLO." if opened.plan.module is None else "None."
-    return _listed(f"{title}: {number}" if number else title, key, table, "", empty)
 
 
 def _memories(opened: XlaSubject) -> Section:
@@ -312,20 +295,3 @@ def _memories(opened: XlaSubject) -> Section:
     line = "Memories other than HBM are on the chip or the host's, and not in the device's totals."
     on_tpu = platform_named(opened.plan.platform).has_chip_memory
     return Section("Memories", (line,) * on_tpu, (spaces, moves, padding), "memories")
-
-
-def _fusions(opened: XlaSubject) -> Section:
-    table = Table.of(
-        "",
-        fusion_rows(opened.plan),
-        {
-            "instruction": lambda row: Name(row["instruction"]),
-            "kind": lambda row: row["kind"] or "",
-            "backend": lambda row: Name.of(row["backend_kind"]),
-            "shape": lambda row: Name.of(row["shape"]),
-            "bytes written": lambda row: cells.size(row["written_bytes"]),
-            "operation": lambda row: Name.of(row["op_name"]),
-            "source line": lambda row: Name.of(row["source"]),
-        },
-    )
-    return _instruction_section(opened, "Fusions", "fusions", len(table.rows), table)

@@ -58,7 +58,7 @@ _KEYS = {
     "donation": ("aliasing", "donation"),
     "gemms": ("gemms",),
     "collectives": ("collectives",),
-    "everything": ("peak", "copies", "host", "memories", "fusions", "thunks"),
+    "everything": ("peak", "copies", "host", "memories", "thunks"),
     "time": ("time",),
 }
 
