@@ -267,7 +267,6 @@ CHANGED: Mapping[str, Program] = {
     "no alias": UNALIASED,
     "only a donor": with_plan(UNALIASED, buffer_donors=((0, ()),)),
     "another donor": with_plan(buffer_donors=((1, ()),)),
-    "a must-alias": with_plan(header_aliases=(InputOutputAlias(0, (0,), must_alias=True),)),
     "another alias": with_plan(header_aliases=(InputOutputAlias(0, (1,)),)),
     "no live ranges": program(memory={**MEMORY, "loop": (3, 1000)}, alive=None),
     "another offset": program(memory={**MEMORY, "loop": (3, 96)}),

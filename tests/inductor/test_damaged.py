@@ -13,7 +13,7 @@ from xlapipe.inductor.reader import read_inductor
 from xlapipe.inductor.verify import verify
 
 TEXTS = {
-    "ir_post_fusion.txt": (written.IR_2_6, written.IR_2_4, written.IR_FUSED),
+    "ir_post_fusion.txt": (written.IR_2_6, written.IR_FUSED),
     "output_code.py": (
         written.FORWARD,
         written.BACKWARD,

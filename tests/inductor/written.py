@@ -16,9 +16,6 @@ def _read(name: str) -> str:
 # buf0 [4, 8] 128 B; buf1 [4, 16] 256 B, and buf2 in its place. Peak 384 B; output 256 B.
 IR_2_6 = _read("ir_2_6")
 
-# The same program. Nodes are named as their buffers, dependencies have four arguments.
-IR_2_4 = _read("ir_2_4")
-
 # Two nodes in one kernel: both store x * 2, and op0 is used only there, so that it is never stored.
 # op3 copies what no kernel wrote. The outputs are buf1, buf2 (128 B each) and buf4 (64 B).
 IR_FUSED = _read("ir_fused")
@@ -46,8 +43,8 @@ SPECTRAL = _read("spectral")
 
 
 def without_layouts(text: str) -> str:
-    """As torch 2.3 prints it: no layouts, a StarDep of one argument, a MemoryDep of three."""
-    lines = [line for line in text.splitlines() if "_layout = " not in line]
+    """Without layouts, with a StarDep of one argument, a MemoryDep of three."""
+    lines = [line for line in text.splitlines() if "layout = " not in line]
     return "\n".join(lines).replace("}, None)", "})").replace(", mode=None)", ")")
 
 

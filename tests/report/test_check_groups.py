@@ -13,12 +13,9 @@ from tests.shared.programs import with_facts
 from xlapipe.cli import main
 from xlapipe.dump.dump import open_dump
 from xlapipe.expect import Aliased, Donated, Finding, NoCopyAbove, Violation
-from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donation import SMALL_COPIES, donations, small_copies
 from xlapipe.plans.program import Program
 from xlapipe.report.findings import finding_lines
-from xlapipe.report.units import rounded
-from xlapipe.report.xla_subject import XlaSubject
 
 RESNET = ROOT / "hlo_dumps" / "resnet50-train" / f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 
@@ -119,15 +116,3 @@ def test_a_header_has_one_word_for_the_autotuning_and_all_explains_it(
     assert "untuned (no autotune results: gemm tiles are XLA's defaults)" in capsys.readouterr().out
     assert main(["show", str(tuned), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["xla_patches"] == ["instruction-order"]
-
-
-def test_a_check_without_expectations_states_the_largest_copy() -> None:
-    dump = open_dump(RESNET)
-    without = replace(dump, facts=replace(dump.manifest, expectations=()))
-    checked = XlaSubject(without)
-    largest, *others = find_copies(dump.plan)
-    (note,) = [note for note in checked.check_notes if "copies, the largest" in note]
-    assert note.startswith(f"{len(others) + 1} copies, the largest {rounded(largest.copied_bytes)}")
-    assert f" by {largest.instruction} at {largest.source} " in note
-    assert all(finding.holds for finding in checked.findings)
-    assert not any("the largest" in note for note in XlaSubject(dump).check_notes)

@@ -181,7 +181,6 @@ JSON_KEYS = {
     "free_bytes",
     "largest_free_bytes",
     "memory",
-    "call",
     "exceeds_limit",
 }
 
@@ -267,32 +266,6 @@ def test_free_bytes_of_a_fragmented_pool() -> None:
     requested_bytes = failure.requested_bytes or 0
     assert failure.free.size_bytes >= requested_bytes > failure.largest_free.size_bytes
     assert "cuda_async" in "\n".join(printed_lines(failure))
-
-
-_TRACEBACK = """\
-Traceback (most recent call last):
-  File "/home/me/train.py", line 71, in main
-    {code}
-{marks}  File "/home/me/.venv/lib/python3.12/site-packages/jax/_src/api.py", line 200, in reraise
-    return fun(*args)
-jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB.
-"""
-_MARKED = "state, loss = train_step(state, read(batches))"
-
-
-@pytest.mark.parametrize(
-    ("code", "marks", "function"),
-    [
-        ("state, loss = train_step(state, batch)", "", "train_step"),
-        ("loss = float(trainer.step(next(batches)))", "", "trainer.step"),
-        (_MARKED, "                  ~~~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^\n", None),
-    ],
-)
-def test_the_line_that_the_traceback_names(code: str, marks: str, function: str | None) -> None:
-    failure = explained(_TRACEBACK.format(code=code, marks=marks))
-    assert failure.call is not None
-    assert (failure.call.source, failure.call.function) == ("/home/me/train.py:71", function)
-    assert "called at   /home/me/train.py:71" in "\n".join(printed_lines(failure))
 
 
 def test_a_log_without_a_failure_is_one_error(

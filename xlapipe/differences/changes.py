@@ -70,7 +70,6 @@ class OperationName:
     Attributes:
       label: `dot`, or the last part of the op_name, or the opcode.
       scope: the modules in the op_name, e.g. `layers_0/mlp/down_proj`.
-      source: the line of user code that it comes from, if known.
     """
 
     label: str
@@ -125,7 +124,6 @@ class InstructionChange(Change):
     """An instruction that was added, removed or changed.
 
     Attributes:
-      what: its category.
       subject: its name in the user's code.
       shape: shape of its result; B's shape unless it was removed.
       a, b: its instruction names in the two plans; None in the plan without it.
@@ -170,10 +168,8 @@ class ComparedValue:
     """A value at the schedule position where the temporary memory of the two plans is compared.
 
     Attributes:
-      name: XLA's name in its own plan.
       held_bytes: bytes of the arena that it occupies at that position.
       place: `temp`, or the label of the leaf whose allocation contains it.
-      alive: whether it is alive at that position.
     """
 
     name: str
@@ -198,11 +194,9 @@ class BytesChange(Change):
       a_alias, b_alias: label of the argument whose allocation an output is in, if any.
       a_held, b_held: the value, for a line about one value in temporary memory.
       change: the change of the instruction that writes the value.
-      subject: the name of that instruction.
       room: for a line about the unused bytes of an arena, the reason for them.
       moment: for `SlackReason.ELSEWHERE`, the instruction at the peak of the larger arena;
         `fullest` is that of the smaller arena, and `fullest_value` the largest value there.
-      color: color of the arena; XLA's memory space.
     """
 
     place: MemoryRole
@@ -364,12 +358,7 @@ class LeafChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class PlacementChange(Change):
-    """Values that are in a different allocation, or at a different offset of the same one.
-
-    Attributes:
-      a, b: where they are; equal if only offsets differ.
-      largest_bytes: size of the largest of them.
-    """
+    """Values in another allocation, or, where `a` and `b` are equal, at another offset of it."""
 
     a: str
     b: str
@@ -432,11 +421,7 @@ class OutputChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class SpaceChange(Change):
-    """Another number of bytes in a memory that the account of device memory leaves out.
-
-    Attributes:
-      space: `host`, or `vmem` or `smem` of a TPU's chip.
-    """
+    """Bytes in a memory beside the device's: `host`, or a TPU's `vmem` or `smem`."""
 
     space: str
     a_bytes: int
@@ -450,11 +435,7 @@ class SpaceChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class HiddenChange(Change):
-    """HLO that differs only in what a plan does not record: literals, slices, dimension numbers.
-
-    Attributes:
-      a, b: the first line of HLO that differs.
-    """
+    """HLO that differs only in what a plan does not record: the first lines that do."""
 
     a: str
     b: str

@@ -6,7 +6,6 @@ from xlapipe.differences.changes import AliasChange, LeafChange, OutputChange
 from xlapipe.differences.leaves import ComparedLeaf, makers
 from xlapipe.differences.matching import Matching
 from xlapipe.differences.side import Side
-from xlapipe.plans import InputOutputAlias
 
 
 def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
@@ -42,27 +41,19 @@ def alias_changes(matching: Matching) -> Iterator[AliasChange]:
     }
     for index_a, index_b in matching.arguments.items():
         one, other = matching.a.arguments[index_a], matching.b.arguments[index_b]
-        aliases = aliases_a.get(one.number), aliases_b.get(other.number)
         # Without the module's header, the output of an alias is unknown.
-        a = outputs_a.get(one.label) or ("an output" if aliases[0] else None)
-        b = outputs_b.get(other.label) or ("an output" if aliases[1] else None)
+        a = outputs_a.get(one.label) or ("an output" if one.number in aliases_a else None)
+        b = outputs_b.get(other.label) or ("an output" if other.number in aliases_b else None)
         donors = one.number in donors_a, other.number in donors_b
         same = a == b or "an output" in (a, b) or output_pairs.get(a or "") == b
         if not (same and (a is None) == (b is None)) or donors[0] != donors[1]:
             yield AliasChange(other.label, a, b, *donors)
-        elif aliases[0] and aliases[1] and aliases[0].must_alias != aliases[1].must_alias:
-            forms = [
-                " (must-alias)" if alias.must_alias else " (may-alias)"
-                for alias in aliases
-                if alias
-            ]
-            yield AliasChange(other.label, f"{a}{forms[0]}", f"{b}{forms[1]}")
 
 
-def _aliases(side: Side) -> dict[tuple[int, ...], InputOutputAlias]:
-    """The first alias of each parameter, by its number and shape index."""
-    aliases = reversed(side.program.plan.aliases)
-    return {(alias.parameter_number, *alias.parameter_index): alias for alias in aliases}
+def _aliases(side: Side) -> set[tuple[int, ...]]:
+    """Numbers and shape indices of the aliased parameters."""
+    aliases = side.program.plan.aliases
+    return {(alias.parameter_number, *alias.parameter_index) for alias in aliases}
 
 
 def _donors(side: Side) -> set[tuple[int, ...]]:

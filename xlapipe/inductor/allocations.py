@@ -6,7 +6,6 @@ it would need. Memory is freed where its last reference goes, as in Python.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from xlapipe.inductor.inductor_plan import (
     InductorKernel,
@@ -26,11 +25,8 @@ class Storage:
     """Memory that one allocation took.
 
     Attributes:
-      size_bytes: None if unknown.
-      argument: whether the caller made it.
       held: whether the caller keeps it whatever the call does.
       counted: whether it is memory of the accelerator, of a known size.
-      references: names and containers that hold it.
       start, end: in schedule positions; `end` is None while it is held.
       began, ended: numbers of the event that allocated and freed it.
       largest_bytes: its size when it was largest; it may be resized.
@@ -74,13 +70,11 @@ class Replay:
 
     Attributes:
       kernels: what was launched so far; their number is the position of the next.
-      launches: operands of the kernels of wrapper code.
       own_bytes: held now beyond the arguments, freed arguments subtracted.
       peak_bytes, peak_position, peak_line: where that was largest.
       all_bytes: held now by the call and as arguments that the call has not deleted.
       all_peak_bytes: where that was largest.
       returned: each entry of the returned tuple, with its name.
-      unknown: calls that allocate bytes which nothing counts.
     """
 
     def __init__(self, *, on_host: bool = False) -> None:
@@ -238,13 +232,6 @@ class Replay:
             for storage in self.storages
             if storage.counted
         )
-
-    def reuses(self) -> Iterator[tuple[str, str]]:
-        """Values that begin where another one was, and that one."""
-        for storage in self.storages:
-            if storage.counted:
-                for (old, _, _), (new, _, _) in pairwise(storage.values):
-                    yield new, old
 
     def live_ranges(self) -> Iterator[LiveRange]:
         """When each value is there: until the next value at the same place, or the end."""

@@ -95,7 +95,6 @@ def _plan(
         allocations=allocations,
         lifetimes=replay.lifetimes(),
         live_ranges=tuple(replay.live_ranges()),
-        reuses=tuple(replay.reuses()),
         arguments=arguments,
         outputs=outputs,
         kernels=tuple(replay.kernels),

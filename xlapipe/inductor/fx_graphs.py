@@ -39,11 +39,7 @@ class FxNode:
 
 @dataclass(frozen=True)
 class FxGraph:
-    """One graph.
-
-    Attributes:
-      placeholders: layouts of the arguments that are tensors, by name.
-    """
+    """One graph, with the layouts of its arguments that are tensors by name."""
 
     placeholders: Mapping[str, Layout]
     nodes: tuple[FxNode, ...]

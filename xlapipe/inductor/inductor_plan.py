@@ -49,12 +49,9 @@ class InductorKernel:
     """One launch or call, in the order of the wrapper.
 
     Attributes:
-      position: in the schedule, from 0.
       name: name of the Triton kernel, or of the operator, e.g. `extern_kernels.mm`.
       node: the scheduler's node, e.g. `op3`, if the plan comes from IR.
-      line: in the file.
       reads, writes: names of buffers and arguments.
-      source: line of the program.
       origins: operators from which it was made, e.g. `aten.mul`.
     """
 
@@ -77,9 +74,6 @@ class Lifetime:
       start: position of the first kernel after it was allocated; 0 for an argument.
       end: last kernel before it was freed; the number of kernels if the call returns while
         it is held.
-      held_at_peak: whether it is held where the call holds most.
-      held_at_end: whether it is held when the call returns.
-      line: line of the statement that allocates it.
       freed_line: line of the statement that drops the last reference; None if none does.
     """
 
@@ -97,9 +91,7 @@ class InductorArgument:
 
     Attributes:
       number: its place among all arguments, numbers included.
-      size_bytes: size of its elements; None if unknown.
       given_away: whether the call frees it at its `del`.
-      mutated: whether a kernel writes into it.
       allocation: index of its allocation; None if its size is not known.
     """
 
@@ -117,7 +109,6 @@ class InductorOutput:
     """One tensor that the call returns.
 
     Attributes:
-      index: its place in the returned tuple.
       argument: number of the argument that is returned as it was given, if it is one.
       saved: whether it is kept for the backward graph only.
     """
@@ -154,7 +145,6 @@ class InductorCollective:
       kind: in XLA's spelling, e.g. `all-gather`.
       group_size: devices of its group; None if unknown.
       start, end: positions of the call and of the `wait_tensor` that waits for it.
-      overlapped_by: kernels between the two.
       used: whether a kernel that computes, or the caller, reads its result.
     """
 
@@ -189,9 +179,7 @@ class InductorFinding:
     """Work or memory that the program does not need.
 
     Attributes:
-      node: the scheduler's node or the kernel.
       size_bytes: size of what is stored, read or computed needlessly; None if not known.
-      line: in the file.
     """
 
     kind: FindingKind
@@ -219,12 +207,9 @@ class InductorTotals:
     Attributes:
       own_peak_bytes: what the call holds at its worst beyond its arguments; arguments that the
         caller gives away count as freed at their `del`.
-      argument_bytes: None if the size of an argument is not known.
       peak_with_arguments_bytes: what the call and its arguments hold at their worst if the caller
         keeps none of these, so that each is freed at its `del`; None as `argument_bytes`.
       output_bytes: bytes of what the call computes and returns, each allocation once.
-      unknown_allocations: calls that allocate an unknown number of bytes.
-      given_argument_bytes: bytes of the arguments that the caller gives away.
       saved_bytes: outputs kept for the backward graph only; None without that graph.
       end_bytes: what the call holds beyond its arguments when it returns; below 0 where it frees
         more than it leaves.
@@ -250,17 +235,11 @@ class InductorPlan:
     """What a reader found in the dump of one graph. A part that the dump lacks is None.
 
     Attributes:
-      where: the file.
       graph: AOT id, e.g. `0_forward`, or the folder's name.
       exact: whether it comes from wrapper code; otherwise it is derived from IR by liveness and
         Inductor's rule for in-place reuse.
-      notes: what was assumed, for people.
       allocations: numbered by index; a temporary one has no kind.
-      lifetimes: lifetimes of the allocations, by index.
-      live_ranges: live ranges of the values in them.
-      reuses: (value, the value in whose memory it is), in order.
       peak_position: position of the kernel at which the call holds most; None for an empty graph.
-      peak_line: line of the statement at which it does.
     """
 
     __repr__ = short_repr
@@ -273,7 +252,6 @@ class InductorPlan:
     allocations: tuple[BufferAllocation, ...] = ()
     lifetimes: tuple[Lifetime, ...] = ()
     live_ranges: tuple[LiveRange, ...] = ()
-    reuses: tuple[tuple[str, str], ...] = ()
     arguments: tuple[InductorArgument, ...] = ()
     outputs: tuple[InductorOutput, ...] = ()
     kernels: tuple[InductorKernel, ...] = ()

@@ -53,7 +53,6 @@ class Layout:
     Attributes:
       dtype: torch's name, e.g. `bfloat16`; None if the dump does not name it.
       shape, strides: in elements; text for an expression whose symbols have no value.
-      device: e.g. `cuda:0`, `cpu`.
     """
 
     dtype: str | None
@@ -127,8 +126,6 @@ class Tensor:
     """A tensor that a name is bound to: a layout at an offset in a storage.
 
     Attributes:
-      storage: number of the storage in the replay.
-      layout: None if unknown.
       offset_bytes: None if it is not a number.
     """
 

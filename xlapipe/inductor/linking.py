@@ -21,12 +21,7 @@ _TANGENT = re.compile(r"tangents_\d+")
 
 @dataclass(frozen=True)
 class Link:
-    """What a forward graph states about its backward graph.
-
-    Attributes:
-      saved: how many of the forward graph's last outputs are saved.
-      given: by the backward graph's argument.
-    """
+    """How many of a forward graph's outputs are saved, and who owns the backward's arguments."""
 
     saved: int
     given: Mapping[str, GivenArgument]

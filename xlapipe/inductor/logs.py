@@ -5,7 +5,6 @@ A record begins with a prefix, which differs:
 - Python's logging, once in a record: `DEBUG:torch._inductor.codecache.__output_code:Output code:`;
 - torch's own, on every line: `V0716 15:02:31.123000 4711 torch/_inductor/graph.py:2104] [0/0]
   [__output_code] # AOT ID: ['0_forward']`;
-- up to torch 2.1: `[2023-09-07 16:19:49,123] [0/0] torch._inductor.graph: [DEBUG] Output code:`.
 """
 
 import re
@@ -18,10 +17,8 @@ from xlapipe.inductor.text_lines import TextLines
 _TORCH = re.compile(
     r"(?:\[rank\d+\]:)?[VIDWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\] ?(?P<rest>.*)"
 )
-_OLD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] ?(?P<rest>.*)")
 _LOGGING = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?P<name>[\w.]+):(?P<rest>.*)")
 _TAG = re.compile(r"\s*\[(?:\d+/\d+(?:_\d+)?|__\w+|[\d/_ ]*)\] ?")
-_OLD_NAME = re.compile(r"(?:torch[\w.]*: )?\[(?:DEBUG|INFO|WARNING)\] ?")
 _OUTPUT_CODE = re.compile(r"\s*Output code: ?(?P<first>.*)")
 _OUTPUT = re.compile(r"\s*Output code\b")
 _GRAPH = re.compile(r"\s*=====+ (?P<kind>\w+) graph (?P<id>\d+)")
@@ -36,12 +33,7 @@ _LAST = {
 
 @dataclass(frozen=True, slots=True)
 class LogSection:
-    """A document inside a log.
-
-    Attributes:
-      kind: `wrapper`, `ir` or `graph`.
-      title: `Forward 0` for an AOT graph, `BEFORE` or `AFTER` for IR.
-    """
+    """A `wrapper`, `ir` or `graph` inside a log; titles are `Forward 0`, `BEFORE` or `AFTER`."""
 
     kind: str
     title: str
@@ -50,12 +42,7 @@ class LogSection:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the log.
-
-    Attributes:
-      begins: whether a record begins here.
-      prefixed: whether torch's own prefix was taken off.
-    """
+    """A line of a log: `begins` a record, and had torch's own prefix (`prefixed`)."""
 
     number: int
     text: str
@@ -71,14 +58,13 @@ def log_sections(text: TextLines) -> tuple[LogSection, ...]:
 
 def _plain(number: int, line: str) -> _Line:
     """A line without its prefix."""
-    for pattern, prefixed in ((_TORCH, True), (_OLD, True), (_LOGGING, False)):
+    for pattern, prefixed in ((_TORCH, True), (_LOGGING, False)):
         match = pattern.match(line)
         if match is not None:
             rest = match["rest"]
             if prefixed:
                 while (tag := _TAG.match(rest)) is not None:
                     rest = rest[tag.end() :]
-                rest = _OLD_NAME.sub("", rest, count=1)
             return _Line(number, rest, True, prefixed)
     return _Line(number, line, False, False)
 

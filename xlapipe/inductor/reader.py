@@ -21,10 +21,7 @@ from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, re
 from xlapipe.inductor.wrapper.replay import replay_wrapper
 from xlapipe.plans.short_repr import short_repr
 
-_BY_NAME = (
-    "no forward graph was found: arguments that are not named as parameters, inputs or tangents "
-    "count as given away, each with a separate storage"
-)
+_ALONE = "no forward graph was found: every argument counts as kept by the caller"
 
 
 @dataclass(frozen=True)
@@ -166,11 +163,7 @@ def _plan(graph: _Graph) -> InductorPlan:
         plan = plan_of_ir(graph.files, graph.ir, graph.layouts)
         return replace(plan, notes=(*graph.left_out, *plan.notes))
     notes = [*graph.left_out, *graph.notes]
-    if graph.files.kind != GraphKind.BACKWARD:
-        replayed = graph.replayed
-    elif graph.given is not None:
-        replayed = graph.replay(Known(given=graph.given))
-    else:
-        replayed = graph.replay(Known(gives_by_name=True))
-        notes.append(_BY_NAME)
+    if graph.files.kind == GraphKind.BACKWARD and graph.given is None:
+        notes.append(_ALONE)
+    replayed = graph.replayed if graph.given is None else graph.replay(Known(given=graph.given))
     return plan_of_wrapper(graph.files, replayed, ir=graph.ir, saved=graph.saved, notes=notes)

@@ -21,7 +21,6 @@ class TextLines:
     """Lines of one document, e.g. the wrapper code of one graph inside a log.
 
     Attributes:
-      where: the file, for messages.
       numbers: number of each line in the file, from 1.
       left_out: what was not understood in it, and is missing in what was read; shared with its
         parts.

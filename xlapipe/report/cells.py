@@ -41,7 +41,6 @@ class Number:
     """A number that is aligned right, and by whose value a page sorts.
 
     Attributes:
-      short: a rounded text; empty without one.
       tone: `better` or `worse` for a change.
     """
 

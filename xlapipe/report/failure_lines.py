@@ -150,11 +150,10 @@ def failure_figures(
 
     `plan` is a key only if a plan was given.
     """
-    free, largest, call = failure.free, failure.largest_free, failure.call
+    free, largest = failure.free, failure.largest_free
     figures = {
         **named(failure, "kind", "requested_bytes", "executable_name", "device"),
         **named(failure, "limit_bytes", "held_bytes", "memory", "exceeds_limit"),
-        "call": named(call, "source", "function") if call is not None else None,
         "free_bytes": free.size_bytes if free is not None else None,
         "largest_free_bytes": largest.size_bytes if largest is not None else None,
     }
@@ -235,7 +234,6 @@ def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
     rows = (
         ("requested", _logged(failure.requested), True),
         ("executable", failure.executable_name, True),
-        ("called at", _call(failure), False),
         ("device", failure.device, in_pool),
         ("limit", _size(failure.limit_bytes), in_pool),
         ("in use", _size(failure.held_bytes), in_pool),
@@ -245,13 +243,6 @@ def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
     for name, value, always in rows:
         if value is not None or (always and not (compiled and name == "device")):
             yield f"  {name:<11} {value or 'not in the log'}"
-
-
-def _call(failure: MemoryFailure) -> str | None:
-    call = failure.call
-    if call is None:
-        return None
-    return f"{call.source}, {call.function}(…)" if call.function else call.source
 
 
 def _logged(size: LoggedSize | None) -> str | None:

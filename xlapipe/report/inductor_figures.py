@@ -68,7 +68,6 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "outputs": [_with_layout(output) for output in plan.outputs],
         "allocations": _allocations(plan),
         "aliases": [named(alias, "parameter_number", "output_index") for alias in plan.aliases],
-        "reuses": [{"value": new, "in_place_of": old} for new, old in plan.reuses],
         "kernels": plan.kernels,
         "kernel_counts": plan.kernel_counts,
         "gemms": plan.gemms,

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InductorSubject:
-    """A dump of torch Inductor.
-
-    Attributes:
-      name: for people.
-    """
+    """A dump of torch Inductor; `name` is for people."""
 
     name: str
     dump: InductorDump

@@ -5,7 +5,6 @@ with one column per property; each text is stored once, since a model of 28 laye
 values.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +14,10 @@ from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.plans.purposes import Uses
+from xlapipe.report.modules import scopes_of
 from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.report.xla_subject import XlaSubject
 
-# jax's transformations around the name of a scope: `transpose(jvp(layers_3))`.
-_TRANSFORMED = re.compile(r"^(?:\w+\()+([\w.-]*)\)+$")
 ROLES = tuple(str(role) for role in Role)
 
 
@@ -63,7 +61,7 @@ def map_data(dump: XlaSubject) -> dict[str, Any]:
             use = uses.of(CountedValue(allocation, value, role, value.size_bytes))
             columns["purpose"].append(intern(use.purpose))
             columns["until"].append(intern(use.until))
-            scope = module_scope(defining.op_name if defining else None)
+            scope = pattern_of("/".join(scopes_of((defining and defining.op_name) or "")))
             columns["scope"].append(intern(scope or (source.file if source is not None else None)))
             traced = plan.nearest_traced(value.instruction)
             columns["chain"].append(intern(_chain_text(chains.chain(traced)) if traced else None))
@@ -80,19 +78,6 @@ def map_data(dump: XlaSubject) -> dict[str, Any]:
         "time_source": time_source,
         "values": {**columns, "seconds": seconds},
     }
-
-
-def module_scope(op_name: str | None) -> str:
-    """The name scopes of an operation, without jax's transformations and without its primitive.
-
-    >>> module_scope("jit(step)/transpose(jvp(layers_3))/attention/dot_general")
-    'layers_*/attention'
-    >>> module_scope("jit(step)/jvp()/mul")
-    ''
-    """
-    parts = [part for part in (op_name or "").split("/")[:-1] if "jit(" not in part]
-    scopes = (_TRANSFORMED.sub(r"\1", part) for part in parts)
-    return pattern_of("/".join(scope for scope in scopes if scope and "(" not in scope))
 
 
 def _chain_text(chain: Sequence[Frame]) -> str:

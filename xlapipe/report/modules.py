@@ -39,7 +39,6 @@ class ModuleRow:
     Attributes:
       module: a scope such as `layers_0/attention`, or a class such as `Attention`.
       peak_bytes: of values at the peak that it computes, and of arguments that it reads first.
-      kernels: the number of instructions that are launched.
       floor_seconds, predicted_seconds: None if the times of a step are unknown.
     """
 
@@ -127,7 +126,7 @@ class Modules:
 
     def _modules(self, instruction: Instruction) -> Iterator[str]:
         for op_name in split_scopes(instruction.op_name):
-            scopes = list(_scopes(op_name))
+            scopes = list(scopes_of(op_name))
             yield from ("/".join(scopes[:depth]) for depth in range(1, len(scopes) + 1))
         module = self.opened.plan.module
         for frame in module.chains.chain(instruction.name) if module is not None else ():
@@ -142,10 +141,10 @@ class Modules:
         return {item.name: item.seconds for item in prediction.kernels} if prediction else {}
 
 
-def _scopes(op_name: str) -> Iterable[str]:
+def scopes_of(op_name: str) -> Iterable[str]:
     """The names of an op_name without the primitive, transforms and jitted functions.
 
-    >>> list(_scopes("jit(step)/transpose(jvp(Model))/layers_0/jit(relu)/max"))
+    >>> list(scopes_of("jit(step)/transpose(jvp(Model))/layers_0/jit(relu)/max"))
     ['Model', 'layers_0']
     """
     for part in op_name.split("/")[:-1]:

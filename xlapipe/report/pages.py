@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with lines and tables.
-
-    Attributes:
-      title: empty for what stands before the first heading.
-      key: its name in the links of a page; empty if nothing links to it.
-    """
+    """Lines and tables below a heading, if any; `key` is its name in links, if any."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -31,12 +26,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a report says about one subject.
-
-    Attributes:
-      compilers: that made the subject, for people.
-      note: about all sections; empty for none.
-    """
+    """What a report says about one subject; `note` is about all sections."""
 
     title: str
     compilers: str

@@ -18,16 +18,10 @@ class ShowOptions:
     """What `xlapipe show` prints instead of the overview.
 
     Attributes:
-      allocations: totals, and allocations with their contents.
-      donation: aliases and the outcome of each donation.
-      gemms: matrix products.
-      collectives: what devices exchange.
-      time: the cost and the time of each kernel.
       everything: all of these but `time`, and what has no option.
       kernel: instead of all else, what the predicted time of this kernel is made of.
       names: instead of all else, what these values, source lines and arguments are.
       module: part of the name of the graphs to show, for a dump of torch Inductor with several.
-      width: width of the terminal, in characters.
     """
 
     allocations: bool = False

@@ -21,9 +21,6 @@ class TimeRow:
       kind: None for a source line.
       read_bytes, written_bytes, cached_bytes, unknown_bytes: as in `KernelCost`.
       flops: flops of all types; None if unknown.
-      measured_seconds: None if nothing was measured.
-      predicted_seconds: None without a prediction.
-      basis: basis of the prediction, as in `KernelTime`.
       stated: whether bytes and operations are the author's statement.
     """
 
@@ -53,7 +50,6 @@ class StepTime:
       traffic_bytes, floor_seconds: the least that a step needs.
       traffic_at_most_bytes: the most that its kernels may touch; None if a trip count is unknown.
       speeds: of the GPU, which floors are computed with; None if the dump does not name it.
-      measured: None if nothing was measured.
       predicted_step_seconds: of a step in a loop that calls it back to back; None if no GPU is
         known, or a part is not counted: `predicted_at_least_seconds` is then what the others take.
         `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10 programs.

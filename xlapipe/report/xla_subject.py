@@ -12,14 +12,10 @@ from xlapipe.devices.targets.device import Device
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import TargetError
-from xlapipe.plans.copies import find_copies
-from xlapipe.plans.copy_advice import copied_leaves
 from xlapipe.plans.donation import donations
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.second_call import recompiles
-from xlapipe.plans.wording import counted
 from xlapipe.report.subjects import ShowOptions, TimeOptions
-from xlapipe.report.units import rounded
 from xlapipe.time.predicted_locks.plan_error import OtherPlan, other_plan
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from xlapipe.time.study import Study, study_of
@@ -30,9 +26,6 @@ if TYPE_CHECKING:
     from xlapipe.plans.donation import Donation
     from xlapipe.time.cost import StepCost
     from xlapipe.time.predict import Prediction
-
-# Smaller copies take less time than the launch of a kernel.
-_LEAST_COPY_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -166,13 +159,12 @@ class XlaSubject:
         dump = self.dump
         if dump is None:
             note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
-            return [note, *_largest_copy(self), *self.notes]
+            return [note, *self.notes]
         notes = []
         if unrecorded := sum(item is None for item in dump.manifest.expectations):
             notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
         if not dump.expectations:
             notes.append("the dump contains no expectations; the plan's invariants hold")
-            notes += _largest_copy(self)
         notes += self.notes
         if other := self.other_plan:
             total = self.plan.totals.total_allocation_bytes
@@ -208,20 +200,6 @@ class XlaSubject:
     @property
     def _donations(self) -> "Sequence[Donation]":
         return donations(self.program) if self.dump is not None else ()
-
-
-def _largest_copy(subject: XlaSubject) -> Iterator[str]:
-    """The largest copy, for a check without an expectation that limits copies."""
-    copies = find_copies(subject.plan)
-    if not copies or copies[0].copied_bytes < _LEAST_COPY_BYTES:
-        return
-    copy = copies[0]
-    at = f" at {copy.source}" if copy.source is not None else ""
-    yield (
-        f"{counted(len(copies), 'copy', 'copies')}, the largest {rounded(copy.copied_bytes)}"
-        f"{copied_leaves(subject.program, copy)} by {copy.instruction}{at} (the expectation "
-        "NoCopyAbove fails on large ones)"
-    )
 
 
 def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:

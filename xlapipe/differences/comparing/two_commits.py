@@ -19,7 +19,6 @@ class TwoCommits:
     """Two folders with a dump of each workload that compiles; see `folder_name`.
 
     Attributes:
-      count: number of workloads.
       failed: messages of workloads of the current folder that do not compile, by name.
       failed_before: messages for which the base does not compile, with the workloads' names.
     """

@@ -44,7 +44,6 @@ class IrBuffer:
       layout: None unless the layout is that of a tensor.
       aliases: buffers whose memory it shares.
       mutations: buffers of which it is the state after the node.
-      line: number in the file.
     """
 
     name: str
@@ -66,7 +65,6 @@ class IrNode:
       inner: class of the operation, e.g. `ComputedBuffer`, `FallbackKernel`; for a fused node the
         classes of its parts.
       kernel: what an extern node calls; None where the dump prints None or nothing.
-      parts: the nodes of a fused one.
       layouts: layouts of buffers and arguments that it names.
       body: lines of the loop's body; None for a node without a loop.
     """

@@ -1,13 +1,11 @@
-"""The grammar of `ir_pre_fusion.txt` and `ir_post_fusion.txt`, as torch 2.3 to 2.11 print it.
+"""The grammar of `ir_pre_fusion.txt` and `ir_post_fusion.txt`, as torch 2.5 to 2.11 print it.
 
 Nodes are separated by blank lines. A node is a header, `op1: SchedulerNode(ComputedBuffer)`, then
 lines `op1.writes = …`, and for a loop a class with its body. Versions differ in this:
 
-- up to torch 2.4 a node is named as its buffer, `buf1: …`, and has `buf1.users = […]` in place of
-  `buf1.outputs = [` with one entry for each buffer;
-- layouts, `buf1_layout = FixedLayout(…)`, are absent up to torch 2.3;
+- layouts, `buf1_layout = FixedLayout(…)`, are printed or not;
 - a MemoryDep has three or four arguments, a StarDep one or two, a WeakDep one to three;
-- the nodes inside a fused one are indented or not; up to torch 2.0 only their names are listed;
+- the nodes inside a fused one are indented or not;
 - the source of the Triton kernel follows (`op6 Triton code:`) or not.
 
 A list may be in one line or in many. Attributes that xlapipe does not use are skipped.
@@ -73,19 +71,17 @@ class _Reader:
         self._lines = [line.strip() for line in text.lines]
         self._values = values = IrValues(text)
         self._at = 0
-        both: dict[str, _Reading] = {
+        self._buffer_readers: dict[str, _Reading] = {
             ".users": ("users", values.users),
             ".aliases": ("aliases", names),
             ".mutations": ("mutations", names),
+            ".layout": ("layout", values.layout),
         }
-        self._buffer_readers = {**both, ".layout": ("layout", values.layout)}
-        self._node_readers = {
-            **both,
+        self._node_readers: dict[str, _Reading] = {
             ".writes": ("writes", values.dependencies),
             ".unmet_dependencies": ("unmet", values.dependencies),
             ".met_dependencies": ("met", values.dependencies),
             ".outputs": ("outputs", lambda text, at: ()),
-            ".snodes": ("part_names", names),
             ".node.kernel": ("kernel", lambda text, at: None if text == "None" else text),
             ".group.device": ("device", lambda text, at: text),
         }
@@ -106,31 +102,14 @@ class _Reader:
     def _node(self, header: re.Match[str]) -> IrNode:
         """The node whose header is the current line."""
         start, name = self._at, header["name"]
-        line = self._text.number(start)
         fields: dict[str, Any] = {}
         self._at += 1
         while self._at < len(self._lines) and self._line_of(name, fields):
             pass
-        if "writes" not in fields:
-            self._text.fail(start, f"a line `{name}.writes = …` in this node", "none")
-        # Up to torch 2.4, buffers have the names of nodes.
-        old = {key: fields.pop(key) for key in ("users", "aliases", "mutations") if key in fields}
-        names = fields.pop("part_names", ())
-        if "outputs" not in fields:
-            layouts = fields.get("layouts", {})
-            whole = header["kind"].startswith(("Fused", "Foreach", "Grouped"))
-            fields["outputs"] = tuple(
-                IrBuffer(
-                    buffer,
-                    header["inner"],
-                    line,
-                    "FixedLayout" if buffer in layouts else None,
-                    layouts.get(buffer),
-                    **old,
-                )
-                for buffer in (names if whole else (name,))
-            )
-        return IrNode(name, header["kind"], header["inner"], line, **fields)
+        for key in ("writes", "outputs"):
+            if key not in fields:
+                self._text.fail(start, f"a line `{name}.{key} = …` in this node", "none")
+        return IrNode(name, header["kind"], header["inner"], self._text.number(start), **fields)
 
     def _line_of(self, name: str, fields: dict[str, Any]) -> bool:
         """Reads the current line, and those that belong to it; False at the node's end."""

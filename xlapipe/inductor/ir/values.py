@@ -11,8 +11,7 @@ from xlapipe.inductor.text_lines import TextLines
 
 _DEPENDENCY = re.compile(
     r"MemoryDep\((?:name=)?'(?P<memory>[^']*)', (?:index=)?(?P<index>[^{}]*?), "
-    # Up to torch 2.1, a size is in place of the ranges.
-    r"(?:\{(?P<ranges>[^{}]*)\}[^()]*|size=(?P<size>\([^()]*\)))\)"
+    r"\{(?P<ranges>[^{}]*)\}[^()]*\)"
     r"|(?P<kind>StarDep|WeakDep)\((?:name=)?'(?P<name>[^']*)'[^()]*\)"
 )
 _USER = re.compile(
@@ -47,9 +46,7 @@ class IrValues:
         return tuple(
             Dependency(match["kind"], match["name"])
             if match["kind"] is not None
-            else Dependency(
-                "MemoryDep", match["memory"], match["index"], match["ranges"] or match["size"]
-            )
+            else Dependency("MemoryDep", match["memory"], match["index"], match["ranges"])
             for match in self._items(_DEPENDENCY, text, at, expected)
         )
 

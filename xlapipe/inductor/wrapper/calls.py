@@ -4,7 +4,6 @@ A call returns a value without references, which `replay` adds.
 """
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -31,7 +30,6 @@ from xlapipe.inductor.wrapper.sizes_and_dtypes import name_of, stated_dtype
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 from xlapipe.plans.hlo import SourceLine
 
-_KEPT_BY_CALLER = re.compile(r"(primals|tangents|arg)_?\d+")
 _INSIDE = "what the operator allocates inside is not in the dump"
 _NO_SIZE = "the size of its result is not in the dump"
 # Methods of tensors: those that return a view, and those whose result holds no memory.
@@ -69,11 +67,9 @@ class Calls(Evaluator):
         """An argument, and whether the caller gives it away."""
         link = self.known.given.get(name)
         size = layout.element_bytes if layout is not None else None
-        if link is None:
-            given = self.known.gives_by_name and _KEPT_BY_CALLER.fullmatch(name) is None
-        else:
-            given = link.group is not None
-            size = link.size_bytes if link.size_bytes is not None else size
+        given = link is not None and link.group is not None
+        if link is not None and link.size_bytes is not None:
+            size = link.size_bytes
         if link is not None and link.group in groups:
             return Tensor(groups[link.group], layout), True
         line = self.code.number(node)

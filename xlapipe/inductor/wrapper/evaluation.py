@@ -28,12 +28,7 @@ _DEFINED = (
 
 @dataclass(frozen=True, slots=True)
 class GivenArgument:
-    """What the forward graph states about an argument of the backward graph.
-
-    Attributes:
-      group: arguments of one group share a storage; None for an argument that the caller keeps.
-      size_bytes: size of that storage.
-    """
+    """An argument of the backward graph; one group shares a storage, None is the caller's."""
 
     group: int | None
     size_bytes: int | None
@@ -46,15 +41,11 @@ class Known:
     Attributes:
       layouts: layouts of buffers and arguments, from IR or FX graphs.
       given: by argument name; empty if no forward graph was found.
-      fx: the graph from which it was made.
-      gives_by_name: whether arguments that are not named as parameters, inputs or tangents are
-        given away, as assumed for a backward graph alone.
     """
 
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     given: Mapping[str, GivenArgument] = field(default_factory=dict)
     fx: FxGraph | None = None
-    gives_by_name: bool = False
 
 
 class Opaque(Enum):
@@ -86,9 +77,7 @@ class Evaluator:
 
     Attributes:
       gathered: sizes and dtypes that the module states about its names.
-      replay: the state of memory, and what was found so far.
       frames: names of the functions that are followed, the innermost last.
-      constants: tensors of the module that were used.
       muted: whether launches are not recorded, as on the second pass through a loop.
     """
 

@@ -15,7 +15,6 @@ class Operand:
     """A tensor that is passed to a kernel.
 
     Attributes:
-      name: in the text.
       parameter: the Triton kernel's; None for other kernels.
     """
 

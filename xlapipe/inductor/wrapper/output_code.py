@@ -48,7 +48,6 @@ class WrapperCode:
       kernels: Triton kernels by the name that the wrapper calls.
       other_kernels: names of C++ and CUTLASS kernels.
       examples: layouts of arguments, and values of the arguments that are numbers.
-      constants: tensors that the module holds.
       names: every name that the module defines.
       node_mapping: FX nodes by the names of nodes in comments.
     """

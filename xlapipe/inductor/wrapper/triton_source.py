@@ -44,9 +44,6 @@ class TritonKernel:
     """One kernel's definition.
 
     Attributes:
-      name: name of the wrapper's variable.
-      source: text of the kernel's module.
-      line: number in the file.
       origins: the operators in the comment above it, e.g. `aten.mul`.
       fragment: names of FX nodes that its comment lists.
     """

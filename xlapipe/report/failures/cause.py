@@ -47,7 +47,7 @@ def kind_and_reason(
     if message.by_compiler:
         return FailureKind.COMPILE, "the compiler reports it"
     near = text[max(0, message.start - _NEAR) : message.start + 300]
-    frames = traceback_before(text, message.start)
+    frames = _traceback_before(text, message.start)
     match = _AUTOTUNING.search(near[max(0, near.rfind(_TRACEBACK)) :])
     if match is not None:
         return FailureKind.AUTOTUNING, f"the log names {match[0]!r} beside the failure"
@@ -123,7 +123,7 @@ def _by_picture(dump: AllocatorDump, requested_bytes: int) -> Cause | None:
     )
 
 
-def traceback_before(text: str, start: int) -> str:
+def _traceback_before(text: str, start: int) -> str:
     """The traceback that ends with the message; empty if absent."""
     begin = text.rfind(_TRACEBACK, max(0, start - 60_000), start)
     if begin < 0:

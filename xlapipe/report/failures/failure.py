@@ -28,27 +28,8 @@ class Memory(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The last line of a traceback that is not of a library.
-
-    Attributes:
-      source: `file:line`.
-      function: what that line calls, e.g. `train_step`; None if it calls several.
-    """
-
-    source: str
-    function: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LoggedBuffer:
-    """A buffer that XLA lists in its error.
-
-    Attributes:
-      op_name, source, label, shape: None if XLA did not print it.
-      source: `file:line`.
-      label: the HLO instruction.
-    """
+    """A buffer that XLA lists; None for what it does not print. `source` is `file:line`."""
 
     size_bytes: int
     op_name: str | None = None
@@ -62,18 +43,10 @@ class MemoryFailure:
     """One failure. A figure that the log does not contain is None.
 
     Attributes:
-      line: line number of the last message of it in the log, from 1.
-      message: the message, on one line.
       reason: the part of the log that decided `kind`.
-      count: how many times the log has it.
       requested: what was asked for: one allocation, or, if a compile failed, the whole program.
-      executable_name: the module, e.g. `jit_train_step`.
-      device: as the log names it, e.g. `GPU_0`.
       limit_bytes: what the allocator or the compiler may use.
-      call: the user's line in the traceback of the message.
       parts: names and bytes of parts of the request or of the program.
-      buffers: the largest buffers of the program, as XLA lists them.
-      allocator: the allocator's own dump.
       raised: whether it is the message of an exception, which can end the run.
     """
 
@@ -87,7 +60,6 @@ class MemoryFailure:
     device: str | None = None
     memory: Memory = Memory.DEVICE
     limit_bytes: int | None = None
-    call: Call | None = None
     parts: tuple[tuple[str, int], ...] = ()
     buffers: tuple[LoggedBuffer, ...] = ()
     allocator: AllocatorDump | None = None

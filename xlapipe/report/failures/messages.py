@@ -31,7 +31,6 @@ class Message:
     """One sentence about a request that failed.
 
     Attributes:
-      start: offset in the log.
       text: the sentence on one line, up to the end of its last word.
       by_compiler: whether a compile failed, not an allocation.
       is_usage: whether it is the head of a TPU compiler's table of what a program needs, which

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump, read_allocator_dumps
-from xlapipe.report.failures.cause import kind_and_reason, traceback_before
+from xlapipe.report.failures.cause import kind_and_reason
 from xlapipe.report.failures.failure import (
     FailureKind,
     Memory,
@@ -17,7 +17,6 @@ from xlapipe.report.failures.failure import (
 from xlapipe.report.failures.log_text import log_text
 from xlapipe.report.failures.messages import HOST, Message, find_messages
 from xlapipe.report.failures.sizes import ROUNDED
-from xlapipe.report.failures.traceback_call import called_by
 
 _EXECUTABLE = re.compile(
     r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
@@ -37,7 +36,7 @@ _UNRECOGNISED = re.compile(
     r"(?i)RESOURCE.EXHAUSTED|out.of.memory|\bOOM|oom.kill|ALLOC_FAILED|MemoryError|bad_alloc"
 )
 _FIGURES = (
-    *("requested", "executable_name", "device", "limit_bytes", "call", "parts", "buffers"),
+    *("requested", "executable_name", "device", "limit_bytes", "parts", "buffers"),
     "allocator",
 )
 
@@ -163,7 +162,6 @@ def _failure(
         device=device,
         memory=Memory.HOST if device == HOST else on_device,
         limit_bytes=limit_bytes,
-        call=called_by(traceback_before(text, message.start)),
         parts=read_parts(report),
         buffers=read_buffers(report),
         allocator=dump,

@@ -29,6 +29,8 @@ from xlapipe.report.xla_subject import XlaSubject
 _MAX_VALUES = 12
 _MAX_USERS = 6
 _LABEL = 9
+# Frames of a library that a line of the user calls.
+_MAX_LIBRARY = 4
 
 Placed = tuple[BufferAllocation, LogicalBuffer]
 
@@ -343,30 +345,16 @@ def _both(size_bytes: int) -> str:
     return text if text == every else f"{text} ({every})"
 
 
-# A library's own frames, of which the first and the last are most useful.
-_MAX_LIBRARY = 4
-
-
 def chain_lines(chain: Sequence[Frame], texts: SourceTexts, width: int) -> Iterator[str]:
-    """One line per frame."""
+    """The user's innermost line, the library's frames that it calls, and the user's callers."""
     first = next((i for i, frame in enumerate(chain) if frame.is_own_code), len(chain) - 1)
-    if not chain:
-        return
-    yield _line("", chain[first], texts, width)
-    inner = list(reversed(chain[:first]))
-    for frame in inner[:_MAX_LIBRARY]:
+    for frame in chain[first : first + 1]:
+        yield _line("", frame, texts, width)
+    for frame in reversed(chain[max(0, first - _MAX_LIBRARY) : first]):
         yield _line("  calls ", frame, texts, width)
-    if len(inner) > _MAX_LIBRARY:
-        yield f"  calls {len(inner) - _MAX_LIBRARY} more frames of libraries"
-    libraries = 0
     for frame in chain[first + 1 :]:
-        if not frame.is_own_code:
-            libraries += 1
-            continue
-        if libraries:
-            yield f"  through {libraries} frame{'s' if libraries > 1 else ''} of libraries"
-            libraries = 0
-        yield _line("  called from ", frame, texts, width)
+        if frame.is_own_code:
+            yield _line("  called from ", frame, texts, width)
 
 
 def _line(relation: str, frame: Frame, texts: SourceTexts, width: int) -> str:

@@ -44,7 +44,6 @@ class LineRow:
         unknown.
       shapes: with the number of values of each, most bytes first.
       until: lines at which lifetimes end, most bytes first.
-      until_phase: the phase of most of them.
       in_place_bytes: bytes of arguments that an output is written over.
       written_later: whether they are outputs whose memory is not in use at the peak: XLA allocates
         it for the whole step.

@@ -15,15 +15,11 @@ class SourceTexts:
     """Reads lines of the files that a dump names, below the current folder or the dump's project.
 
     A dump is untrusted, so only Python files are looked up, by relative paths, and only downwards.
-
-    Args:
-      dump: the dump's path. A file that was written later than it is in `newer`.
     """
 
     def __init__(self, dump: Path) -> None:
         self._dump = dump
         self._lines: dict[str, tuple[str, ...]] = {}
-        self.newer: set[str] = set()
 
     def of(self, source: SourceLine | None) -> str:
         """The text of a line without indentation; empty if absent."""
@@ -40,12 +36,6 @@ class SourceTexts:
         projects = (_project_of(current), _project_of(dump))
         return (current, *(folder for folder in projects if folder is not None))
 
-    @cached_property
-    def _written(self) -> float | None:
-        manifest = self._dump / "manifest.json"
-        path = manifest if manifest.is_file() else self._dump
-        return path.stat().st_mtime if path.exists() else None
-
     def _read(self, file: str) -> tuple[str, ...]:
         relative = PurePosixPath(file)
         if relative.is_absolute() or ".." in relative.parts or relative.suffix != ".py":
@@ -58,8 +48,6 @@ class SourceTexts:
                 data = read_plain(path, limit_bytes=_MAX_FILE_BYTES, follow_links=False)
             except XlapipeError:
                 return ()
-            if self._written is not None and path.stat().st_mtime > self._written + 1:
-                self.newer.add(file)
             return tuple(data.decode(errors="replace").splitlines())
         return ()
 
