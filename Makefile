@@ -87,8 +87,8 @@ test-notebook: ## run the notebook in examples/, with Jupyter's kernel, pandas a
 calibration: setup ## derive a calibration from each record of timed probes, into build/calibration
 	@mkdir -p build/calibration
 	@for record in tests/gpu/calibration/*.record.tar.xz; do \
-	    $(bin)/xlapipe device calibrate --from $$record \
-	        --out build/calibration/$$(basename $$record .record.tar.xz).jsonl; \
+	    $(bin)/python -m tests.gpu.records calibration $$record \
+	        build/calibration/$$(basename $$record .record.tar.xz).jsonl; \
 	done
 
 bench: ## compare speed with a bare compile

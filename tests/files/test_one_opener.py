@@ -34,7 +34,7 @@ ALLOWED = {
         "compile/failed_child.py",
         "compile/unassembled_kernels.py",
         "compile/xla_log.py",
-        "run/calibration/record.py",
+        "run/calibration/profiles.py",
         "run/calibration/time_programs.py",
         "run/run.py",
     },

@@ -25,7 +25,7 @@ from xlapipe.compile.lowering.target_devices import TargetClient, target_in_plac
 from xlapipe.devices.platforms import NVIDIA
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.run.calibration.probes import probes
-from xlapipe.run.calibration.record import KEPT_FILES, write_kernel_codes
+from xlapipe.run.calibration.profiles import KEPT_FILES, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
 
 

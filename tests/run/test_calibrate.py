@@ -1,12 +1,8 @@
 """`xlapipe device calibrate`: its probes, without a GPU, and the calibration that follows."""
 
-import io
-import json
 import lzma
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,23 +14,19 @@ import jax
 import pytest
 
 from tests.conftest import ROOT
-from xlapipe.cli import main
-from xlapipe.devices.targets.device import Device, device_of_target
-from xlapipe.files.contents import read_packed
-from xlapipe.plans import Plan
-from xlapipe.run.calibration import time_programs as timing
-from xlapipe.run.calibration.fit import calibration_of, derived_calibration
-from xlapipe.run.calibration.probes import probes
-from xlapipe.run.calibration.record import (
-    ProgramProfile,
-    ProgramTimes,
+from tests.gpu.records import (
     RecordAbout,
-    RecordError,
-    members,
-    plan_in,
+    RecordedTimes,
+    derived_calibration,
     read_record,
     record_with,
 )
+from xlapipe.devices.targets.device import Device, device_of_target
+from xlapipe.plans import Plan
+from xlapipe.run.calibration import time_programs as timing
+from xlapipe.run.calibration.fit import calibration_of
+from xlapipe.run.calibration.probes import probes
+from xlapipe.run.calibration.profiles import ProgramProfile, plan_in
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.time.cost import step_cost
 from xlapipe.time.cost.schedule import schedule_of, sites_of
@@ -44,7 +36,6 @@ from xlapipe.time.predict.calibration import (
     Calibration,
     CalibrationError,
     parse_calibration,
-    read_calibration,
     shipped_calibration,
 )
 from xlapipe.time.prediction_settings import PredictionSettings
@@ -115,55 +106,8 @@ def profile(name: str, plan: Plan) -> ProgramProfile:
     prediction = predict(plan, cost, shipped, PredictionSettings(unknown_trips=100))
     kernels = {item.name: (item.launches, item.seconds) for item in prediction.kernels}
     span, call = prediction.span_seconds, prediction.latency_seconds or 0.0
-    times = ProgramTimes(span, prediction.kernel_seconds, call, kernels, trips=100)
+    times = RecordedTimes(span, prediction.kernel_seconds, call, kernels, trips=100)
     return ProgramProfile(name, plan, times)
-
-
-@pytest.mark.parametrize(
-    "change",
-    ["link", "hard link", "device", "sparse", "packed again", "program", "module", "codes", "none"],
-)
-def test_a_forged_record_is_one_error_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    """A chain of links wrote any file, and a program with an absolute name any `.hlo.pb`."""
-    victim, content = tmp_path / "victim/module.hlo.pb", io.BytesIO()
-    victim.parent.mkdir()
-    victim.write_bytes(b"mine")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    files = members(read_packed(RECORD))
-    times = json.loads(files["times.json"])
-    name = next(iter(times["programs"]))
-    times["programs"] = {name: times["programs"][name]}
-    if change == "program":
-        times["programs"] = {str(victim.parent): times["programs"][name]}
-    kept = {key: data for key, data in files.items() if key.startswith(f"{name}/")}
-    kept |= {"module": {f"{name}/module.hlo.pb": b"\xff" * 9}}.get(change, {})
-    kept |= {"codes": {f"{name}/kernel_codes.json": b"{}"}}.get(change, {})
-    kept |= {"program": {f"{victim.parent}/x.gpu_after_optimizations.hlo.pb": b""}}.get(change, {})
-    if change == "module":
-        kept = dict.fromkeys(kept, b"\xff" * 9)
-    kept |= {"times.json": json.dumps(times).encode()}
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for key, data in kept.items():
-            member = tarfile.TarInfo(key)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-        kind = {"link": tarfile.SYMTYPE, "hard link": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}
-        if change in (*kind, "sparse"):
-            member = tarfile.TarInfo(f"{name}/thunk_sequence.txt")
-            member.type, member.linkname = kind.get(change, tarfile.REGTYPE), str(victim)
-            if change == "sparse":
-                member.size = 3 << 30
-            archive.addfile(member)
-    packed = lzma.compress(content.getvalue())
-    (tmp_path / "record").write_bytes(lzma.compress(packed) if change == "packed again" else packed)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    if change == "none":  # too few programs for a calibration, and nothing else
-        assert [item.name for item in read_record(tmp_path / "record")[1]] == [name]
-    with pytest.raises((RecordError, CalibrationError)):
-        derived_calibration(tmp_path / "record")
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def calibrated(plans: dict[str, Plan]) -> Calibration:
@@ -226,15 +170,10 @@ def test_what_is_compiled_is_timed_although_another_compile_is_late(
 
 
 @pytest.mark.slow
-def test_a_calibration_is_derived_from_what_was_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "gpu.jsonl"
-    assert main(["device", "calibrate", "--from", str(RECORD), "--out", str(out), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    made = read_calibration(out)
-    assert figures["kernels"] == sum(len(made.of_kind(kind).at) for kind in made.lines) == 2861
-    assert made.device == figures["device"] == "NVIDIA H100 80GB HBM3"
+def test_a_calibration_is_derived_from_what_was_measured() -> None:
+    made = parse_calibration(derived_calibration(RECORD).to_text(), where="made")
+    assert sum(len(made.of_kind(kind).at) for kind in made.lines) == 2861
+    assert made.device == "NVIDIA H100 80GB HBM3"
     assert made.provenance["versions"]["jaxlib"] == "0.12.0.1"
     shipped = shipped_calibration("h100_sxm")
     assert shipped is not None
@@ -274,19 +213,3 @@ def test_a_record_has_each_equal_kernel_once(tmp_path: Path) -> None:
             signature(site, plans[item.name].module) for site in sites_of(before)
         ]
         assert item.plan.allocations == plans[item.name].allocations
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"no archive")])
-def test_what_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "record.tar.xz"
-    path.write_bytes(content)
-    with pytest.raises(RecordError, match=r"record.*fix: give what `xlapipe device calibrate"):
-        read_record(path)
-
-
-def test_a_record_of_an_unknown_device_is_refused(tmp_path: Path) -> None:
-    about = RecordAbout("Some GPU", "1", "2026-11-28", {"jax": "0"}, "calibrate")
-    path = tmp_path / "record.tar.xz"
-    path.write_bytes(record_with(tmp_path, about, {}))
-    with pytest.raises(RecordError, match="'Some GPU'; fix: `xlapipe device calibrate"):
-        derived_calibration(path)

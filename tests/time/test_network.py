@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB
+from tests.gpu.records import read_record
 from tests.shared.dumps import ROOT
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.cli import main
@@ -26,7 +27,6 @@ from xlapipe.expect import StepTimeAtMost
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
 from xlapipe.project_file import stated_by_command
-from xlapipe.run.calibration.record import read_record
 from xlapipe.time.collectives.collective_times import measured_curves, parse_curves, seconds_among
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.gpu.records import read_record
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.run.calibration.record import read_record
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import shipped_calibration

@@ -1,6 +1,6 @@
 """Compares predicted times with the records of the zoo: tables as Markdown.
 
-python tests/gpu/time_zoo/compare.py
+python -m tests.gpu.time_zoo.compare
 """
 
 import json
@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from statistics import mean, median
 
+from tests.gpu.records import read_record
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.run.calibration.record import read_record
 from xlapipe.time.cost import StepCost, step_cost
 from xlapipe.time.predict import Prediction, predict
 from xlapipe.time.predict.calibration import shipped_calibration

@@ -1,6 +1,6 @@
 """Fits the errors of predicted times: xlapipe/time/predict/calibrations/errors.json.
 
-    python tests/gpu/time_zoo/fit_errors.py    # from records/first_sight.json
+    PYTHONPATH=. python tests/gpu/time_zoo/fit_errors.py    # from records/first_sight.json
 
 Prints coverage and width of the intervals of each zoo by what was fitted to the others. Errors of
 pairs of variants, and of plans without a lock, stay as they are (docs/lab/what_left.md).

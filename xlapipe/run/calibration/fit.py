@@ -1,23 +1,15 @@
 """Makes a calibration from the profiles of its programs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
 
-from xlapipe.devices.targets.catalogue import row_of_device
-from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
+from xlapipe.devices.targets.device import Device
 from xlapipe.plans.plan import Plan
-from xlapipe.run.calibration.record import (
-    ProgramProfile,
-    RecordAbout,
-    RecordError,
-    damage_is_named,
-    read_record,
-)
+from xlapipe.run.calibration.profiles import ProgramProfile
 from xlapipe.time.cost.schedule import schedule_of
 from xlapipe.time.cost.step_cost import step_cost
 from xlapipe.time.cost.thunks import graphs_of, thunks_of
@@ -54,14 +46,13 @@ _NEEDED = (
 # A program waits for the host if it takes longer than its kernels by this factor and seconds more.
 _WAITING, _SHORT_WAIT = 1.3, 20e-6
 _WEIGHTED_AGAIN = 30
-_PROVENANCE = ("device", "driver", "date", "versions", "command", "gpus")
 # Operations on arrays of a Pallas kernel that mostly reads and writes.
 _SHORT_SEQUENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A kernel of a record, with its measured time and its work by today's formulas.
+    """A kernel of a program, with its measured time and its work by today's formulas.
 
     Attributes:
       cached_bytes: of its reads, that its launches find in the L2 cache on average.
@@ -85,31 +76,9 @@ def calibration_of(
     return Calibration(provenance, constants, _timed(samples, constants))
 
 
-def derived_calibration(path: Path) -> Calibration:
-    """The calibration that follows from a record of `probes` by today's formulas."""
-    about, profiles = read_record(path)
-    provenance = {key: value for key, value in asdict(about).items() if key in _PROVENANCE}
-    with damage_is_named(path):
-        return calibration_of(list(profiles), device_of_record(path, about), provenance)
-
-
 def samples_of(profiles: Iterable[ProgramProfile], device: Device) -> list[Sample]:
-    """The kernels of a record's programs."""
+    """The kernels of programs."""
     return [sample for profile in profiles for sample in _samples(profile, device)]
-
-
-def device_of_record(path: Path, about: RecordAbout) -> Device:
-    """The device that ran a record's programs."""
-    row = row_of_device(about.device)
-    device = device_of_target(row.name) if row is not None else None
-    if about.target_config:
-        device = device_of_config(about.target_config)
-    if device is None:
-        raise RecordError(
-            f"record {path}: expected the configuration of a GPU with its bandwidth, found none of "
-            f"{about.device!r:.60}; fix: `xlapipe device calibrate` on that GPU"
-        )
-    return device
 
 
 def _timed(samples: Sequence[Sample], constants: Constants) -> dict[str, str]:

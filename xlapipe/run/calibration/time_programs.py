@@ -14,12 +14,7 @@ from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.dump.run_record import run_record
 from xlapipe.jax_private import get_topology_for_devices
-from xlapipe.run.calibration.record import (
-    KEPT_FILES,
-    RecordAbout,
-    TimedCalls,
-    write_kernel_codes,
-)
+from xlapipe.run.calibration.profiles import KEPT_FILES, TimedCalls, write_kernel_codes
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.run.run import profiled
 
@@ -154,9 +149,13 @@ def time_probes(
     folder: Path,
     command: list[str],
     report: Report,
-    advance: Advance,
-) -> tuple[RecordAbout, dict[str, TimedCalls]]:
-    """Time programs on the attached GPU; takes at most ten minutes."""
+    advance: Advance = lambda: None,
+) -> tuple[dict[str, Any], str, dict[str, TimedCalls]]:
+    """Time programs on the attached GPU; takes at most ten minutes.
+
+    Returns:
+      Where the times are from, the GPU's configuration, and the calls by program.
+    """
     timed = time_programs(
         programs,
         folder,
@@ -174,4 +173,4 @@ def time_probes(
     )
     config = str(get_topology_for_devices(devices[:1]).target_config)
     about["driver"] = about["driver"] or "unknown"
-    return RecordAbout(**about, gpus=jax.device_count(), target_config=config), by_name
+    return {**about, "gpus": jax.device_count()}, config, by_name

@@ -1,7 +1,7 @@
 """Work of one kernel launch, by the kind of its instruction.
 
 A calibration stores the kinds and points that this module and those that it calls compute: after a
-change there, it has to be derived again from its record (`xlapipe device calibrate --from RECORD`).
+change there, it has to be derived again from its record (`tests/gpu/records.py`).
 """
 
 import re

@@ -1,5 +1,8 @@
 """Raw records: programs that were timed on a GPU, as XLA compiled them, with their times.
 
+    python -m tests.gpu.records calibration RECORD OUT      # a calibration by today's formulas
+    python -m tests.gpu.records probes RECORD               # times the probes of the attached GPU
+
 A record is one packed archive. `times.json` states the device, versions and command, and for each
 program the measured seconds of its kernels, span and call. NAME/ has the files of XLA that a plan
 is read from. Features, and a calibration's ratios, are derived from it, and never in it.
@@ -12,73 +15,47 @@ position: they have no ids, operands are distances, and the bodies of fusions ha
 import io
 import json
 import lzma
-import re
+import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, count, pairwise
 from pathlib import Path
-from statistics import median
-from typing import Annotated
-
-from google.protobuf.message import DecodeError
-from msgspec import Meta
 
 from xlapipe.devices.environment.scratch import scratch_folder
-from xlapipe.dump.readers import read_path
+from xlapipe.devices.targets.catalogue import row_of_device
+from xlapipe.devices.targets.device import Device, device_of_config, device_of_target
 from xlapipe.dump.readers.hlo_proto import (
     BufferAllocationProto,
     BufferAssignmentProto,
     HloProto,
 )
-from xlapipe.errors import DumpError, XlapipeError
-from xlapipe.files.contents import Refusal, parse_json, read_packed
-from xlapipe.files.typed_data import Line, typed
-from xlapipe.files.visible_text import visible_line
-from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.plans.plan import Plan
-from xlapipe.time.profiles.joined_profile import MeasuredKernel, join_profile
+from xlapipe.files.typed_data import typed
+from xlapipe.run.calibration.fit import calibration_of
+from xlapipe.run.calibration.profiles import (
+    KEPT_FILES,
+    KERNEL_CODES,
+    ProgramProfile,
+    ProgramTimes,
+    plan_in,
+    profile_of,
+)
+from xlapipe.time.predict.calibration import Calibration
 
-KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
-"""Files of XLA that a plan is read from."""
-_KERNEL_CODES, _TIMES, _MODULE = "kernel_codes.json", "times.json", ".hlo.pb"
-# What parsers of archives, protos and JSON raise.
-_DAMAGE: tuple[type[Exception], ...] = (ArithmeticError, AttributeError, EOFError, LookupError)
-_DAMAGE += (RecursionError, TypeError, ValueError, tarfile.TarError, DecodeError)
-_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
-
-
-class RecordError(XlapipeError):
-    """A record is damaged, or is not one."""
-
-
-_REFUSAL = Refusal(RecordError, "give what `xlapipe device calibrate --target attached` wrote")
+_TIMES, _MODULE = "times.json", ".hlo.pb"
 
 
 @dataclass(frozen=True)
-class ProgramTimes:
-    """Measured seconds of a program, without the profiler for the call.
+class RecordedTimes(ProgramTimes):
+    """Also of zoos.
 
     Attributes:
-      kernels: launches and seconds of each instruction's kernels.
-      kernel_seconds: of all kernels, also of those that were joined with no instruction.
       step_seconds: of a call in a loop of calls back to back; None if that was not timed.
       trips: of each loop whose number the plan does not state; None if unknown.
     """
 
-    span_seconds: _Seconds
-    kernel_seconds: _Seconds
-    wall_seconds: _Seconds
-    kernels: Mapping[Line, tuple[int, _Seconds]]
     trips: int | None = None
-    step_seconds: _Seconds | None = None
-
-    @property
-    def measured(self) -> tuple[MeasuredKernel, ...]:
-        """The kernels, with their names."""
-        return tuple(MeasuredKernel(name, *times) for name, times in self.kernels.items())
+    step_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,99 +67,64 @@ class RecordAbout:
       target_config: GpuTargetConfigProto of the device, as text; empty if it is the catalogue's.
     """
 
-    device: Line
-    driver: Line
-    date: Line
-    versions: Mapping[Line, Line]
-    command: Line
+    device: str
+    driver: str
+    date: str
+    versions: Mapping[str, str]
+    command: str
     gpus: int = 1
     target_config: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Times(RecordAbout):
-    programs: Mapping[Line, ProgramTimes]
-
-
-@dataclass(frozen=True)
-class TimedCalls:
-    """What the profiler saw of some calls of one program.
-
-    Attributes:
-      wall_seconds: seconds of calls without the profiler.
-    """
-
-    events: tuple[KernelEvent, ...]
-    calls: tuple[CallInterval, ...]
-    wall_seconds: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ProgramProfile:
-    """A program as it ran."""
-
-    name: str
-    plan: Plan
-    times: ProgramTimes
+    programs: Mapping[str, RecordedTimes]
 
 
 def read_record(path: Path, only: str = "") -> tuple[RecordAbout, Iterator[ProgramProfile]]:
     """Where a record is from, and its programs, each read when it is needed."""
-    with damage_is_named(path):
-        files = members(read_packed(path, refusal=_REFUSAL))
-        times = typed(_Times, parse_json(files[_TIMES]))
-    programs = {name: program for name, program in times.programs.items() if name == (only or name)}
-    return times, _profiles(path, files, programs, times.gpus)
+    with tarfile.open(path, mode="r:xz") as archive:
+        files = {item.name: archive.extractfile(item).read() for item in archive}  # type: ignore[union-attr]
+    times = typed(_Times, json.loads(files[_TIMES]))
+    return times, _profiles(files, times, only)
 
 
-@contextmanager
-def damage_is_named(path: Path, program: str = "") -> Iterator[None]:
-    """Raises RecordError for what reading a damaged or forged record raises."""
-    try:
-        yield
-    except _DAMAGE as error:
-        _REFUSAL.fail(f"record {path}: {type(error).__name__}: {visible_line(str(error)):.300}")
-    except DumpError as error:
-        text = str(error).partition("; fix: ")[0]
-        _REFUSAL.fail(f"record {path}: {visible_line(f'{program}: {text}'):.300}")
-
-
-def _profiles(
-    path: Path, files: Mapping[str, bytes], programs: Mapping[str, ProgramTimes], gpus: int
-) -> Iterator[ProgramProfile]:
-    for name, times in programs.items():
-        with damage_is_named(path, name), scratch_folder() as folder:
+def _profiles(files: Mapping[str, bytes], about: _Times, only: str) -> Iterator[ProgramProfile]:
+    for name, times in about.programs.items():
+        if name != (only or name):
+            continue
+        with scratch_folder() as folder:
             write_program(files, name, folder)
             plan = plan_in(folder)
-            topology = f"1x{gpus}" if gpus > 1 else plan.topology
-            plan = replace(plan, stated_trips=times.trips, topology=topology)
+        topology = f"1x{about.gpus}" if about.gpus > 1 else plan.topology
+        plan = replace(plan, stated_trips=times.trips, topology=topology)
         yield ProgramProfile(name, plan, times)
-
-
-def members(content: bytes) -> dict[str, bytes]:
-    """The files of an archive by name, which are regular ones and as large as their bytes in it."""
-    files = {}
-    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
-        for member in archive:
-            end = member.offset_data + member.size
-            if not member.isreg() or member.issparse() or end > len(content):
-                raise ValueError(f"expected a regular file, found {member.name!r:.80}")
-            files[member.name] = content[member.offset_data : end]
-    return files
 
 
 def write_program(files: Mapping[str, bytes], name: str, folder: Path) -> None:
     """Writes XLA's files of one program into a folder, each by its last name."""
     for member, data in files.items():
         program, _, file = member.rpartition("/")
-        if program == name and (KEPT_FILES.search(file) or file == _KERNEL_CODES):
+        if program == name and (KEPT_FILES.search(file) or file == KERNEL_CODES):
             (folder / file).write_bytes(whole(data) if file.endswith(_MODULE) else data)
 
 
-def record_of(folder: Path, about: RecordAbout, timed: Mapping[str, TimedCalls]) -> bytes:
-    """The record of programs that `time_programs` timed, with XLA's files of each in a folder."""
-    programs = {name: _joined(folder / name, calls) for name, calls in sorted(timed.items())}
-    return record_with(folder, about, programs)
+def device_of_record(about: RecordAbout) -> Device:
+    """The device that ran a record's programs."""
+    row = row_of_device(about.device)
+    device = device_of_target(row.name) if row is not None else None
+    if about.target_config:
+        device = device_of_config(about.target_config)
+    assert device is not None, f"the configuration of {about.device!r} is unknown"
+    return device
+
+
+def derived_calibration(path: Path) -> Calibration:
+    """The calibration that follows from a record of probes by today's formulas."""
+    about, profiles = read_record(path)
+    provenance = {key: value for key, value in asdict(about).items() if key != "target_config"}
+    del provenance["programs"]
+    return calibration_of(list(profiles), device_of_record(about), provenance)
 
 
 def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, ProgramTimes]) -> bytes:
@@ -193,22 +135,20 @@ def record_with(folder: Path, about: RecordAbout, programs: Mapping[str, Program
     files = {_TIMES: json.dumps(times, separators=(",", ":")).encode()}
     for name in programs:
         for file in sorted((folder / name).iterdir()):
-            if file.name == _KERNEL_CODES or KEPT_FILES.search(file.name):
+            if file.name == KERNEL_CODES or KEPT_FILES.search(file.name):
                 files[f"{name}/{file.name}"] = file.read_bytes()
     return packed(files)
 
 
-def _joined(folder: Path, timed: TimedCalls) -> ProgramTimes:
-    """The measured times of a program, joined with its plan."""
-    measured = join_profile(plan_in(folder), timed.events, len(timed.calls), timed.calls)
-    return ProgramTimes(
-        span_seconds=round(measured.span_seconds, 9),
-        kernel_seconds=round(measured.kernel_seconds, 9),
-        wall_seconds=round(median(timed.wall_seconds), 9),
-        kernels={
-            kernel.name: (kernel.launches, round(kernel.seconds, 9)) for kernel in measured.kernels
-        },
-    )
+def record_of_probes(command: list[str]) -> bytes:
+    """Times the probes on the attached GPU."""
+    from xlapipe.run.calibration.probes import probes_for_attached  # import jax
+    from xlapipe.run.calibration.time_programs import time_probes
+
+    with scratch_folder() as folder:
+        about, config, timed = time_probes(probes_for_attached(), folder, command, print)
+        programs = {name: profile_of(folder, name, calls).times for name, calls in timed.items()}
+        return record_with(folder, RecordAbout(**about, target_config=config), programs)
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:
@@ -221,21 +161,6 @@ def packed(files: Mapping[str, bytes]) -> bytes:
             member.size = len(stored)
             archive.addfile(member, io.BytesIO(stored))
     return lzma.compress(content.getvalue(), preset=9)
-
-
-def plan_in(folder: Path) -> Plan:
-    """The plan of a program that was timed, with the codes of its Pallas kernels."""
-    plan, path = read_path(folder), folder / _KERNEL_CODES
-    if not path.exists():
-        return plan
-    codes = json.loads(path.read_text(encoding="utf-8"))
-    return replace(plan, kernel_codes=tuple(typed(KernelCode, code) for code in codes))
-
-
-def write_kernel_codes(folder: Path, codes: Sequence[KernelCode]) -> None:
-    """Write the counted code of Pallas kernels beside XLA's files, which lack it."""
-    text = json.dumps([asdict(code) for code in codes], separators=(",", ":"))
-    (folder / _KERNEL_CODES).write_text(text, encoding="utf-8")
 
 
 def slim(module: bytes) -> bytes:
@@ -302,3 +227,11 @@ def _number_buffers(buffers: BufferAssignmentProto) -> None:
         buffer.ClearField("id")
     for assigned in _assigned(buffers):
         assigned.ClearField("logical_buffer_id")
+
+
+if __name__ == "__main__":
+    what, *paths = sys.argv[1:]
+    if what == "probes":
+        Path(paths[0]).write_bytes(record_of_probes(sys.argv))
+    else:
+        Path(paths[1]).write_text(derived_calibration(Path(paths[0])).to_text(), encoding="utf-8")
