@@ -13,8 +13,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.devices.platforms.dump_files import MODULE, SOURCE_LINES
 from xlapipe.dump.dump import open_dump, read_file
-from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
-from xlapipe.dump.normal_form.canonical_plan import canonical_plan
+from xlapipe.dump.normal_form.canonical import canonical_hlo, canonical_plan
 from xlapipe.dump.normal_form.plan import (
     NormalForm,
     compare,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from xlapipe.devices.platforms.dump_files import MODULE
-from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
+from xlapipe.dump.normal_form.canonical import canonical_hlo
 from xlapipe.dump.normal_form.hlo import normal_hlo
 from xlapipe.dump.normal_form.plan import NormalForm, compare, differences
 from xlapipe.dump.readers.hlo_proto import HloProto

@@ -6,7 +6,7 @@ import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.plans.dataflow import Value
-from xlapipe.plans.gradient_flow import gradient_flow
+from xlapipe.plans.purposes import gradient_flow
 
 TEXTS = Path(__file__).with_name("texts")
 STEP = (TEXTS / "gradients_hlo.txt").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from tests.shared.hlo_objects import instruction
 from tests.shared.programs import program_of
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
-from xlapipe.plans.likely_outputs import LikelyOutputs
+from xlapipe.plans.donation import LikelyOutputs
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
 ARGUMENT = ArgumentLeaf("x", (8,), "float32", 32, True, 0)

@@ -9,7 +9,9 @@ from xlapipe.expect.collectives import (
     CollectiveBytes,
     CollectiveCount,
     CollectiveEach,
+    CollectivesAskedFor,
     CollectivesOverlap,
+    DeadCollective,
 )
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
@@ -23,8 +25,7 @@ from xlapipe.expect.gemms import (
     MatmulsAccounted,
     backend_counts,
 )
-from xlapipe.expect.host_memory import Offloaded
-from xlapipe.expect.kept import NotSaved, Saved
+from xlapipe.expect.kept import NotSaved, Offloaded, Saved
 from xlapipe.expect.kernels import ConvolutionCount, FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
@@ -37,7 +38,6 @@ from xlapipe.expect.memory import (
     TempAtMost,
     TotalWithin,
 )
-from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
 from xlapipe.expect.second_call import CompiledOnce
 from xlapipe.expect.traffic import (
     LaunchesAtMost,

@@ -7,7 +7,7 @@ all of this.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
@@ -28,9 +28,8 @@ from xlapipe.plans.donation_causes import (
 )
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
-from xlapipe.plans.likely_outputs import LikelyOutputs
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, path_keys
 from xlapipe.plans.returned import returned
 from xlapipe.plans.short_repr import short_repr
 
@@ -316,6 +315,36 @@ def _copy_text(leaf: ArgumentLeaf, copy: Copy) -> str:
     read_bytes = copy.bytes_of_parameter(leaf.parameter_number)
     moved = f"{read_bytes:,} B of it" if read_bytes else f"{copy.copied_bytes:,} B into its memory"
     return f"{copy.instruction} copies {moved}"
+
+
+class LikelyOutputs:
+    """Outputs of a kind, e.g. with a shape, by the keys at the end of their paths.
+
+    The output that most likely is the updated value of an argument has the likest path. Likeness
+    is the number of equal keys at the end: `cache[0]['v']` is like `out[1][0]['v']`.
+
+    Args:
+      outputs: in the order of the program.
+      kind: what distinguishes the outputs that are compared.
+    """
+
+    def __init__(self, outputs: Iterable[OutputLeaf], kind: Callable[[Any], Hashable]) -> None:
+        self._kind = kind
+        self._ending: dict[Hashable, list[OutputLeaf]] = defaultdict(list)
+        for output in outputs:
+            keys = path_keys(output.path)
+            for start in range(len(keys) + 1):
+                self._ending[kind(output), keys[start:]].append(output)
+
+    def like(self, leaf: Any) -> OutputLeaf | None:
+        """The likest output of the kind of `leaf`, the first of several; None without one."""
+        keys = path_keys(leaf.path)
+        ends = ((self._kind(leaf), keys[start:]) for start in range(len(keys) + 1))
+        return next((self._ending[end][0] for end in ends if end in self._ending), None)
+
+    def count(self, leaf: Any) -> int:
+        """The number of outputs of the kind of `leaf`."""
+        return len(self._ending.get((self._kind(leaf), ()), ()))
 
 
 class _Outputs(NamedTuple):

@@ -4,14 +4,49 @@ An instruction updates an operand in place if XLA gives both the same memory.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import COPIES
 from xlapipe.plans.plan import Placed, Plan
 
-_Key = tuple[str, str, Path]
+Key = tuple[str, str, Path]
+Answer = TypeVar("Answer")
+
+
+def search(
+    value: Value,
+    known: dict[Key, Answer | None],
+    answer: Callable[[Value], Answer | None],
+    nearer: Callable[[Value], Iterable[Value]],
+) -> Answer | None:
+    """The answer of the nearest value that has one, by a breadth-first search; None without one.
+
+    Args:
+      known: answers of earlier searches, which are added to, so that no value is searched twice.
+    """
+    reached_from: dict[Key, Key | None] = {value.key: None}
+    pending = deque([value])
+    while pending:
+        current = pending.popleft()
+        answered = known.get(current.key)
+        if answered is None:
+            answered = answer(current)
+        if answered is not None:
+            key: Key | None = current.key
+            while key is not None:
+                known[key] = answered
+                key = reached_from[key]
+            return answered
+        if current.key not in known:
+            for other in nearer(current):
+                if other.key not in reached_from:
+                    reached_from[other.key] = current.key
+                    pending.append(other)
+    known.update(dict.fromkeys(reached_from))
+    return None
 
 
 class Origins:
@@ -28,30 +63,15 @@ class Origins:
         self._entry = plan.module.entry
         self._dataflow = dataflow_of(plan.module)
         self._through_copies = through_copies
-        self._known: dict[_Key, int | None] = {}
+        self._known: dict[Key, int | None] = {}
 
     def parameter_number(self, value: Value) -> int | None:
         """The number of the entry parameter that `value` is or updates; None for other values."""
-        reached_from: dict[_Key, _Key | None] = {value.key: None}
-        pending = deque([value])
-        while pending:
-            current = pending.popleft()
-            number = self._known.get(current.key)
-            if current.computation.name == self._entry and number is None:
-                number = current.instruction.parameter_number
-            if number is not None:
-                key: _Key | None = current.key
-                while key is not None:
-                    self._known[key] = number
-                    key = reached_from[key]
-                return number
-            if current.key not in self._known:
-                for nearer in self._nearer(current):
-                    if nearer.key not in reached_from:
-                        reached_from[nearer.key] = current.key
-                        pending.append(nearer)
-        self._known.update(dict.fromkeys(reached_from))
-        return None
+        return search(value, self._known, self._number, self._nearer)
+
+    def _number(self, value: Value) -> int | None:
+        in_entry = value.computation.name == self._entry
+        return value.instruction.parameter_number if in_entry else None
 
     def _nearer(self, value: Value) -> Iterator[Value]:
         """What a value is another name of, and what it updates in place, or copies."""
@@ -78,7 +98,7 @@ def versions_in_place(plan: Plan, value: Value) -> Iterator[tuple[Value, tuple[V
     """
     assert plan.module is not None
     dataflow, address = dataflow_of(plan.module), address_of(plan.place_of(value))
-    pending, seen = deque([value]), set[_Key]()
+    pending, seen = deque([value]), set[Key]()
     while pending:
         current = pending.popleft()
         if current.key in seen:

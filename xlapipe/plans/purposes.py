@@ -12,7 +12,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -21,13 +21,13 @@ from xlapipe.plans.buffers import LogicalBuffer
 from xlapipe.plans.copies import copies_by_value
 from xlapipe.plans.dataflow import Value, dataflow_of
 from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.gradient_flow import gradient_flow
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.kept_values import HANDED_ON, saved_for_backward
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
-from xlapipe.plans.origins import origins_through_copies
-from xlapipe.plans.phases import Phase, Phases, phases_of
+from xlapipe.plans.once import once_per_object
+from xlapipe.plans.origins import Key, origins_through_copies, search
+from xlapipe.plans.phases import Phase, Phases, is_backward, is_recomputed, phases_of
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.plans.readers import makers
@@ -38,6 +38,49 @@ _KEY = re.compile(r"[\[.]")
 _INTEGERS = ("int", "uint", "bool", "key")
 _INTEGER = re.compile(r"[su]\d+|pred")
 _CASTS = "convert_element_type"
+
+
+class GradientFlow:
+    """Whether values depend on a gradient, across fusions, calls, loops and conditionals.
+
+    What an optimizer returns does: new weights and new moments. Data, keys, running statistics and
+    buffers of samples are read and returned by the same step, and do not.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.module is not None
+        self._dataflow = dataflow_of(plan.module)
+        self._known: dict[Key, bool | None] = {}
+
+    def reaches(self, value: Value) -> bool:
+        """Whether an operation of the backward pass makes a value, or something it is made of."""
+        return search(value, self._known, _is_gradient, self._read) is not None
+
+    def _read(self, value: Value) -> Iterator[Value]:
+        """What a value is another name of or, if an instruction makes it, its operands."""
+        if value.instruction.opcode == "fusion":
+            yield from self._dataflow.roots(value)
+            return
+        if value.instruction.opcode == "parameter":
+            for scope, caller, _ in self._dataflow.callers(value.computation):
+                if caller.opcode == "while":  # what a trip returns is what the next one gets
+                    yield Value(scope, caller, value.path)
+            passed = self._dataflow.passed_by_caller(value, into_loops=True)
+            yield from [passed] if passed is not None else ()
+            return
+        nearer = list(self._dataflow.one_step_nearer(value))
+        yield from nearer or self._dataflow.operands(value._replace(path=()))
+
+
+gradient_flow = once_per_object(GradientFlow)
+
+
+def _is_gradient(value: Value) -> bool | None:
+    """Whether an operation of the backward pass makes a value; None if not."""
+    names = value.instruction.op_name or ""
+    # The barrier of `jax.checkpoint` has this name too, and so has what XLA fuses with it.
+    is_barrier = names.endswith("optimization_barrier")
+    return (is_backward(names) and not is_recomputed(names) and not is_barrier) or None
 
 
 class Purpose(StrEnum):

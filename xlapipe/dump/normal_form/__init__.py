@@ -2,7 +2,7 @@
 
 - `module_text` cuts the text of a module into instructions.
 - `hlo` removes what differs between machines.
-- `canonical_hlo` (with `output_order` and `plain_config`) and `canonical_plan` then remove what two
-  compiles of one program on two machines may choose differently.
+- `canonical` (with `output_order`) then removes what two compiles of one program on two machines
+  may choose differently.
 - `plan` writes the normal form of a whole plan.
 """

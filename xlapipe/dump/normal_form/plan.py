@@ -22,8 +22,7 @@ from pathlib import Path
 
 from xlapipe.devices.platforms.dump_files import MODULE
 from xlapipe.dump.dump import HLO, PLAN, Dump, read_file
-from xlapipe.dump.normal_form.canonical_hlo import canonical_hlo
-from xlapipe.dump.normal_form.canonical_plan import canonical_plan
+from xlapipe.dump.normal_form.canonical import canonical_hlo, canonical_plan
 from xlapipe.dump.normal_form.constant_values import (
     ConstantDifference,
     constants_that_differ,
@@ -71,7 +70,7 @@ class NormalForm:
 
     @cached_property
     def canonical(self) -> "NormalForm":
-        """What two machines share; see `xlapipe.dump.normal_form.canonical_hlo`."""
+        """What two machines share; see `xlapipe.dump.normal_form.canonical`."""
         text, _ = self._with_digests
         module = canonical_hlo(normal_hlo(text) if self.large_constants else self.hlo)
         plan = canonical_plan(self.plan, module)
