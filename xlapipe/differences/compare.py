@@ -42,7 +42,7 @@ def _compare(
     context: Mapping[str, tuple[str, str]],
 ) -> Difference:
     instructions = tuple(instruction_changes(matching))
-    ordered = sorted(instructions, key=lambda change: -_written_bytes(change))
+    ordered = sorted(instructions, key=lambda item: -max(item.a_bytes or 0, item.b_bytes or 0))
     changes: list[Change] = [*_space_changes(a.plan, b.plan), *ordered]
     changes += alias_changes(matching)
     changes += output_changes(matching)
@@ -76,10 +76,6 @@ def _on_device(program: Program) -> Program:
     if len(plan.device_allocations) == len(plan.allocations):
         return program
     return replace(program, plan=replace(plan, allocations=plan.device_allocations))
-
-
-def _written_bytes(change: InstructionChange) -> int:
-    return max(change.a_bytes or 0, change.b_bytes or 0)
 
 
 def compare_opened(

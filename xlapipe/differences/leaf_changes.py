@@ -14,13 +14,9 @@ def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
     for kind, pairs in paired:
         for leaf, other in pairs:
             same_shape = leaf is not None and other is not None and leaf.shape == other.shape
-            if not same_shape or _donation_differs(leaf, other):
+            donated = {leaf.donated for leaf in (leaf, other) if leaf is not None}
+            if not same_shape or donated == {True, False}:
                 yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other), same_shape)
-
-
-def _donation_differs(one: ComparedLeaf | None, other: ComparedLeaf | None) -> bool:
-    """Whether one is known to be donated and the other is known not to be."""
-    return {leaf.donated for leaf in (one, other) if leaf is not None} == {True, False}
 
 
 def _leaf_text(leaf: ComparedLeaf | None) -> str | None:

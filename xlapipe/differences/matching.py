@@ -148,19 +148,11 @@ class _Unpaired:
 _Key = Callable[[Node, _Unpaired], Hashable | None]
 
 
-def _operation(node: Node, _: _Unpaired) -> Hashable | None:
-    return (node.local, node.scope) if node.scope else None
-
-
 def _product(node: Node, _: _Unpaired) -> Hashable | None:
     if node.gemm is None or not node.dot:
         return None
     *operands, result = (shape.dims_without_ones for shape in node.gemm.shapes)
     return (node.dot, *sorted(operands), result)
-
-
-def _dot(node: Node, _: _Unpaired) -> Hashable | None:
-    return node.dot or None
 
 
 def _form(node: Node, _: _Unpaired) -> Hashable | None:
@@ -185,7 +177,12 @@ class _Passes:
         self._pair(lambda node, side: (node.identity, node.scope, side.users.get(node.name)))
         self._pair(lambda node, _: (node.identity, node.scope))
         self._pair(lambda node, _: node.identity)
-        for key in (_operation, _product, _dot, _form):
+        for key in (
+            lambda node, _: (node.local, node.scope) if node.scope else None,
+            _product,
+            lambda node, _: node.dot or None,
+            _form,
+        ):
             self._pair_reading(key, paired=True)
             self._pair_reading(key)
             self._pair(key)

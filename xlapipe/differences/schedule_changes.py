@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from xlapipe.differences.changes import OrderChange, PlacementChange, ThunkChange
 from xlapipe.differences.matching import Matching
-from xlapipe.plans import LogicalBuffer, Thunk
+from xlapipe.plans import LogicalBuffer
 
 _LAUNCH = re.compile(r"grid: .*")
 
@@ -56,19 +56,16 @@ def thunk_changes(matching: Matching) -> Iterator[ThunkChange]:
             yield ThunkChange(kind, a[kind], b[kind])
     if a == b:
         launches_a, launches_b = (
-            Counter((thunk.kind, _launch(thunk)) for thunk in thunks)
+            Counter(
+                (thunk.kind, *" ".join(_LAUNCH.findall(thunk.detail)).split()) for thunk in thunks
+            )
             for thunks in (thunks_a, thunks_b)
         )
         changed: Counter[str] = Counter()
-        for (kind, _), count in (launches_a - launches_b).items():
+        for (kind, *_), count in (launches_a - launches_b).items():
             changed[kind] += count
         for kind in sorted(changed):
             yield ThunkChange(kind, a[kind], b[kind], launches=changed[kind])
-
-
-def _launch(thunk: Thunk) -> str:
-    match = _LAUNCH.search(thunk.detail)
-    return " ".join(match[0].split()) if match else ""
 
 
 def order_change(matching: Matching) -> Iterator[OrderChange]:

@@ -154,9 +154,5 @@ def _neighbours_of(tree: ast.expr) -> str | None:
 
 def _last_unit(tree: ast.expr) -> str | None:
     """The variable with coefficient 1 in a sum."""
-    units = [name for factor, part in _terms(tree, 1) if factor == 1 and (name := _name(part))]
+    units = [p.id for factor, p in _terms(tree, 1) if factor == 1 and isinstance(p, ast.Name)]
     return units[0] if len(units) == 1 else None
-
-
-def _name(tree: ast.expr) -> str | None:
-    return tree.id if isinstance(tree, ast.Name) else None

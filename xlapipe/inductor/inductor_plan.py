@@ -276,6 +276,13 @@ class InductorPlan:
         return tuple(sorted(held, key=lambda allocation: -allocation.size_bytes))
 
     @property
+    def peak_kernel(self) -> str | None:
+        """Name of the kernel at which the call holds most; None for one after the last."""
+        if self.peak_position is None or self.peak_position >= len(self.kernels):
+            return None
+        return self.kernels[self.peak_position].name
+
+    @property
     def freed_at_peak_bytes(self) -> int:
         """Arguments that the call has freed at its peak, where it holds so much more."""
         held = sum(allocation.size_bytes for allocation in self.held_at_peak)

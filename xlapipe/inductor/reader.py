@@ -55,11 +55,9 @@ def read_inductor(path: Path) -> InductorDump:
         ) from None
     for plan in plans:
         verify(plan)
-    return InductorDump(path, tuple(sorted(plans, key=_is_backward)))
-
-
-def _is_backward(plan: InductorPlan) -> bool:
-    return plan.kind == GraphKind.BACKWARD
+    return InductorDump(
+        path, tuple(sorted(plans, key=lambda plan: plan.kind == GraphKind.BACKWARD))
+    )
 
 
 def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:

@@ -4,13 +4,13 @@ In words for a terminal, and as JSON.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import FailureKind, LoggedBuffer, Memory, MemoryFailure
+from xlapipe.report.failures.failure import FailureKind, Memory, MemoryFailure
 from xlapipe.report.failures.read_log import LogFindings
 from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
@@ -113,34 +113,28 @@ def planned_failure(failure: MemoryFailure, dump: XlaSubject) -> dict[str, Any]:
 
 
 def _candidates(failure: MemoryFailure, plan: Plan) -> list[BufferAllocation]:
-    # A compile reports the size of the whole program.
-    if failure.requested is None or failure.kind is FailureKind.COMPILE:
-        return []
-    return allocations_of_size(plan.device_allocations, failure.requested)
-
-
-def allocations_of_size(
-    allocations: Iterable[BufferAllocation], requested: LoggedSize
-) -> list[BufferAllocation]:
     """Allocations that may be the requested one: temporary first, then outputs, then arguments."""
-    of_size = [
-        allocation
-        for allocation in allocations
-        if not allocation.is_a(AllocationKind.THREAD_LOCAL)
-        and _is_size(allocation.size_bytes, requested)
-    ]
-    return sorted(of_size, key=lambda allocation: (_rank(allocation), -allocation.size_bytes))
+    requested = failure.requested
+    # A compile reports the size of the whole program.
+    if requested is None or failure.kind is FailureKind.COMPILE:
+        return []
 
+    def is_size(size_bytes: int) -> bool:
+        padded = -(-size_bytes // _GRANULE_BYTES) * _GRANULE_BYTES
+        return requested.may_be(size_bytes) or requested.may_be(padded)
 
-def _is_size(size_bytes: int, requested: LoggedSize) -> bool:
-    rounded = -(-size_bytes // _GRANULE_BYTES) * _GRANULE_BYTES
-    return requested.may_be(size_bytes) or requested.may_be(rounded)
+    def rank(allocation: BufferAllocation) -> tuple[bool, bool, int]:
+        is_output = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+        return allocation.is_a(AllocationKind.PARAMETER), is_output, -allocation.size_bytes
 
-
-def _rank(allocation: BufferAllocation) -> int:
-    if allocation.is_a(AllocationKind.PARAMETER):
-        return 2
-    return 1 if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) else 0
+    return sorted(
+        (
+            allocation
+            for allocation in plan.device_allocations
+            if not allocation.is_a(AllocationKind.THREAD_LOCAL) and is_size(allocation.size_bytes)
+        ),
+        key=rank,
+    )
 
 
 def failure_figures(
@@ -273,12 +267,9 @@ def _part_lines(failure: MemoryFailure) -> Iterator[str]:
         yield f"  {name:<20} {rounded(size_bytes):>12}"
     if failure.buffers:
         yield "  largest buffers that XLA lists:"
-    yield from map(_buffer_line, failure.buffers[:_MAX_BUFFERS])
-
-
-def _buffer_line(buffer: LoggedBuffer) -> str:
-    about = (buffer.op_name or buffer.label, buffer.shape, buffer.source)
-    return f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
+    for buffer in failure.buffers[:_MAX_BUFFERS]:
+        about = (buffer.op_name or buffer.label, buffer.shape, buffer.source)
+        yield f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
 
 
 def _plan_lines(failure: MemoryFailure, planned: Mapping[str, Any]) -> Iterator[str]:

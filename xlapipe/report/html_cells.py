@@ -61,32 +61,25 @@ def _joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
-def _number(cell: Number) -> Markup:
-    if cell.tone:
-        return Markup('<b class="{}">{}</b>').format(cell.tone, cell.text)
-    return bytes_cell(int(cell.value)) if cell.short else escape(cell.text)
-
-
 def cell_html(cell: Cell) -> Markup:
     """The content of a cell."""
     match cell:
         case Name(text, members) if len(members) > 1:
-            return _details(dense_code(text), len(members), _list(members))
+            items = (Markup("<li>{}</li>").format(dense_code(member)) for member in members)
+            content = Markup("<ul>{}</ul>").format(_joined(items))
+            return _details(dense_code(text), len(members), content)
         case Name(text):
             return dense_code(text)
-        case Number():
-            return _number(cell)
+        case Number(tone=tone, text=text) if tone:
+            return Markup('<b class="{}">{}</b>').format(tone, text)
+        case Number(short=short) if short:
+            return bytes_cell(int(cell.value))
         case Outcome(text, tone):
             return Markup('<span class="answer {}">{}</span>').format(tone, text)
         case Held(group):
             return _held(group)
         case _:
             return escape(cell_text(cell))
-
-
-def _list(texts: Iterable[str]) -> Markup:
-    items = (Markup("<li>{}</li>").format(dense_code(text)) for text in texts)
-    return Markup("<ul>{}</ul>").format(_joined(items))
 
 
 def _details(summary: Markup, number: int, content: Markup) -> Markup:

@@ -1,10 +1,11 @@
 """Inductor's plans as records for `--json`. What a dump does not hold is None."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from xlapipe.inductor.inductor_plan import InductorArgument, InductorOutput, InductorPlan
+from xlapipe.inductor.layouts import sum_if_known
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.records import fields_of, named
 
@@ -35,7 +36,7 @@ def sequence_totals(plans: Sequence[InductorPlan]) -> dict[str, Any]:
     firsts = [plan.totals.argument_bytes for plan in plans if plan.kind != "backward"]
     return {
         "own_peak_bytes": peak,
-        "argument_bytes": _sum(firsts) if firsts else None,
+        "argument_bytes": sum_if_known(firsts) if firsts else None,
         "output_bytes": sum(
             plan.totals.output_bytes - (plan.totals.saved_bytes or 0) for plan in plans
         ),
@@ -58,7 +59,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "totals": {**asdict(totals), "parameter_bytes": totals.argument_bytes},
         "own_peak": {
             "position": plan.peak_position,
-            "kernel": _kernel_at(plan, plan.peak_position),
+            "kernel": plan.peak_kernel,
             "line": plan.peak_line,
             "lower_bound": bool(totals.unknown_allocations),
             "freed_argument_bytes": plan.freed_at_peak_bytes,
@@ -98,19 +99,8 @@ def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
     ]
 
 
-def _kernel_at(plan: InductorPlan, position: int | None) -> str | None:
-    if position is None or position >= len(plan.kernels):
-        return None
-    return plan.kernels[position].name
-
-
 def _with_layout(tensor: InductorArgument | InductorOutput) -> dict[str, Any]:
     """The fields of an argument or output, with those of its layout among them."""
     figures = fields_of(tensor)
     layout = figures.pop("layout")
     return {**figures, **named(layout, "dtype", "shape", "strides", "device")}
-
-
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    known = list(sizes)
-    return sum(size or 0 for size in known) if None not in known else None

@@ -69,11 +69,7 @@ def sequence_line(dump: InductorDump) -> str | None:
 def _peak_table(plan: InductorPlan) -> Table:
     """What the call holds at its peak, most bytes first."""
     at = f", line {plan.peak_line}" if plan.peak_line is not None else ""
-    kernel = (
-        f" before {plan.kernels[plan.peak_position].name}"
-        if plan.peak_position is not None and plan.peak_position < len(plan.kernels)
-        else ""
-    )
+    kernel = f" before {plan.peak_kernel}" if plan.peak_kernel is not None else ""
     sources = {name: kernel.source for kernel in plan.kernels for name in kernel.writes}
     table = Table.of(
         f"held at the peak: {exact(plan.totals.own_peak_bytes)}{kernel}{at}",
@@ -81,7 +77,7 @@ def _peak_table(plan: InductorPlan) -> Table:
         {
             "index": lambda held: held.index,
             "bytes": lambda held: held.size_bytes,
-            "positions": lambda held: _positions(plan, held),
+            "positions": lambda held: "{0.start}–{0.end}".format(plan.lifetimes[held.index]),
             "values": _values,
             "source": lambda held: _source(sources, held),
         },
@@ -179,11 +175,6 @@ def alias_lines(plan: InductorPlan) -> Iterator[str]:
     for storage in plan.resized_storages:
         size = "" if storage.new_bytes is None else f" to {exact(storage.new_bytes)}"
         yield f"storage of {storage.buffer} is resized{size}"
-
-
-def _positions(plan: InductorPlan, allocation: BufferAllocation) -> str:
-    life = plan.lifetimes[allocation.index]
-    return f"{life.start}–{life.end}"
 
 
 def _values(allocation: BufferAllocation) -> str:

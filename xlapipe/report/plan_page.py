@@ -58,8 +58,12 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
         }
     made = [make() for key, make in sections.items() if not keys or key in keys]
     optional = ("collectives", "host", "memories")
-    shown = (part for part in made if part.lines or part.key not in optional)
-    page = Page(opened.program.title, "XLA", tuple(map(_without_empty, shown)), _made_with(opened))
+    shown = tuple(
+        replace(part, tables=tuple(table for table in part.tables if table.rows))
+        for part in made
+        if part.lines or part.key not in optional
+    )
+    page = Page(opened.program.title, "XLA", shown, _made_with(opened))
     return page if not keys else _on_terminal(page, opened, keys)
 
 
@@ -123,10 +127,6 @@ def _thunks(plan: Plan) -> Iterator[str]:
     if plan.thunk_counts is not None:
         counts = (f"{count} {kind}" for kind, count in plan.thunk_counts.items())
         yield ", ".join(counts) or "none"
-
-
-def _without_empty(section: Section) -> Section:
-    return replace(section, tables=tuple(table for table in section.tables if table.rows))
 
 
 def _made_with(opened: XlaSubject) -> str:

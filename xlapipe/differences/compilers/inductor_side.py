@@ -53,7 +53,7 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         before + plan.totals.own_peak_bytes for before, plan in zip(left, dump.plans, strict=False)
     ]
     peak = max(held)
-    is_backward = list(map(_is_backward, dump.plans))
+    is_backward = [plan.kind == GraphKind.BACKWARD for plan in dump.plans]
     firsts = [side for side, backward in zip(alone, is_backward, strict=True) if not backward]
     # A backward graph takes what the forward graph kept, and the tangents.
     arguments = tuple(
@@ -83,10 +83,6 @@ def _whole_side(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSi
         ),
         notes=tuple(dict.fromkeys(note for side in alone for note in side.notes)),
     )
-
-
-def _is_backward(plan: InductorPlan) -> bool:
-    return plan.kind == GraphKind.BACKWARD
 
 
 def _outputs(plan: InductorPlan) -> Iterator[TensorLeaf]:

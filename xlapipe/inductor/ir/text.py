@@ -141,7 +141,7 @@ class _Reader:
             if key == ".snodes":
                 return False  # the next part of the fused node around this one
             self._text.fail_at(self._at, f"a line of node {name}")
-        if key == ".snodes" and not (value or self._list_follows()):
+        if key == ".snodes" and not value:
             fields["parts"] = (*fields.get("parts", ()), self._part())
         elif key == ".outputs" and value == "[":
             self._at += 1
@@ -159,10 +159,6 @@ class _Reader:
         if match["key"] in readers:
             field, read = readers[match["key"]]
             fields[field] = read(text, at)
-
-    def _list_follows(self) -> bool:
-        """Whether the next line begins a list."""
-        return self._at + 1 < len(self._lines) and self._lines[self._at + 1].startswith("[")
 
     def _part(self) -> IrNode:
         """The node after a line `op1_op2.snodes[0] =`."""

@@ -181,19 +181,16 @@ def _row_lines(
 
 
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
-    parts = (_second_call, _donation, _copies, _constants, _collectives)
-    for line in (line for part in parts for line in part(overview)):
+    parts = (_donation, _copies, _constants, _collectives)
+    again = second_call(overview.opened.program)
+    lines = [f"{again[0].upper()}{again[1:]}"] if again else []
+    for line in (*lines, *(line for part in parts for line in part(overview))):
         yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
     for line in _time(overview):
         yield from map(Text, wrapped(line, width, indent=2))
     yield Text(_next(overview, name), style="bold")
-
-
-def _second_call(overview: Overview) -> Iterator[str]:
-    if text := second_call(overview.opened.program):
-        yield f"{text[0].upper()}{text[1:]}"
 
 
 def _donation(overview: Overview) -> Iterator[str]:
