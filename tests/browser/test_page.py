@@ -173,7 +173,7 @@ def test_screenshots(opened: Open, goldens: Path, theme: str) -> None:
     screenshot(driver, SCREENSHOTS / f"map-{theme}.png")
     painted = "return new Set(arguments[0].getContext('2d').getImageData(0, 0, 800, 400).data).size"
     assert driver.execute_script(painted, element(driver, "#map-0 canvas")) > 20
-    for name in ("aliasing", "gemms"):
+    for name in ("donation", "gemms"):
         driver.execute_script(
             f"document.getElementById('{name}-0').scrollIntoView({{behavior: 'instant'}})"
         )

@@ -186,7 +186,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(capsys) -> None:
     ("option", "headings"),
     [
         ("--allocations", ["Allocations"]),
-        ("--donation", ["Arguments and the outputs that reuse them", "Donation"]),
+        ("--donation", ["Donation"]),
         ("--gemms", ["Matrix products: 31"]),
         ("--collectives", ["Collectives"]),
     ],

@@ -11,6 +11,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.dumps import DIRECTORIES, name_of, one_of_each
 from tests.shared.reports import Page
 from xlapipe.report import units
+from xlapipe.report.donation_lines import donation_section
 from xlapipe.report.html_page import render_page
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import plain_data
@@ -55,12 +56,12 @@ def test_names_are_those_of_the_users_code() -> None:
 
 
 def test_aliases() -> None:
-    groups = {group["argument"]: group for group in data_of(DECODE)["aliasing"]}
-    assert groups["cache[*]['k']"]["answer"] == "aliased"
-    assert groups["cache[*]['k']"]["outputs"] == ["out['cache'][0]['k']", "out['cache'][1]['k']"]
-    assert groups["token_ids"]["answer"] == "not donated"
-    step = data_of(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
-    assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
+    table = donation_section(open_subject(DECODE)).tables[0]
+    (row,) = (row for row in table.rows if str(row[0]) == "2 such as cache[*]['k']")
+    assert [str(cell) for cell in row[1:3]] == ["aliased", "out['cache'][*]['k']"]
+    assert "cache[0]['k'] → out['cache'][0]['k']" in row[0].members
+    step = open_subject(GOLDENS / f"qwen3-step/h200-cublas-jax{GOLDEN_JAXLIB}")
+    assert donation_section(step).tables[0].rows == ()
 
 
 def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
@@ -68,18 +69,22 @@ def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "dump/manifest.json").read_text())
     manifest["arguments"][0]["donated"] = True  # params['embed']['weight'] is read, never written
     (tmp_path / "dump/manifest.json").write_text(json.dumps(manifest))
-    first = data_of(tmp_path / "dump")["aliasing"][0]
-    assert first["argument"] == "params['embed']['weight']"
-    assert first["answer"] == "donated, not aliased"
-    page = Page(render_page([open_subject(tmp_path / "dump")]))
-    assert f"{units.rounded(first['size_bytes'])} donated but not reused" in page.text
+    opened = open_subject(tmp_path / "dump")
+    first = donation_section(opened).tables[0].rows[0]
+    assert str(first[0]) == "params['embed']['weight']"
+    assert str(first[1]) == "unused"
+    assert (
+        f"{units.rounded(first[3].value)} donated but not reused"
+        in Page(render_page([opened])).text
+    )
 
 
 def test_names_of_a_dump_without_manifest() -> None:
     (path,) = (item for item in DIRECTORIES if name_of(item) == "jaxlib-0.11.2/step")
     data = data_of(path)
     assert {"cache", "weights", "x", "steps"} <= {g["label"] for g in data["peak"]["groups"]}
-    assert [g["argument"] for g in data["aliasing"] if g["answer"] == "aliased"] == ["cache"]
+    (row,) = donation_section(open_subject(path)).tables[0].rows
+    assert [str(cell) for cell in row[:2]] == ["cache", "aliased"]
 
 
 @pytest.mark.parametrize(

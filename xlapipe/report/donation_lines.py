@@ -1,15 +1,21 @@
-"""The outcome of each donation, as JSON and as lines of text."""
+"""The outcome of each donation, as JSON, as a section of a report, and as lines of text."""
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from xlapipe.plans.donatable import argument_name
-from xlapipe.plans.donation import SMALL_COPIES, Donation, small_copies
+from xlapipe.plans.donation import SMALL_COPIES, Donation, donations, small_copies
+from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.wording import counted
+from xlapipe.report import cells
+from xlapipe.report.cells import Name, Outcome
 from xlapipe.report.memory_spaces import move_figures
+from xlapipe.report.pages import Section
 from xlapipe.report.records import named
+from xlapipe.report.text_table import Table, grouped
+from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_LEAVES = 40
 _DIGITS = re.compile(r"\d")
@@ -29,6 +35,65 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
         ],
         "moves": list(map(move_figures, donation.moves)),
     }
+
+
+class _Row(NamedTuple):
+    """A donated leaf; `output` is empty without an alias."""
+
+    path: str
+    output: str
+    outcome: str
+    is_wasteful: bool
+    size_bytes: int
+
+
+def donation_section(opened: XlaSubject) -> Section:
+    """What failed, and a row for the leaves that differ only by a number in their paths."""
+    groups = grouped(
+        _rows(opened), lambda row: (row.outcome, pattern_of(row.path), pattern_of(row.output))
+    )
+    ordered = sorted(
+        groups.values(),
+        key=lambda group: (not group[0].is_wasteful, -sum(row.size_bytes for row in group)),
+    )
+
+    def name(texts: Sequence[str]) -> str:
+        return texts[0] if len(texts) == 1 else pattern_of(texts[0])
+
+    table = Table.of(
+        "",
+        ordered,
+        {
+            "argument": lambda group: Name(
+                name([row.path for row in group]),
+                tuple(f"{row.path} → {row.output}" if row.output else row.path for row in group),
+            ),
+            "outcome": lambda group: Outcome(
+                group[0].outcome, "bad" if group[0].is_wasteful else "good"
+            ),
+            "output": lambda group: Name(name([row.output for row in group])),
+            "bytes": lambda group: cells.size(sum(row.size_bytes for row in group)),
+        },
+    )
+    rows = donations(opened.program) if opened.dump is not None else ()
+    lines = tuple(donation_lines(rows)) if ordered else ("None: no argument is donated.",)
+    return Section("Donation", lines, (table,), "donation")
+
+
+def _rows(opened: XlaSubject) -> Iterator[_Row]:
+    """The donated leaves; of files without a manifest, XLA's aliases and buffer donors."""
+    if opened.dump is not None:
+        for row in donations(opened.program):
+            yield _Row(row.path, row.output or "", _word(row), row.is_wasteful, row.size_bytes)
+        return
+    plan, labels = opened.plan, labels_of(opened.program)
+    outputs = {a.parameter_number: opened.program.output_path(a.output_index) for a in plan.aliases}
+    outputs |= {number: "" for number, _ in plan.buffer_donors or () if number not in outputs}
+    for number, output in outputs.items():
+        if (allocation := plan.parameter_allocation(number)) is not None:
+            outcome = "aliased" if output else "buffer donor only"
+            path = labels.parameter(allocation)
+            yield _Row(path, output, outcome, not output, allocation.size_bytes)
 
 
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:

@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 from xlapipe.dump.xla_files import StageText
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.plans.donatable import donatable
+from xlapipe.plans.donation import donations
 from xlapipe.report import units
-from xlapipe.report.aliasing import NOT_ALIASED, alias_groups
 from xlapipe.report.difference import difference_page
 from xlapipe.report.html_cells import bytes_cell, dense_code, table_html
 from xlapipe.report.memory_map import map_data
@@ -42,7 +42,7 @@ _MAY_BREAK = re.compile(
 SECTIONS = {
     "map": "Map",
     "peak": "Peak",
-    "aliasing": "Aliasing",
+    "donation": "Donation",
     "copies": "Copies",
     "gemms": "GEMMs",
     "collectives": "Collectives",
@@ -127,7 +127,7 @@ def _environment() -> Environment:
 def _template_data(dump: XlaSubject, *, map_only: bool) -> dict[str, Any]:
     figures, overview = figures_of(dump), Overview(dump)
     memory, copies = overview.memory, known_copies(dump.plan)
-    not_aliased = (row["size_bytes"] for row in alias_groups(dump) if row["answer"] == NOT_ALIASED)
+    not_aliased = (row.size_bytes for row in donations(dump.program) if row.output is None)
     return {
         "dump": dump,
         "figures": figures,

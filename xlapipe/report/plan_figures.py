@@ -16,7 +16,6 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.second_call import recompiles
-from xlapipe.report.aliasing import alias_groups
 from xlapipe.report.collective_lines import collective_figures, requested_collectives
 from xlapipe.report.donation_lines import donation_figures
 from xlapipe.report.memory_spaces import move_figures, space_rows
@@ -42,7 +41,6 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
         "overview": Overview(opened),
         "time": step_time(opened),
         "peak": named(peak, *_OF_THE_PEAK),
-        "aliasing": alias_groups(opened),
         "copies": copies and [named(copy, *_OF_A_COPY) for copy in copies],
     }
 

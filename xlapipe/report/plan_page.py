@@ -2,23 +2,20 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.manifest import PATCHED
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.copies import find_moves
-from xlapipe.plans.donation import donations
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
-from xlapipe.report.aliasing import ALIASED, NOT_DONATED, alias_groups
-from xlapipe.report.cells import Held, Name, Outcome
+from xlapipe.report.cells import Held, Name
 from xlapipe.report.collective_lines import collective_section
-from xlapipe.report.donation_lines import donation_lines
+from xlapipe.report.donation_lines import donation_section
 from xlapipe.report.memory_spaces import host_lines, space_rows
 from xlapipe.report.pages import Page, Section
 from xlapipe.report.plan_figures import known_copies
@@ -30,7 +27,6 @@ from xlapipe.report.units import exact
 from xlapipe.report.xla_subject import XlaSubject
 
 _MOST_VALUES = 3
-_TONES = {ALIASED: "good", NOT_DONATED: "plain"}
 
 
 def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
@@ -39,7 +35,7 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
     sections: Mapping[str, Callable[[], Section]] = {
         "totals": lambda: _totals(opened),
         "peak": lambda: _peak(opened),
-        "aliasing": lambda: _aliasing(opened),
+        "donation": lambda: donation_section(opened),
         "copies": lambda: _copies(opened),
         "gemms": lambda: _gemms(plan),
         "collectives": lambda: collective_section(opened),
@@ -51,9 +47,6 @@ def plan_page(opened: XlaSubject, keys: Collection[str] = ()) -> Page:
         sections = {
             **sections,
             "allocations": lambda: Section("Allocations", tables=(_allocations(opened),)),
-            "donation": lambda: Section(
-                "Donation", tuple(donation_lines(donations(opened.program)))
-            ),
             "thunks": lambda: Section("Thunks", tuple(_thunks(plan))),
         }
     made = [make() for key, make in sections.items() if not keys or key in keys]
@@ -191,26 +184,6 @@ def _listed(title: str, key: str, table: Table, line: str, empty: str) -> Sectio
     """A section with one table, or the line `empty` without rows."""
     lines = (line,) if line else ()
     return Section(title, lines if table.rows else (empty,), (table,), key)
-
-
-def _aliasing(opened: XlaSubject) -> Section:
-    arguments = Table.of(
-        "",
-        alias_groups(opened),
-        {
-            "argument": lambda row: Name(row["argument"], tuple(_alias_texts(row))),
-            "outcome": lambda row: Outcome(row["answer"], _TONES.get(row["answer"], "bad")),
-            "output": lambda row: Name.of(row["output"]),
-            "bytes": lambda row: cells.size(row["size_bytes"]),
-        },
-    )
-    title = "Arguments and the outputs that reuse them"
-    return Section(title, tables=(arguments,), key="aliasing")
-
-
-def _alias_texts(row: Mapping[str, Any]) -> Iterator[str]:
-    for number, argument in enumerate(row["arguments"]):
-        yield argument + (f" → {row['outputs'][number]}" if row["outputs"] else "")
 
 
 def _copies(opened: XlaSubject) -> Section:

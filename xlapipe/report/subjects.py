@@ -49,7 +49,7 @@ class ShowOptions:
 # Sections by the option that shows them.
 _KEYS = {
     "allocations": ("totals", "allocations"),
-    "donation": ("aliasing", "donation"),
+    "donation": ("donation",),
     "gemms": ("gemms",),
     "collectives": ("collectives",),
     "everything": ("peak", "copies", "host", "memories", "thunks"),
