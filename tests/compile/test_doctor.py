@@ -50,11 +50,11 @@ class Fake:
         for file in FILES:
             self.write(self.packages / file)
 
-    def install(self, name: str, version: str, *requires: str) -> None:
+    def install(self, name: str, version: str) -> None:
         for old in self.packages.glob(f"{name.replace('-', '_')}-*.dist-info"):
             (old / "METADATA").unlink()
             old.rmdir()
-        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+        lines = [f"Name: {name}", f"Version: {version}"]
         info = self.packages / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
         info.parent.mkdir(parents=True)
         info.write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]), encoding="utf-8")
@@ -197,25 +197,10 @@ def test_plugin_without_its_library(fake: Fake) -> None:
     assert check.found == "0.11.2 without its xla_cuda_plugin.so"
 
 
-def test_jaxlib_is_checked_against_what_jax_requires(fake: Fake) -> None:
-    for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
-        fake.install(package, "0.11.2")
-    extra = "jaxlib<=0.0.1; extra == 'never'"
-    fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.11.2", extra)
-    assert missing_to_compile(fake.machine()) == []
-    fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.12.0", extra)
-    jaxlib, *plugin = missing_to_compile(fake.machine())
-    assert (jaxlib.name, jaxlib.expected) == ("jaxlib", "<= 0.12.0.1 and >= 0.12.0")
-    assert [check.expected for check in plugin] == ["0.12.0.1, the version of jax"] * 2
-    for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
-        fake.install(package, "0.12.0.1")  # as the three remedies do
-    assert missing_to_compile(fake.machine()) == []
-
-
 def test_old_python_and_old_jax(fake: Fake) -> None:
-    fake.install("jax", "0.9.2", "jaxlib<=0.9.2,>=0.9.2")
+    fake.install("jax", "0.9.2")
     machine = replace(fake.machine(), python_version=(3, 10, 13))
-    assert [check.name for check in missing_to_compile(machine)] == ["Python", "jax", "jaxlib"]
+    assert [check.name for check in missing_to_compile(machine)] == ["Python", "jax"]
 
 
 def test_ptxas_is_found_in_xlas_search_paths(fake: Fake) -> None:
@@ -266,13 +251,12 @@ def requirements(oldest: Mapping[str, str]) -> list[str]:
 
 
 def test_libtpu_is_optional_but_for_a_tpu(fake: Fake) -> None:
-    fake.install("jax", "0.11.2", 'libtpu==0.0.48.*; extra == "tpu"')
     assert check_of(fake.machine(), "libtpu").ok is None
     assert missing_to_compile(fake.machine()) == []
     (check,) = missing_to_compile(fake.machine(), platform="tpu")
     assert check.problem == (
-        "libtpu: not installed, expected 0.0.48.*, to compile for TPUs; fix: python -m pip install "
-        "'libtpu==0.0.48.*'"
+        "libtpu: not installed, expected any version, to compile for TPUs; fix: python -m pip "
+        "install 'libtpu'"
     )
 
 

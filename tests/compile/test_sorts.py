@@ -8,7 +8,7 @@ import pytest
 from xlapipe.compile.job import Job
 from xlapipe.compile.pipeline import compile_dump, dump_folder
 from xlapipe.compile.xla_patches import XlaPatch
-from xlapipe.devices.platforms.cub_sort import scratch_bytes
+from xlapipe.devices.platforms.cub_sort import base_bytes
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.registry import WorkloadReference
 
@@ -46,7 +46,8 @@ def test_sort_for_a_gpu(target: str, key: str, value: str, widths: tuple[int, in
         assert [it.instruction for it in compiled.dump.plan.missing_memory] != []
     else:
         (shape,) = calls
-        scratch = scratch_bytes(target_named(target).compute_capability, *widths, ITEMS, 1)
+        capability = target_named(target).compute_capability
+        scratch = base_bytes(capability, *widths, ITEMS, segmented=False)
         assert f"u8[{scratch}]" in shape.text
         assert compiled.dump.plan.missing_memory == ()
 

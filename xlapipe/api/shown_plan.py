@@ -3,12 +3,9 @@
 from abc import ABC, abstractmethod
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xlapipe.errors import XlapipeError
-
-if TYPE_CHECKING:
-    import pandas
 
 _FRAME_HEIGHT = 620  # pixels
 # A notebook shows the first ones.
@@ -17,21 +14,6 @@ _SHOWN = 60
 
 class Rows(list[dict[str, Any]]):
     """The rows of a table, one dictionary each, with the same keys. Bytes are ints."""
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """The rows as a DataFrame.
-
-        Raises:
-          XlapipeError: pandas is not installed.
-        """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise XlapipeError(
-                "pandas is not installed; fix: pip install pandas, or use the rows, which are "
-                "dictionaries"
-            ) from None
-        return DataFrame(self)
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {', '.join(self[0]) if self else 'nothing':.400}>"
@@ -73,7 +55,7 @@ class ShownPlan(ABC):
         """The rows of one list of `figures`, e.g. `allocations`.
 
         Returns:
-          A list of dictionaries; its `to_pandas()` is a DataFrame.
+          A list of dictionaries, as `pandas.DataFrame` takes it.
 
         Raises:
           XlapipeError: there is no such list.

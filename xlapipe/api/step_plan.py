@@ -146,7 +146,7 @@ class StepPlan(ShownPlan):
             and of each class whose methods were called: Flax's, Equinox's and the user's.
 
         Returns:
-          A list of dictionaries; its `to_pandas()` is a DataFrame.
+          A list of dictionaries, as `pandas.DataFrame` takes it.
 
         Raises:
           XlapipeError: there is no such list.

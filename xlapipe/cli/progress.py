@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,26 +9,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
-
-
-class _Left(ProgressColumn):
-    """The time left, if the rest takes as long as what is done; known from the first item on.
-
-    rich's column needs two items that end at different times, which a search of three sizes has
-    when it is nearly over.
-    """
-
-    def render(self, task: Task) -> Text:
-        if task.elapsed is None or not task.completed or task.total is None:
-            return Text("time left unknown")
-        left = task.elapsed * (task.total - task.completed) / task.completed
-        return Text(f"about {timedelta(seconds=round(left))} left")
 
 
 class Bar(Progress):
@@ -42,7 +26,7 @@ class Bar(Progress):
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            _Left(),
+            TimeRemainingColumn(),
             TextColumn("{task.description}"),
             console=console,
             transient=True,

@@ -5,7 +5,7 @@ the same places before a compile. Nothing here imports jax.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from xlapipe.devices.environment.machine import Machine
@@ -77,8 +77,12 @@ def examine(machine: Machine | None = None) -> tuple[Check, ...]:
 def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda") -> list[Check]:
     """What makes every compile for a platform fail; empty if nothing does. Takes milliseconds."""
     machine = machine or Machine.local()
-    checks = {"tpu": _to_compile_for_tpu, "rocm": _to_compile_for_rocm}.get(platform, _to_compile)
-    return [check for check in checks(machine) if check.ok is False]
+    checks: Iterable[Check] = _to_compile(machine)
+    if platform == "tpu":
+        checks = (*_to_lower(machine), _libtpu(machine, needed=True))
+    if platform == "rocm":
+        checks = (*_to_lower(machine), *_rocm_plugin(machine, needed=True))
+    return [check for check in checks if check.ok is False]
 
 
 def _item(
@@ -106,47 +110,24 @@ def _item(
 
 
 def _to_lower(machine: Machine) -> tuple[Check, Check, Check]:
-    jax = _at_least(machine, "jax", OLDEST_JAX)
-    return _python(machine), jax, _jaxlib(machine, machine.version("jax"))
+    # jax compares versions of jaxlib itself when it is imported.
+    version = machine.version("jax")
+    remedy = _install(machine, f"jaxlib=={version}" if version else "jaxlib")
+    jaxlib = _item("jaxlib", machine.version("jaxlib"), "the version of jax", remedy)
+    return _python(machine), _at_least(machine, "jax", OLDEST_JAX), jaxlib
 
 
 def _to_compile(machine: Machine) -> Iterator[Check]:
-    _, jax, jaxlib = checks = _to_lower(machine)
-    yield from checks
-    # A jaxlib that must be replaced gets the version of jax, and so does its plugin.
-    package = "jax" if jax.ok and not jaxlib.ok else "jaxlib"
-    yield from _plugin(machine, package, machine.version(package))
+    yield from _to_lower(machine)
+    yield from _plugin(machine, machine.version("jaxlib") or machine.version("jax"))
     yield from _tools(machine)
     yield _libdevice(machine)
 
 
-def _to_compile_for_tpu(machine: Machine) -> Iterator[Check]:
-    yield from (*_to_lower(machine), _libtpu(machine, needed=True))
-
-
 def _libtpu(machine: Machine, *, needed: bool) -> Check:
-    """XLA's compiler for TPUs. A version other than the one that jax names works too, so far."""
-    # jax's metadata: `libtpu==0.0.48.*; extra == "tpu"`.
-    pins = [
-        match[1]
-        for requirement in machine.requirements("jax")
-        if (match := re.match(r"libtpu\s*==\s*([0-9.*]+)", requirement))
-    ]
-    pin = pins[0] if pins else None
-    version = machine.version("libtpu")
-    is_pinned = pin is None or _release(version or "")[: len(_release(pin))] == _release(pin)
-    return _item(
-        "libtpu",
-        version,
-        f"{pin or 'any version'}, to compile for TPUs",
-        _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
-        ok=is_pinned or None,
-        needed=needed,
-    )
-
-
-def _to_compile_for_rocm(machine: Machine) -> Iterator[Check]:
-    yield from (*_to_lower(machine), *_rocm_plugin(machine, needed=True))
+    """XLA's compiler for TPUs. Versions other than the one that jax names work too, so far."""
+    version, remedy = machine.version("libtpu"), _install(machine, "libtpu")
+    return _item("libtpu", version, "any version, to compile for TPUs", remedy, needed=needed)
 
 
 def _rocm_plugin(machine: Machine, *, needed: bool) -> Iterator[Check]:
@@ -179,30 +160,8 @@ def _python(machine: Machine) -> Check:
     )
 
 
-def _jaxlib(machine: Machine, jax: str | None) -> Check:
-    version = machine.version("jaxlib")
-    expected, ok = "the version of jax", True
-    if version and jax:
-        # jax's metadata has the jaxlibs that it works with: `jaxlib<=0.12.0.1,>=0.11.2`.
-        bounds = [
-            bound
-            for requirement in machine.requirements("jax")
-            if re.match(r"jaxlib\b(?!.*extra\s*==)", requirement)
-            for bound in re.findall(r"([<>]=)\s*([0-9][0-9.]*)", requirement)
-        ] or [("<=", jax), (">=", jax)]
-        expected = " and ".join(f"{sign} {bound}" for sign, bound in sorted(bounds))
-        ok = all(
-            _release(version) <= _release(bound)
-            if sign == "<="
-            else _release(version) >= _release(bound)
-            for sign, bound in bounds
-        )
-    remedy = _install(machine, f"jaxlib=={jax}" if jax else "jaxlib")
-    return _item("jaxlib", version, expected, remedy, ok=ok)
-
-
-def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Check]:
-    """The two wheels of jax's CUDA plugin, which are of exactly the version of `package`."""
+def _plugin(machine: Machine, expected: str | None) -> Iterator[Check]:
+    """The two wheels of jax's CUDA plugin, which are of exactly the version of jaxlib."""
     pin = f"=={expected}" if expected else ""
     remedy = _install(machine, f"jax-cuda13-plugin{pin}", f"jax-cuda13-pjrt{pin}")
     files = {
@@ -216,7 +175,7 @@ def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Ch
         yield _item(
             name,
             version,
-            f"{expected}, the version of {package}" if expected else "any version",
+            f"{expected}, the version of jaxlib" if expected else "any version",
             remedy,
             ok=complete and expected in (None, version),
             found=f"{version} without its {file.rpartition('/')[2]}" if without else None,

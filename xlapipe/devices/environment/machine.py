@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from ctypes.util import find_library
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 # Folders in which XLA looks for a CUDA toolkit by default.
@@ -94,17 +94,9 @@ class Machine:
 
     def version(self, package: str) -> str | None:
         """The installed version, or None."""
-        distribution = self._distribution(package)
-        return distribution.version if distribution else None
-
-    def requirements(self, package: str) -> list[str]:
-        """The requirements of an installed package, as its metadata writes them."""
-        distribution = self._distribution(package)
-        return list(distribution.requires or ()) if distribution else []
-
-    def _distribution(self, package: str) -> Distribution | None:
         path = [str(folder) for folder in self.site_packages]
-        return next(iter(distributions(name=package, path=path)), None)
+        installed = next(iter(distributions(name=package, path=path)), None)
+        return installed.version if installed is not None else None
 
     def in_site_packages(self, name: str) -> Path | None:
         """The first file or folder of that relative name."""

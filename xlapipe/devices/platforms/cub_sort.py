@@ -66,26 +66,6 @@ def all_widths_known(capability: str) -> bool:
     return set(TILE_ITEMS.get(capability, ())) == set(WIDTHS)
 
 
-def scratch_bytes(
-    capability: str, key_bytes: int, value_bytes: int, items: int, batch: int
-) -> int | None:
-    """Scratch bytes of the custom call for `batch` rows of `items / batch` elements each.
-
-    Args:
-      capability: the compute capability, e.g. `9.0`.
-      value_bytes: 0 for a sort of keys alone.
-      items: number of elements of all rows together.
-
-    Returns:
-      None if the rule is not known.
-    """
-    base = base_bytes(capability, key_bytes, value_bytes, items, segmented=batch > 1)
-    if batch == 1 or base is None:
-        return base
-    # XLA appends the offsets of the rows, aligned.
-    return base + (_COUNTER_BYTES - base % _COUNTER_BYTES) + _COUNTER_BYTES * (batch + 1)
-
-
 def base_bytes(
     capability: str, key_bytes: int, value_bytes: int, items: int, *, segmented: bool
 ) -> int | None:
