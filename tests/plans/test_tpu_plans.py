@@ -24,9 +24,7 @@ from xlapipe.plans.copies import find_copies, find_moves
 from xlapipe.plans.donation import DonationOutcome, donations
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padding import (
-    find_padding,
     padded_bytes,
-    padded_dims,
     parameter_padding_bytes,
     tuple_table_bytes,
 )
@@ -82,12 +80,6 @@ def program(plan: Plan) -> Program:
 )
 def test_padded_sizes(shape: str, size: int | None) -> None:
     assert padded_bytes(shape_of(shape)) == size
-
-
-def test_padded_dimensions_are_in_the_order_of_storage() -> None:
-    assert padded_dims(shape_of("bf16[130,17]{0,1:T(8,128)(2,1)}")) == ((17, 130), (24, 256))
-    assert padded_dims(shape_of("f32[3,5,7]{2,1,0:T(8,128)}")) == ((3, 5, 7), (3, 8, 128))
-    assert padded_dims(shape_of("bf16[64]{0}")) == ((), ())
 
 
 def test_tables_of_tuples() -> None:
@@ -196,12 +188,7 @@ def test_a_convolution_of_the_program_is_no_product(tmp_path: Path) -> None:
     assert read_path(tpu_texts.write_dump(tmp_path, hlo=hlo)).gemms == ()
 
 
-def test_padding_by_leaf(program: Program) -> None:
-    rows = {row.path: row for row in find_padding(program)}
-    assert list(rows) == ["out[1]", "w", "row"]
-    weight = rows["w"]
-    assert (weight.size_bytes, weight.padding_bytes) == (278528, 278528 - 266240)
-    assert (weight.dims, weight.stored_dims) == ((130, 1024), (136, 1024))
+def test_padding_of_parameters(program: Program) -> None:
     assert parameter_padding_bytes(program.plan) == 278528 - 266240 + 2048
 
 
@@ -243,10 +230,8 @@ def test_show_estimates_the_time_of_a_tpu(folder: Path, capsys: pytest.CaptureFi
     assert main(["show", str(folder), "--time"]) == 0
     # The files of XLA alone do not name the TPU.
     assert "predicted: none" in capsys.readouterr().out
-    for target in ("h200", "v6e"):
-        assert main(["show", str(folder), "--time", "--target", target]) == 2
-        error = capsys.readouterr().err
-        assert f"--target {target}" in error and "fix: `xlapipe dump" in error
+    assert main(["show", str(folder), "--time", "--target", "v6e"]) == 0
+    assert "estimated step" in capsys.readouterr().out
 
 
 def test_a_kernel_for_tpus_is_named_in_its_op_name() -> None:

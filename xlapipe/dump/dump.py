@@ -5,7 +5,6 @@ distances that gzip does not see. The manifest holds the SHA-256 of each file's 
 damaged or edited dump is refused. Only `source_lines.json` may change where the plan does not.
 """
 
-import gzip
 import hashlib
 import json
 import os
@@ -47,7 +46,6 @@ _COMPRESS_ABOVE_BYTES = {
     file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
 } | {HLO: 256 * 1024}
 _PACKED = (".xz", ".gz")
-_GZIP_LEVEL = 6
 # Faster than gzip for kernels' code, and 20 times smaller. Preset 0 with the dictionary of 3,
 # which takes 18 to 27 % longer, for files that are smaller by at most 5 %.
 _XZ_SETTINGS = {"preset": 0, "dict_size": 4 << 20, "depth": 4, "nice_len": 273}
@@ -209,19 +207,13 @@ def read_file(folder: Path, name: str) -> bytes:
     if Path(name).name != name:
         raise DumpError(f"{folder / MANIFEST}: file name {name!r} is outside the dump's folder")
     refusal = Refusal(DumpError, "copy the whole folder, or make the dump again")
-    plain = folder / name
-    if os.path.lexists(plain):
-        return read_plain(
-            plain, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
-        )
-    for suffix in _PACKED:
-        packed = folder / f"{name}{suffix}"
-        if os.path.lexists(packed):
-            return read_packed(
-                packed, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
-            )
+    for suffix in ("", *_PACKED):
+        file = folder / f"{name}{suffix}"
+        if os.path.lexists(file):
+            read = read_packed if suffix else read_plain
+            return read(file, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False)
     raise DumpError(
-        f"{plain}: is in {MANIFEST}, but missing, compressed or not; "
+        f"{folder / name}: is in {MANIFEST}, but missing, compressed or not; "
         "fix: copy the whole folder, or make the dump again"
     )
 
@@ -237,7 +229,7 @@ def write_dump(
     refuse_other_files(path)
     manifest = with_digests(manifest, files)
     contents = {**files, MANIFEST: manifest_bytes(manifest)}
-    stored = (_as_stored(path, name, content) for name, content in contents.items())
+    stored = (_packed(name, content) for name, content in contents.items())
     write_folder(path, dict(stored), fix=fix)
 
 
@@ -256,7 +248,6 @@ def refuse_other_files(path: Path) -> None:
         raise XlapipeError(f"{path}: expected the folder of a dump, found {kind}; {fix}")
     known = {file.name for platform in PLATFORMS for file in platform.dump_files}
     known |= {MANIFEST, PLAN, HLO, EXECUTABLE, TARGET_CONFIG, SOURCE_LINES}
-    known.add("compile_times.json")  # of earlier dumps
     known |= {LOCK, RUN_RECORD, TIME_RECORD}
     with suppress(DumpError):  # a damaged one is replaced
         known |= read_manifest(path, check_files=False).files.keys() if is_dump(path) else set()
@@ -288,29 +279,14 @@ def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
         write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
 
 
-def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
-    """The name and the bytes on disk: those of `folder` if it has this content.
-
-    Another build of liblzma packs the same content into other bytes.
-    """
-    for suffix in ("", *_PACKED):
-        file = folder / f"{name}{suffix}"
-        with suppress(DumpError, OSError):
-            if os.path.lexists(file) and read_file(folder, name) == content:
-                return file.name, read_plain(file, follow_links=False)
-    return _packed(name, content)
-
-
 def _packed(name: str, content: bytes) -> tuple[str, bytes]:
     """The name and the bytes of a new file: large files are compressed."""
     if len(content) <= _COMPRESS_ABOVE_BYTES.get(name, len(content)):
         return name, content
-    with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma
-        import lzma
+    import lzma  # most dumps are read
 
-        filters = [{"id": lzma.FILTER_LZMA2, **_XZ_SETTINGS}]
-        return f"{name}.xz", lzma.compress(content, filters=filters)
-    return f"{name}.gz", gzip.compress(content, compresslevel=_GZIP_LEVEL, mtime=0)
+    filters = [{"id": lzma.FILTER_LZMA2, **_XZ_SETTINGS}]
+    return f"{name}.xz", lzma.compress(content, filters=filters)
 
 
 def file_names(folder: Path) -> set[str]:

@@ -253,13 +253,8 @@ def _unpack_gzip(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) ->
 
 def _unpack_xz(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> bytes:
     """Unpack one stream of xz data, up to the limit."""
-    try:
-        import lzma  # absent in a Python that was built without liblzma
-    except ModuleNotFoundError:
-        refusal.fail(
-            f"{path}: is packed with xz, and this Python was built without lzma",
-            "use another Python, or unpack the file with `xz -d`",
-        )
+    import lzma  # most files are not packed
+
     unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_DECODER_BYTES)
     try:
         content = unpacker.decompress(data, limit_bytes + 1)

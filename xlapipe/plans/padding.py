@@ -5,8 +5,7 @@ plans so far.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, prod
 
@@ -14,7 +13,6 @@ from xlapipe.devices.platforms import platform_named
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import Shape, element_bits
 
 _TILES = re.compile(r"T((?:\([0-9,]+\))+)")
@@ -60,23 +58,6 @@ def padded_bytes(shape: Shape) -> int | None:
     return prod(physical) * bits // 8
 
 
-def padded_dims(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dimensions of an array with tiles, and what its first tile pads them to.
-
-    The minor dimension is last, which is the order in which the array is stored.
-
-    >>> padded_dims(shape_of("bf16[130,17]{0,1:T(8,128)(2,1)}"))
-    ((17, 130), (24, 256))
-    """
-    tiles = _tiles(shape)
-    if not tiles:
-        return (), ()
-    dims, tile = _physical(shape), tiles[0]
-    sizes = [1] * (len(dims) - len(tile)) + tile[max(0, len(tile) - len(dims)) :]
-    stored = [ceil(dim / size) * size for dim, size in zip(dims, sizes, strict=True)]
-    return tuple(dims), tuple(stored)
-
-
 def _tiles(shape: Shape) -> list[list[int]]:
     match = _TILES.search(shape.attributes)
     if match is None:
@@ -115,38 +96,6 @@ def _stored_bits(shape: Shape) -> int | None:
     return max(8, bits) if bits is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Padding:
-    """An argument or output of which a part is padding.
-
-    Attributes:
-      path: the leaf, e.g. `cache[0]['k']`; for an output that is written over an
-        argument, the argument.
-      size_bytes: size of the allocation.
-      padding_bytes: of these, bytes that hold no element.
-      dims, stored_dims: the dimensions, minor dimension last in both, and what they are padded to.
-    """
-
-    path: str
-    size_bytes: int
-    padding_bytes: int
-    dims: tuple[int, ...]
-    stored_dims: tuple[int, ...]
-
-
-def find_padding(program: Program) -> tuple[Padding, ...]:
-    """The leaves in device memory with padding, most padding first; empty on other platforms."""
-    if not platform_named(program.plan.platform).pads_arrays:
-        return ()
-    rows = [
-        Padding(path, allocation.size_bytes, padding, *padded_dims(value.shape))
-        for path, allocation in _leaves(program)
-        if (value := _leaf_value(allocation)) is not None
-        and (padding := _padding_of(value, allocation)) > 0
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.padding_bytes, row.path)))
-
-
 def parameter_padding_bytes(plan: Plan) -> int:
     """Bytes of padding in the parameters in device memory; 0 on other platforms."""
     if not platform_named(plan.platform).pads_arrays:
@@ -157,15 +106,6 @@ def parameter_padding_bytes(plan: Plan) -> int:
         if allocation.is_a(AllocationKind.PARAMETER)
         and (value := _leaf_value(allocation)) is not None
     )
-
-
-def _leaves(program: Program) -> Iterator[tuple[str, BufferAllocation]]:
-    in_hbm = {allocation.index for allocation in program.plan.device_allocations}
-    for leaf in program.leaves:
-        allocation = program.allocation_of(leaf)
-        if allocation is not None and allocation.index in in_hbm:
-            in_hbm.remove(allocation.index)
-            yield leaf.path, allocation
 
 
 def _leaf_value(allocation: BufferAllocation) -> LogicalBuffer | None:

@@ -13,7 +13,6 @@ from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.memory_spaces import space_of
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import peak_of
 from xlapipe.plans.second_call import recompiles
 from xlapipe.report.collective_lines import collective_figures, requested_collectives
@@ -33,7 +32,6 @@ def figures_of(opened: XlaSubject) -> dict[str, Any]:
         **_plan_figures(opened.plan),
         **dict.fromkeys(("xla_patches", "target", "topology", "mesh", "tuned", "refused")),
         **dict.fromkeys(("recompiles", "donations")),
-        "padding": (),
         **(_dump_figures(opened.dump) if opened.dump is not None else {}),
         "notes": opened.notes,
         "collectives": collective_figures(opened),
@@ -95,7 +93,6 @@ def _dump_figures(dump: Dump) -> dict[str, Any]:
         "tuned": manifest.tuned_or_none,
         "recompiles": recompiles(dump),
         "donations": list(map(donation_figures, donations(dump))),
-        "padding": find_padding(dump),
     }
 
 

@@ -9,7 +9,6 @@ from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.copies import find_moves
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.plans.padding import find_padding
 from xlapipe.plans.peak import PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells
@@ -254,17 +253,6 @@ def _memories(opened: XlaSubject) -> Section:
             "source line": lambda move: Name.of(move.copy.source),
         },
     )
-    padding = Table.of(
-        "Padding",
-        find_padding(opened.program),
-        {
-            "leaf": lambda row: Name(row.path),
-            "allocation": lambda row: cells.size(row.size_bytes),
-            "of it padding": lambda row: cells.size(row.padding_bytes),
-            "dimensions": lambda row: " × ".join(map(str, row.dims)),
-            "stored as": lambda row: " × ".join(map(str, row.stored_dims)),
-        },
-    )
     line = "Memories other than HBM are on the chip or the host's, and not in the device's totals."
     on_tpu = platform_named(opened.plan.platform).has_chip_memory
-    return Section("Memories", (line,) * on_tpu, (spaces, moves, padding), "memories")
+    return Section("Memories", (line,) * on_tpu, (spaces, moves), "memories")
