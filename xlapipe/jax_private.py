@@ -269,11 +269,7 @@ target."""
 
 @contextmanager
 def replaced(place: ReplacedAttribute, value: Any) -> Iterator[Any]:
-    """Replaces an attribute of jax's for a block, and gives the original.
-
-    Raises:
-      AttributeError: this jax does not have it.
-    """
+    """Replaces an attribute of jax's, which must have it, for a block, and gives the original."""
     original = getattr(place.owner, place.name)
     setattr(place.owner, place.name, value)
     try:

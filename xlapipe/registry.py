@@ -96,11 +96,7 @@ class WorkloadReference:
 
 
 def registered_workloads() -> tuple[WorkloadReference, ...]:
-    """Every workload of the current folder's project and of installed packages, in order of name.
-
-    Raises:
-      WorkloadError: the project's table is not of its form.
-    """
+    """Every workload of the current folder's project and of installed packages, by name."""
     installed = {
         entry.name: WorkloadReference(entry.name, entry.value)
         for entry in entry_points(group=GROUP)
@@ -110,12 +106,7 @@ def registered_workloads() -> tuple[WorkloadReference, ...]:
 
 
 def find_workload(name: str) -> WorkloadReference:
-    """The reference of a name: registered, or `module:attribute`.
-
-    Raises:
-      WorkloadError: the name is neither, with the nearest registered names; the arguments are not
-        keyword literals; or the project's table is not of its form.
-    """
+    """The reference of a name: registered, or `module:attribute`. Errors have the nearest."""
     base, bracket, rest = name.partition("(")
     arguments = _parse_arguments(name, bracket + rest) if bracket else None
     if _TARGET.fullmatch(base):
@@ -207,11 +198,7 @@ def _parse_arguments(name: str, text: str) -> dict[str, Any]:
 
 
 def literal(node: ast.expr) -> Any:
-    """The value of a literal.
-
-    Raises:
-      ValueError: the node is something else, with its text.
-    """
+    """The value of a literal; a ValueError with the text of any other node."""
     try:
         return ast.literal_eval(node)
     except ValueError:

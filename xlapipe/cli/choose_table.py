@@ -37,12 +37,7 @@ def choice_figures(choice: Choice) -> dict[str, Any]:
 
 
 def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
-    """For each target the rows, the fastest first, then what to write.
-
-    Args:
-      width: width of a terminal that has no room for the temporary bytes; None for the whole
-        table.
-    """
+    """For each target the rows, the fastest first, then what to write; fewer columns if `width`."""
     if choice.saved is not None:
         yield from _saved_lines(choice.workload, choice.saved)
     for target, rows in by_target(choice.rows).items():

@@ -40,11 +40,7 @@ class Bar(Progress):
         self.update(self._task, completed=done, total=total, description=text)
 
     def add_done(self, *, last: str | None = None) -> None:
-        """Counts one more as done.
-
-        Args:
-          last: text after the bar, as rich's markup.
-        """
+        """Counts one more as done; `last` is markup of rich after the bar."""
         self.update(self._task, advance=1, description=last)
 
 

@@ -55,12 +55,8 @@ class PredictedLockError(Exception):
 def answering(dump: Path, module: str, answer: Callable[[bytes], None]) -> Iterator[list[bool]]:
     """While XLA compiles in this context, `answer` gets the module before results are assigned.
 
-    Args:
-      dump: the folder that XLA dumps to.
-      module: the module's name in it, with its number.
-
-    Yields:
-      A list that is not empty once XLA has waited for the answer.
+    XLA dumps to `dump`, where the files of a module begin with `module`. Yields a list that is not
+    empty once XLA has waited for the answer.
     """
     names = {dump.with_name(f"{dump.name}-{n}"): name for n, name in enumerate(_PIPES)}
     dump.mkdir(parents=True, exist_ok=True)
@@ -93,11 +89,7 @@ def answering(dump: Path, module: str, answer: Callable[[bytes], None]) -> Itera
 
 
 def write_results(folder: Path, chosen: Mapping[str, KnownResult], known: KnownResults) -> None:
-    """Writes results where XLA looks them up, by fingerprint.
-
-    Raises:
-      PredictedLockError: a result has a field that is not known.
-    """
+    """Writes results where XLA looks them up, by fingerprint; refuses a field that is not known."""
     (folder / known.device).mkdir(parents=True, exist_ok=True)
     environment = field(1, known.codegen.encode())
     for key, result in chosen.items():

@@ -102,11 +102,7 @@ def _child_error(error: BaseException, stage: str) -> ChildError:
 
 
 class _Stages:
-    """The stage that is running, for messages, and the time that each took.
-
-    Args:
-      started_seconds: when the parent began, on the machine's monotonic clock.
-    """
+    """The stage that is running, for messages, and the time of each since the parent began."""
 
     def __init__(self, started_seconds: float) -> None:
         self.current = "start"
@@ -246,12 +242,7 @@ def _memory_analysis(job: Job, executable: Any) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a program is compiled for.
-
-    Attributes:
-      topology: None for one device.
-      devices: jax's, which need not be attached.
-    """
+    """The topology and jax's devices, attached or not, that a program is compiled for."""
 
     topology: DeviceTopology | None
     devices: list[Any]

@@ -161,11 +161,7 @@ class _Compile:
     def compiled(
         self, options: dict[str, Any], module: bytes | None = None, name: str = ""
     ) -> CompiledProgram:
-        """The program as XLA compiled it, or planned and then refused it.
-
-        Args:
-          name: the module's name in XLA's dump, if it is known.
-        """
+        """The program as XLA compiled it, or planned and then refused it."""
         refused = executable = None
         try:
             executable = self._planned(options, module, name)
@@ -229,8 +225,7 @@ class _Compile:
     def executable(self, options: dict[str, Any], module: bytes | None = None) -> Any:
         """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
 
-        Args:
-          module: a serialised HloModuleProto that is compiled instead of the program's.
+        A serialised HloModuleProto is compiled instead of the program's.
         """
         plugin = self.platform.plugin or ""
         replaced = nullcontext() if module is None else compiling(module, plugin)

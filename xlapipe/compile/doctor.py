@@ -34,15 +34,10 @@ _NOT_FOUND = "not found in XLA's search paths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One item that was examined.
+    """One item that was examined, with what is installed and what should be.
 
-    Attributes:
-      name: the item, e.g. `libdevice`.
-      ok: None if the item is optional or its state is unknown, e.g. no GPU.
-      found: what is installed.
-      expected: what should be installed.
-      remedy: the command that installs what is expected, if there is one.
-      missing: the item, or a part of it, is not installed.
+    `ok` is None if the item is optional or its state is unknown, e.g. no GPU; `missing` states that
+    it, or a part of it, is not installed. The remedy is a command.
     """
 
     name: str

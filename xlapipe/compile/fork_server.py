@@ -29,9 +29,8 @@ _STOP_SECONDS = 0.5
 class ForkServer:
     """A server for children of this interpreter and of one environment.
 
-    Args:
-      environment: that of the server. A child may have another, except for the variables that
-        Python, jax and the dynamic linker read when they start.
+    A child may have another, except for the variables that Python, jax and the dynamic linker read
+    when they start.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -109,8 +108,7 @@ class ForkServer:
 class ForkedChild:
     """A child of a ForkServer, with the part of `subprocess.Popen` that is used for one.
 
-    Attributes:
-      pid: process id of the child, which is the leader of its own process group.
+    It is the leader of its own process group.
     """
 
     def __init__(self, connection: socket.socket, message: Mapping[str, object]) -> None:

@@ -67,13 +67,10 @@ def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults]:
 
 
 def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | None:
-    """What is known of a target, and the device that it is known of.
+    """What is known of a target, if anything, and the device that it is known of.
 
     XLA names a device by its config, so that a plan is made with the config of that device. Results
     of the installed jaxlib come before those of others.
-
-    Returns:
-      None if nothing is known.
     """
     return _known_results(target, policy, _files())
 

@@ -23,11 +23,9 @@ _PTX_OPTION = "xla_gpu_ptx_file"
 
 
 def without_assembler(folder: Path, folder_option: str, module: str = "") -> dict[str, str]:
-    """XLA's options for compiles whose kernels are not loaded.
+    """XLA's options for compiles whose kernels are not loaded; the folder gets CUDA's files.
 
-    Args:
-      folder: gets CUDA's files.
-      module: the module's name in a dump, with its number; empty if it is not known.
+    `module` is the module's name in a dump, with its number; empty if it is not known.
     """
     machine, script = Machine.local(), folder / "bin" / "ptxas"
     ptxas, libdevice = machine.cuda_tool("ptxas"), machine.libdevice_folder()

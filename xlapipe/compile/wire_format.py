@@ -43,9 +43,8 @@ def in_number_order(content: bytes, message: type[Message]) -> bytes:
 def with_fields(content: bytes, changed: Mapping[int, FieldChange | None]) -> bytes:
     """A message with changed contents of some fields; the others keep their bytes.
 
-    Args:
-      changed: by the number of a field of messages, a function of each one's bytes; None to leave
-        the field out, of whatever type.
+    By the number of a field of messages, a function of each one's bytes; None to leave the field
+    out, of whatever type.
     """
     last = max(changed)
     parts = []

@@ -18,8 +18,7 @@ from xlapipe.errors import DumpError
 class BuiltExecutable:
     """An executable in a folder that `xlapipe build` made, in host memory.
 
-    Attributes:
-      content: what XLA serialised; its digest is that in the manifest.
+    Its content is what XLA serialised; the digest is that in the manifest.
     """
 
     path: Path

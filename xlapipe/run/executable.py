@@ -29,12 +29,9 @@ _NCCL = "libnccl.so.2"
 
 @dataclass(frozen=True)
 class LoadedExecutable:
-    """An executable on its devices.
+    """An executable on its devices, with the folder that it was built into and the manifest there.
 
-    Attributes:
-      path: the folder that it was built into.
-      manifest: the folder's manifest, with the leaves of arguments and outputs.
-      devices: jax devices of all processes, in the order of the mesh.
+    The devices are jax's, of all processes, in the order of the mesh.
     """
 
     path: Path
@@ -56,8 +53,7 @@ class LoadedExecutable:
     def place(self, leaf: ArgumentLeaf, value: Any) -> Any:
         """Places a value in the memory and with the sharding that the program expects.
 
-        Args:
-          value: the whole array, on the host, or an output of a program on these devices.
+        It is the whole array, on the host, or an output of a program on these devices.
         """
         if len(self.devices) == 1:
             place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
@@ -69,14 +65,10 @@ class LoadedExecutable:
         return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
     def execute(self, arguments: Sequence[Any]) -> list[Any]:
-        """Runs the program; does not wait for the outputs.
+        """Runs the program; does not wait for the outputs, in the order of `manifest.outputs`.
 
-        Args:
-          arguments: arrays on the devices in the order of parameter numbers, without unused
-            arguments. Donated ones are deleted.
-
-        Returns:
-          The outputs, in the order of `manifest.outputs`.
+        The arguments are in the order of parameter numbers, without unused ones. Donated ones are
+        deleted.
         """
         results = self._executable.execute_sharded([*arguments])
         shards = results.disassemble_into_single_device_arrays()
@@ -113,12 +105,7 @@ class LoadedExecutable:
 def load_executable(
     built: Path | BuiltExecutable, devices: Sequence[Any] | None = None
 ) -> LoadedExecutable:
-    """Loads an executable. Several threads may load different ones at once.
-
-    Args:
-      built: the executable, or the folder that `xlapipe build` made.
-      devices: the result of `select_devices`, which is called by default.
-    """
+    """Loads an executable. Several threads may load different ones at once."""
     if isinstance(built, Path):
         built = read_executable(built)
     path, manifest = built.path, built.manifest
@@ -138,10 +125,6 @@ def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any,
     """The GPUs to run on, in the order of the mesh.
 
     If more GPUs are attached than the mesh has, a single process uses the first ones.
-
-    Args:
-      path: folder of the executable, for messages.
-      hosts: number of hosts that the processes run on.
     """
     check_build(path, manifest)
     attached = _attached_gpus()

@@ -57,11 +57,7 @@ def host_count() -> int:
 
 
 def exchange(key: str, value: Any) -> list[Any]:
-    """Waits until every process has given a value under `key`.
-
-    Args:
-      value: this process's value; data that JSON can hold.
-    """
+    """Waits until every process has given a value, that JSON can hold, under `key`."""
     client: Any = distributed_state.client
     if client is None:
         return [value]

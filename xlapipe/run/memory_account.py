@@ -56,11 +56,7 @@ def reconcile(
     with_inputs: Mapping[str, int],
     after: Mapping[str, int],
 ) -> MemoryAccount | None:
-    """Explains measured memory by the plan.
-
-    Args:
-      before: the device's `memory_stats()` before the executable is loaded.
-    """
+    """Explains measured memory by the plan; `before` is before the executable is loaded."""
     if "peak_bytes_in_use" not in after or "bytes_in_use" not in before:
         return None
     totals = plan.totals

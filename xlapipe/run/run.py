@@ -54,10 +54,8 @@ def run(
 ) -> RunResult:
     """Loads the executable of a dump directory and calls it 1 + `repeat` times.
 
-    Args:
-      seed: of the inputs.
-      distributed: whether the processes of srun or mpirun run the executable together.
-      profiled: number of further calls that are profiled.
+    Then `profiled` further calls are profiled. `distributed` states that the processes of srun or
+    mpirun run the executable together.
     """
     manifest = built_manifest(folder)
     plan = open_dump(folder).plan
@@ -185,11 +183,7 @@ def profiled() -> Iterator[list[bytes]]:
 
 
 class _PlacedArguments:
-    """The program's arguments on the devices.
-
-    Attributes:
-      arrays: by parameter number. A call deletes those of donated parameters.
-    """
+    """The arguments on the devices, by parameter number. A call deletes those that are donated."""
 
     def __init__(
         self, executable: LoadedExecutable, host_values: Mapping[int, np.ndarray[Any, Any]]

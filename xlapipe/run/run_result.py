@@ -20,13 +20,7 @@ class OutputDigest:
 
 @dataclass(frozen=True)
 class DeviceRun:
-    """Memory of one device.
-
-    Attributes:
-      process: number of the process that the device belongs to.
-      device: position in the mesh, from 0.
-      memory: None if the device reports no statistics.
-    """
+    """Memory of one device, None without statistics; by its process and position in the mesh."""
 
     process: int
     device: int

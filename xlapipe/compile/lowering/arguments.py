@@ -62,11 +62,7 @@ def call_arguments(
     wrapped: bool,
     committed: bool = True,
 ) -> CallArguments:
-    """The workload's arguments, abstract.
-
-    Args:
-      committed: whether leaves in the device's own memory are on `device`, or anywhere.
-    """
+    """The workload's arguments, abstract; on `device` if they are committed, or else anywhere."""
     specs = _specs(workload)
     place = _Place(workload, mesh, device, array_type, wrapped, committed, {})
     static = _static_positions(workload)

@@ -24,11 +24,7 @@ _LISTS = ("devices", "local_devices")
 
 @dataclass
 class EarlyQuestions:
-    """The questions so far.
-
-    Attributes:
-      answers: by the question and its place, `jax.device_count() at step.py:4`.
-    """
+    """The questions so far; an answer by question and place, `jax.device_count() at step.py:4`."""
 
     answers: dict[str, Any] = field(default_factory=dict)
 

@@ -41,11 +41,7 @@ class _Typed:
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A call of a step that was traced with abstract arguments.
-
-    Attributes:
-      several: whether it runs on several devices.
-    """
+    """A call of a step that was traced with abstract arguments, for one or several devices."""
 
     workload: Workload
     step: TracedStep

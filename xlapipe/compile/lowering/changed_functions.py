@@ -134,11 +134,7 @@ class AppliedPolicy:
             self._applied.update(narrowing.sites)
 
     def refuse_not_applied(self) -> None:
-        """Refuses a plan that would be another one than that of the policy.
-
-        Raises:
-          WorkloadError: the policy was applied nowhere, or not at all lines.
-        """
+        """Refuses a plan of another policy: it was applied nowhere, or not at all lines."""
         by_line = self._kind in (SCAN, BLOCK, VMAP, MICROBATCHES, LOSS, LOOP, CAST)
         missing = sorted(self._lines - self._applied) if by_line else []
         if missing or (self._kind is not None and not self._applied):
@@ -259,11 +255,7 @@ class AppliedPolicy:
     def _of_batch(
         self, called: PolicySite, gradient: Gradient, as_written: Callable[[], Any]
     ) -> Any:
-        """The outermost gradient, perhaps in microbatches, for whose number it is proved.
-
-        Raises:
-          ParameterError: it is not proved.
-        """
+        """The outermost gradient, perhaps in microbatches, for whose number it is proved."""
         if self._kind != MICROBATCHES or called.source not in self._lines:
             results = as_written()
             if self._records:
@@ -278,11 +270,7 @@ class AppliedPolicy:
     def _loss(
         self, called: PolicySite, given: Sequence[int], loss: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """What is differentiated: perhaps in blocks, for whose number it is proved.
-
-        Raises:
-          ParameterError: of its call, if it is not proved.
-        """
+        """What is differentiated: perhaps in blocks, for whose number it is proved."""
         is_chosen = self._kind == LOSS and called.source in self._lines
         if not is_chosen:
             return loss

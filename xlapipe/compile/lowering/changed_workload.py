@@ -85,11 +85,7 @@ def changed_workload(
 
 
 def _donating(workload: Workload, names: Sequence[str]) -> Workload:
-    """A step that is jitted already is jitted again, with its static arguments and options.
-
-    Raises:
-      WorkloadError: its jit has other options, or it is another wrapper.
-    """
+    """A step that is jitted already is jitted again, with its static arguments and options."""
     step = wrapped_step(workload)
     if step is None:
         return replace(workload, donate_argnums=(), donate_argnames=tuple(names))
@@ -103,11 +99,7 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
 
 
 def _returning_less(workload: Workload, numbers: frozenset[int]) -> Workload:
-    """The workload without some of its outputs.
-
-    Raises:
-      WorkloadError: it states the shardings of its outputs, or its step is wrapped.
-    """
+    """The workload without some of its outputs."""
     original = workload.fn
     if workload.out_specs is not None or wrapped_step(workload) is not None:
         raise WorkloadError(
@@ -183,12 +175,8 @@ def _default(reference: WorkloadReference, name: str) -> Any:
 def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -> Workload:
     """The workload over a mesh of one axis; XLA chooses how outputs and other values are sharded.
 
-    Args:
-      axis_of_leaf: the dimension to shard of each leaf of the positional arguments, by number.
-        Other leaves are replicated.
-
-    Raises:
-      WorkloadError: the workload has a mesh already, or there is nothing to shard.
+    `axis_of_leaf` has the dimension to shard by the number of a leaf of the positional arguments;
+    other leaves are replicated.
     """
     if workload.mesh is not None:
         raise WorkloadError(
@@ -231,9 +219,6 @@ def axes_by_number(workload: Workload, axis_of_path: Mapping[str, _Axes]) -> dic
     """The axes by number of the leaf, as `sharded` and `resharded` take them.
 
     Wrappers such as `eqx.filter_jit` pass leaves in another order, and name them in other ways.
-
-    Raises:
-      WorkloadError: a path of no leaf.
     """
     wanted = {_words(path): axis for path, axis in axis_of_path.items()}
     words = [_words(path) for path, _ in named_leaves(workload)]

@@ -39,8 +39,7 @@ _OPTIONS_OF_INNER = "`compiler_options` can only be passed to top-level"
 def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: bool) -> None:
     """Refuses a step that calls a jitted function of which the `jit` around it drops something.
 
-    Args:
-      is_jitted: whether that `jit` is the user's own, so that the user's program drops it, too.
+    If that `jit` is the user's own (`is_jitted`), the user's program drops it, too.
     """
     donated = [info.donated for info in jax.tree.leaves(traced.args_info)]
     jaxpr = traced.jaxpr.jaxpr
@@ -70,11 +69,7 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
 def _calls(
     jaxpr: Any, undonated: Collection[int], *, inside: bool
 ) -> Iterator[tuple[Any, Collection[int]]]:
-    """The calls of jitted functions in a step, each with the ids of its arguments not donated.
-
-    Args:
-      undonated: ids of the step's arguments that it does not donate.
-    """
+    """The calls of jitted functions in a step, each with the ids of its arguments not donated."""
     for equation in jaxpr.eqns:
         if "donated_invars" in equation.params:
             yield equation, undonated

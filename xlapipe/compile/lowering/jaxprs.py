@@ -54,11 +54,7 @@ def equations(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def pallas_calls(jaxpr: Any, names: Container[str] = ("pallas_call",)) -> Iterator[Any]:
-    """The equations that call a Pallas kernel, in their order.
-
-    Args:
-      names: of jax's primitives.
-    """
+    """The equations that call a Pallas kernel, in their order."""
     return (equation for equation in equations(jaxpr) if equation.primitive.name in names)
 
 

@@ -14,11 +14,7 @@ from xlapipe.workload import Workload
 
 @dataclass(frozen=True)
 class JitSharding:
-    """A sharding that was given to `jax.jit`.
-
-    Attributes:
-      place: `in_shardings` or `out_shardings`.
-    """
+    """A sharding that was given to `jax.jit`, as `in_shardings` or `out_shardings` (the place)."""
 
     place: str
     sharding: Any
@@ -27,8 +23,7 @@ class JitSharding:
 def jit_parameters(fn: Any) -> Any:
     """jax's own record of the arguments of `jax.jit`; None for a function that is not jitted.
 
-    Args:
-      fn: a step, also with `functools.partial`, bound to an object, or under Flax's `nnx.jit`.
+    Also of a step with `functools.partial`, bound to an object, or under Flax's `nnx.jit`.
     """
     jitted = unbound(fn).fn
     return getattr(getattr(jitted, "jitted_fn", jitted), "_jit_info", None)

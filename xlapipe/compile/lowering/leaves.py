@@ -174,9 +174,6 @@ def leaves_as_compiled(program: LoweredProgram, executable: Any) -> dict[str, An
     """`arguments` and `outputs`, with the memories and shardings that XLA chose.
 
     Arguments keep the specs that the user gave.
-
-    Args:
-      executable: as jax's compiler returns it.
     """
     arguments, outputs = program.arguments, program.outputs
     (kinds,) = executable.get_output_memory_kinds()

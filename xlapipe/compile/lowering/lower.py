@@ -270,11 +270,7 @@ def _lowered_program(
 
 @contextmanager
 def _clear_errors(workload: Workload, other_devices: str) -> Iterator[None]:
-    """Says in the user's terms what jax refuses.
-
-    Args:
-      other_devices: part of jax's message about devices that differ.
-    """
+    """Says in the user's terms what jax refuses; `other_devices` is in its message of devices."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -42,11 +42,7 @@ class _Memory(str):
 
 @dataclass(frozen=True)
 class TracedFor:
-    """The target of a trace: jax uses a trace again only for the same one.
-
-    Attributes:
-      hosts: number of devices of each host.
-    """
+    """The target of a trace, with its hosts' numbers of devices: jax keeps a trace for the same."""
 
     figures: DeviceFigures
     hosts: tuple[int, ...]
@@ -97,12 +93,7 @@ class TargetClient:
 
 @dataclass(frozen=True, eq=False)
 class TargetDevice:
-    """Placeholder for one device of the target.
-
-    Attributes:
-      id: its position among all devices, host by host.
-      process_index: number of its host.
-    """
+    """Placeholder for a device: `id` is its position among all, host by host."""
 
     id: int
     process_index: int

@@ -27,11 +27,7 @@ _MOVED = {
 
 
 class Narrowing:
-    """Rewrites jaxprs.
-
-    Attributes:
-      sites: the lines that were rewritten, with the bytes of the wide array.
-    """
+    """Rewrites jaxprs; `sites` are the lines that were, with the bytes of the wide array."""
 
     def __init__(self, lines: Collection[str] | None = None) -> None:
         """Rewrites all lines, or these alone."""

@@ -34,8 +34,7 @@ from xlapipe.workload import Workload
 class TracedStep:
     """A step that jax traced and lowered with abstract arguments.
 
-    Attributes:
-      dropped_updates: paths of values that it stored in Python objects, which jax drops.
+    `dropped_updates` are paths of values that it stored in Python objects, which jax drops.
     """
 
     step: "WrappedStep"

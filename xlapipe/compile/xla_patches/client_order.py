@@ -67,9 +67,7 @@ def can_compile_modules(plugin: str | None) -> bool:
 def compiling(module: bytes, plugin: str) -> Iterator[None]:
     """Within this context, jax's compiles for a topology compile `module`.
 
-    Args:
-      plugin: the Python module in whose folder XLA's plugin is, for which `can_compile_modules`
-        holds; the plugin is loaded.
+    The plugin is loaded, and `can_compile_modules` holds for it.
     """
     slot = _slot(plugin)
     assert slot is not None, plugin

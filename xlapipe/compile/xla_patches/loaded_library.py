@@ -24,11 +24,7 @@ _SYMBOL_FIELDS = [
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbol of a library.
-
-    Attributes:
-      address: in the library, before it is loaded.
-    """
+    """A symbol of a library, with its address in it before it is loaded."""
 
     name: str
     address: int

@@ -48,11 +48,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, order=True)
 class Imported:
-    """A function that a library imports.
-
-    Attributes:
-      version: empty for a function without versions.
-    """
+    """A function that a library imports; its version is empty for one without."""
 
     name: str
     version: str = ""
@@ -76,8 +72,7 @@ def are_loaded() -> bool:
 def load_stand_ins(modules: Sequence[str]) -> list[str]:
     """Loads stand-ins for the libraries that the plugins in some packages name, if one is missing.
 
-    Args:
-      modules: names of the packages, that of XLA's own plugin first.
+    The first package is that of XLA's own plugin.
     """
     plugins = [path for module in modules for path in sorted(_folder(module).glob("*.so"))]
     try:
@@ -260,11 +255,7 @@ def stand_in(library: str, functions: Sequence[Imported]) -> bytes:
 
 
 def _code(name: str, error: int, text_from_here: int) -> bytes:
-    """A function's machine code for x86-64.
-
-    Args:
-      text_from_here: where the text is, from the function's first byte.
-    """
+    """A function's machine code for x86-64; the text is `text_from_here` bytes from its first."""
     fail = b"\x48\xc7\xc0" + struct.pack("<i", error) + b"\xc3"  # mov rax, error; ret
     text = b"\x48\x8d\x05" + struct.pack("<i", text_from_here - 7)  # lea rax, [text]
     if _GIVES_TEXT.fullmatch(name):

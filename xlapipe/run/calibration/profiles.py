@@ -23,9 +23,8 @@ KERNEL_CODES = "kernel_codes.json"
 class ProgramTimes:
     """Measured seconds of a program, without the profiler for the call.
 
-    Attributes:
-      kernels: launches and seconds of each instruction's kernels.
-      kernel_seconds: of all kernels, also of those that were joined with no instruction.
+    `kernels` has launches and seconds of each instruction's kernels, `kernel_seconds` is of all,
+    also of those that were joined with no instruction.
     """
 
     span_seconds: float
@@ -41,11 +40,7 @@ class ProgramTimes:
 
 @dataclass(frozen=True)
 class TimedCalls:
-    """What the profiler saw of some calls of one program.
-
-    Attributes:
-      wall_seconds: seconds of calls without the profiler.
-    """
+    """What the profiler saw of some calls of one program, and seconds of calls without it."""
 
     events: tuple[KernelEvent, ...]
     calls: tuple[CallInterval, ...]

@@ -153,8 +153,7 @@ def time_probes(
 ) -> tuple[dict[str, Any], str, dict[str, TimedCalls]]:
     """Time programs on the attached GPU; takes at most ten minutes.
 
-    Returns:
-      Where the times are from, the GPU's configuration, and the calls by program.
+    Returns where the times are from, the GPU's configuration, and the calls by program.
     """
     timed = time_programs(
         programs,

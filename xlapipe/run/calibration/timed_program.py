@@ -61,12 +61,7 @@ def _uniform(below: int) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class TimedProgram:
-    """A program.
-
-    Attributes:
-      args: pytrees of `Arg`.
-      options: options of XLA.
-    """
+    """A program: a function, pytrees of `Arg` and XLA's options."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
