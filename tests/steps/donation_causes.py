@@ -92,7 +92,7 @@ CAUSES = {
     ),
     "shape": Cause(
         lambda a: jnp.concatenate([a, a[:1]])[1:, 1:],
-        "no output has its shape and dtype, nor its size",
+        "no output has its shape and dtype",
         "return the updated value",
         lambda a: a * 2,
     ),

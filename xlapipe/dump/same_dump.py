@@ -51,7 +51,11 @@ def notes_if_same(
             for name, digest in golden.files.items()
             if name not in absent or name == TARGET_CONFIG
         }
-        if any(kept[name] != files[name] for name in kept.keys() - _covered(manifest)):
+        # The normal form and the names of operations represent the others.
+        xla = platform_named(manifest.platform).dump_files
+        covered = {file.name for file in xla if file.part is not Part.TARGET_CONFIG}
+        covered |= {PLAN, HLO, SOURCE_LINES}
+        if any(kept[name] != files[name] for name in kept.keys() - covered):
             return None
         texts = [name for name in _texts(manifest) if name in kept]
         if any(_op_names(kept[name]) != _op_names(files[name]) for name in texts):
@@ -77,13 +81,6 @@ def write_lines(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _stated(manifest: Manifest) -> dict[str, object]:
     return {**manifest.to_json(), "files": sorted(manifest.files)}
-
-
-def _covered(manifest: Manifest) -> set[str | None]:
-    """Names of the files that the normal form and the names of operations represent."""
-    xla = platform_named(manifest.platform).dump_files
-    names = {file.name for file in xla if file.part is not Part.TARGET_CONFIG}
-    return {*names, PLAN, HLO, SOURCE_LINES}
 
 
 def _texts(manifest: Manifest) -> list[str]:

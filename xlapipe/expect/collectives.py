@@ -125,7 +125,7 @@ class CollectiveEach(_CollectiveExpectation):
         violations = [
             Violation(
                 f"{self.size_bytes:,} B from each {self.kind}",
-                f"{_bytes_text(shape.size_bytes)} ({shape})",
+                f"{'?' if shape.size_bytes is None else f'{shape.size_bytes:,}'} B ({shape})",
                 describe(collective),
                 collective.source,
                 "compare the shape, its dtype and the number of devices with the formula",
@@ -218,10 +218,6 @@ def describe(collective: Collective) -> str:
     size = collective.group_size
     over = "" if size is None else f" over {counted(size, 'device')}"
     return f"{collective.instruction} of {', '.join(map(str, collective.results))}{over}"
-
-
-def _bytes_text(size_bytes: int | None) -> str:
-    return "an unknown number of bytes" if size_bytes is None else f"{size_bytes:,} B"
 
 
 def _unknown_bytes(collective: Collective) -> Violation:

@@ -19,7 +19,6 @@ from xlapipe.plans.copy_advice import copy_advice
 from xlapipe.plans.donation_causes import (
     Cause,
     cause_of_disuse,
-    cause_of_layout,
     cause_of_loop,
     cause_of_memory,
     cause_of_order,
@@ -209,7 +208,12 @@ class _Outcomes:
             or cause_of_order(program, leaf, alias)
             or Cause("", "")
         )
-        reasons = filter(None, (_copy_text(leaf, copied[0]), cause.reason))
+        first = copied[0]
+        read_bytes = first.bytes_of_parameter(leaf.parameter_number)
+        moved = (
+            f"{read_bytes:,} B of it" if read_bytes else f"{first.copied_bytes:,} B into its memory"
+        )
+        reasons = filter(None, (f"{first.instruction} copies {moved}", cause.reason))
         advice = cause.advice or copy_advice(self._plan, leaf, copied)
         return _row(
             leaf,
@@ -254,16 +258,8 @@ class _Outcomes:
                 f"return it as {leaf.dtype}, or donate a leaf of {other.dtype}",
                 other,
             )
-        other = self._outputs.of_size.like(leaf)
-        if other is not None:
-            return Cause(
-                f"no output has its shape and dtype; {other.path}, "
-                f"{other.dtype}{list(other.shape)}, only has its size",
-                "return the updated value with the shape and dtype of the argument",
-                other,
-            )
         return Cause(
-            f"no output has its shape and dtype, nor its size of {leaf.size_bytes:,} B",
+            "no output has its shape and dtype",
             "return the updated value, or do not donate the argument",
         )
 
@@ -275,7 +271,6 @@ class _Outcomes:
         return (
             cause_of_memory(leaf, output)
             or cause_of_sharding(leaf, output)
-            or cause_of_layout(self._program, leaf, output)
             or Cause(
                 f"XLA aliased no output to it, although {output.path} has its shape and dtype",
                 "check for an output that is an argument or a constant, or that is returned twice",
@@ -309,12 +304,6 @@ def _row(leaf: ArgumentLeaf, outcome: DonationOutcome, cause: Cause, **fields: A
         advice=cause.advice,
         **fields,
     )
-
-
-def _copy_text(leaf: ArgumentLeaf, copy: Copy) -> str:
-    read_bytes = copy.bytes_of_parameter(leaf.parameter_number)
-    moved = f"{read_bytes:,} B of it" if read_bytes else f"{copy.copied_bytes:,} B into its memory"
-    return f"{copy.instruction} copies {moved}"
 
 
 class LikelyOutputs:
@@ -353,7 +342,6 @@ class _Outputs(NamedTuple):
     of_type: LikelyOutputs
     free_of_type: LikelyOutputs
     of_shape: LikelyOutputs
-    of_size: LikelyOutputs
 
 
 @once_per_object
@@ -367,7 +355,6 @@ def _outputs(program: Program) -> _Outputs:
         LikelyOutputs(outputs, type_of),
         LikelyOutputs(free, type_of),
         LikelyOutputs(outputs, lambda leaf: leaf.shape),
-        LikelyOutputs(outputs, lambda leaf: leaf.size_bytes),
     )
 
 

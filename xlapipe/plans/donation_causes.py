@@ -78,25 +78,6 @@ def cause_of_sharding(leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
     return Cause(f"the sharding of {output.path} differs: {became}, not {was}", advice, output)
 
 
-def cause_of_layout(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> Cause | None:
-    """For an output with another order of dimensions in memory than the argument's."""
-    parameter = program.plan.parameter(leaf.parameter_number)
-    result = program.plan.result_shape
-    if parameter is None or result is None:
-        return None
-    was, becomes = (
-        ",".join(map(str, shape.arrays[0].order or ())) if shape.arrays else ""
-        for shape in (parameter.shape, result.at((output.index,)))
-    )
-    if was == becomes:
-        return None
-    return Cause(
-        f"the layout of {output.path} differs: {{{becomes}}}, not {{{was}}}",
-        "return the value with the order of dimensions of the argument",
-        output,
-    )
-
-
 def cause_of_loop(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:
     """For a leaf of which a loop reads a slice in each trip, and that another output of it needs.
 

@@ -60,18 +60,13 @@ def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredVa
     most_bytes, most_values = 0, tuple[GatheredValue, ...]()
     for position in sorted({value.start for value in values}):
         alive = tuple(value for value in values if value.start <= position <= value.end)
-        size_bytes = _occupied_bytes(alive)
+        ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for held in alive:
+            ranges[held.allocation.index].append((held.value.offset_bytes, held.value.end_bytes))
+        size_bytes = sum(map(covered_bytes, ranges.values()))
         if size_bytes > most_bytes:
             most_bytes, most_values = size_bytes, alive
     return most_bytes, most_values
-
-
-def _occupied_bytes(values: tuple[GatheredValue, ...]) -> int:
-    ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for held in values:
-        value = held.value
-        ranges[held.allocation.index].append((value.offset_bytes, value.end_bytes))
-    return sum(map(covered_bytes, ranges.values()))
 
 
 _ResultElement = tuple[str, tuple[int, ...]]
@@ -99,10 +94,12 @@ class _GatheredValueFinder:
     def values_of(self, collective: Collective) -> Iterator[Placed]:
         """The results of an all-gather, and the values moved from them."""
         pending: list[_ResultElement] = []
+        results = {result.dims_without_ones for result in collective.results}
         for name in collective.defined_by:
             for placed in self._made_by(name):
-                if not _may_be_result(placed[1].shape, collective):
-                    continue
+                is_result = placed[1].shape.dims_without_ones in results
+                if collective.results[0].is_tiled and not is_result:
+                    continue  # an operand or a flag in a TPU's start fusion
                 yield placed
                 element = placed[1].index
                 if collective.done is not None and name == collective.instruction:
@@ -176,12 +173,6 @@ class _GatheredValueFinder:
         """Whether `name` is the entry's root and computes nothing."""
         entry = self._plan.entry
         return entry is not None and name == entry.root and entry.by_name[name].opcode in FORWARDS
-
-
-def _may_be_result(shape: Shape, collective: Collective) -> bool:
-    """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
-    results = {result.dims_without_ones for result in collective.results}
-    return not collective.results[0].is_tiled or shape.dims_without_ones in results
 
 
 def _memory(placed: Placed) -> tuple[int, int, Shape]:

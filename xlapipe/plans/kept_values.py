@@ -11,7 +11,6 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.plans.plan import Plan
-from xlapipe.plans.shapes import Shape
 
 # Values are followed through these to the instructions that make or read them.
 HANDED_ON = RENAMES | COPIES | {"copy-done"}
@@ -141,17 +140,15 @@ class _Rule:
         """The instruction whose result a copy holds; of another instruction, and of a copy of an
         argument or from the host's memory, itself.
         """
+        platform = platform_named(self._plan.platform)
         origin = instruction = self._plan.instructions.get(name)
         while origin is not None and origin.opcode in HANDED_ON and origin.operands:
             origin = self._plan.instructions.get(origin.operands[0])
-            if origin is not None and self._is_on_host(origin.shape):
+            space = space_of(origin.shape.memory_space, platform) if origin is not None else None
+            if space is MemorySpace.HOST:
                 return name
         is_copy = instruction is not None and instruction.opcode in COPIES
         return origin.name if is_copy and origin and origin.opcode != "parameter" else name
-
-    def _is_on_host(self, shape: Shape) -> bool:
-        platform = platform_named(self._plan.platform)
-        return space_of(shape.memory_space, platform) is MemorySpace.HOST
 
     def _is_beside_a_gradient(self, held: KeptValue) -> bool:
         """Whether a gradient at once needs the result of the operation at which a lifetime ends.

@@ -226,14 +226,11 @@ class Uses:
     def _argument_purpose(self, number: int | None, *, is_updated: bool) -> Purpose:
         if number in self._differentiated:
             return Purpose.WEIGHTS
-        if number in self._returned and self._read_by_update_alone(number):
+        # XLA may fuse the update into the gradient that it reads.
+        phases = self._reading_phases(number)
+        if number in self._returned and phases and Phase.FORWARD not in phases:
             return Purpose.OPTIMIZER
         return Purpose.UPDATED if is_updated else Purpose.ARGUMENT
-
-    def _read_by_update_alone(self, number: int | None) -> bool:
-        """Also if XLA fuses the update into the gradient that it reads."""
-        phases = self._reading_phases(number)
-        return bool(phases) and Phase.FORWARD not in phases
 
     @cached_property
     def _differentiated(self) -> frozenset[int | None]:

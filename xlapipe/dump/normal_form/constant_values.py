@@ -147,7 +147,9 @@ def _compared(golden: Constant, new: Constant, literals: Mapping[str, bytes]) ->
         return ConstantDifference(golden, new, is_same=False)
     element = max(range(len(first)), key=lambda index: _distance(first[index], second[index]))
     values = first[element], second[element]
-    is_same = golden.is_float and _are_same(first, second, _fraction_bits(golden.element))
+    short = _SHORT_FLOAT.match(golden.element)
+    bits = int(short[1]) if short is not None else _FRACTION_BITS.get(golden.element, 23)
+    is_same = golden.is_float and _are_same(first, second, bits)
     return ConstantDifference(golden, new, is_same, element, values)
 
 
@@ -167,11 +169,6 @@ def _distance(a: float, b: float) -> float:
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0
     return abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf
-
-
-def _fraction_bits(element: str) -> int:
-    short = _SHORT_FLOAT.match(element)
-    return int(short[1]) if short is not None else _FRACTION_BITS.get(element, 23)
 
 
 def _numbers(constant: Constant, literals: Mapping[str, bytes]) -> Sequence[float] | None:

@@ -99,8 +99,12 @@ def in_order(
     is_moved: Callable[[InstructionText], bool] = _is_bitcast,
 ) -> list[InstructionText]:
     """Parameters by number, then the rest, each moved instruction before its first reader."""
+
+    def number(line: InstructionText) -> int:
+        return int(line.text[line.operands_start :].partition(")")[0])
+
     parameters = (line for line in instructions if line.opcode == "parameter")
-    ordered = sorted(parameters, key=_parameter_number)
+    ordered = sorted(parameters, key=number)
     added = set(ordered)
     moved = {line.name: line for line in instructions if is_moved(line) and not line.is_root}
 
@@ -119,7 +123,3 @@ def in_order(
     for line in moved.values():  # those without a reader
         add(line)
     return ordered
-
-
-def _parameter_number(line: InstructionText) -> int:
-    return int(line.text[line.operands_start :].partition(")")[0])
