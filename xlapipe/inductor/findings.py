@@ -43,7 +43,7 @@ class _Finder:
     def __init__(self, replay: Replay) -> None:
         self._launches = replay.launches
         self._storages = replay.storages
-        # Numbers of values, equal ones alike, and what each storage holds now; at first its own.
+        # Numbers of values from 1, equal ones alike; and what a storage holds, at first its own.
         self._numbers: dict[Hashable, int] = {}
         self._states: dict[int, int] = {}
         self._written: set[int] = set()
@@ -67,12 +67,12 @@ class _Finder:
         for place, operand in enumerate((*launch.written, *launch.outputs)):
             self._written.add(operand.tensor.storage)
             which = first.get(operand.parameter or "", operand.parameter) or place
-            value = self._numbers.setdefault((key, which), len(self._numbers))
+            value = self._numbers.setdefault((key, which), len(self._numbers) + 1)
             self._states[operand.tensor.storage] = value
 
     def _key(self, launch: Launch) -> Hashable:
         read = (
-            (tensor.storage, self._states.get(tensor.storage), tensor.layout, tensor.offset_bytes)
+            (self._states.get(tensor.storage, -tensor.storage), tensor.layout, tensor.offset_bytes)
             for tensor in (operand.tensor for operand in launch.read)
         )
         return (launch.kernel.name, tuple(read), launch.scalars)
