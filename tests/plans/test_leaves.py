@@ -9,7 +9,7 @@ from tests.shared.programs import program_of
 from xlapipe.files.typed_data import MisfitError, typed
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
 from xlapipe.plans.donation import LikelyOutputs
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, leaf_json
 
 ARGUMENT = ArgumentLeaf("x", (8,), "float32", 32, True, 0)
 OUTPUT = OutputLeaf("out", (8,), "float32", 32, 0)
@@ -38,14 +38,14 @@ PLAIN = {"path": "x", "shape": (8,), "dtype": "float32", "size_bytes": 32}
 def test_a_leaf_lists_what_is_not_the_default(
     leaf: ArgumentLeaf | OutputLeaf, fields: dict[str, Any]
 ) -> None:
-    assert leaf.to_json() == PLAIN | fields
-    assert typed(type(leaf), leaf.to_json()) == leaf
+    assert leaf_json(leaf) == PLAIN | fields
+    assert typed(type(leaf), leaf_json(leaf)) == leaf
 
 
 @pytest.mark.parametrize("spec", ["data", [1], [["a", 1]], 3])
 def test_a_spec_of_another_form_is_refused(spec: object) -> None:
     with pytest.raises(MisfitError, match=r"^spec"):
-        typed(ArgumentLeaf, {**ARGUMENT.to_json(), "spec": spec})
+        typed(ArgumentLeaf, {**leaf_json(ARGUMENT), "spec": spec})
 
 
 def test_names_of_outputs() -> None:

@@ -157,7 +157,11 @@ class CollectivesOverlap(_CollectiveExpectation):
     gemms: bool = False
 
     def _compare(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
-        exposed = [collective for collective in matching if not self._overlaps(collective)]
+        exposed = [
+            it
+            for it in matching
+            if not it.asynchronous or not (it.overlapped_gemms if self.gemms else it.overlapped_by)
+        ]
         measured = f"{len(matching) - len(exposed)} of {len(matching)} overlapped"
         if not matching:
             return self.finding(measured, _none_of(self.kind, collectives))
@@ -180,10 +184,6 @@ class CollectivesOverlap(_CollectiveExpectation):
                 for collective in exposed
             ),
         )
-
-    def _overlaps(self, collective: Collective) -> bool:
-        work = collective.overlapped_gemms if self.gemms else collective.overlapped_by
-        return collective.asynchronous and bool(work)
 
 
 def _overlap_text(collective: Collective) -> str:
@@ -316,7 +316,11 @@ class DeadCollective(Expectation):
 
     def _check(self, program: Program) -> Finding:
         collectives, requested = collectives_of(program), _requested(program)
-        in_scope = [collective for collective in requested if self._in_scope(collective)]
+        in_scope = [
+            collective
+            for collective in _requested_of_kind(requested, self.kind)
+            if within_differentiated(self.scope, collective.op_name)
+        ]
         alive = [
             collective
             for collective in of_kind(collectives, self.kind)
@@ -336,11 +340,6 @@ class DeadCollective(Expectation):
         if in_scope and not alive:
             violations += self._ambiguous(of_kind(collectives, self.kind), requested, len(in_scope))
         return self.finding(f"{len(in_scope)} requested, {len(alive)} compiled", *violations)
-
-    def _in_scope(self, collective: RequestedCollective) -> bool:
-        return collective.kind == self.kind and within_differentiated(
-            self.scope, collective.op_name
-        )
 
     def _not_requested(self, requested: Sequence[RequestedCollective]) -> Violation:
         op_names = [collective.op_name for collective in _requested_of_kind(requested, self.kind)]

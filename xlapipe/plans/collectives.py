@@ -95,12 +95,6 @@ _NO_WORK = NO_KERNEL | DEVICE_NUMBERS | POINT_TO_POINT | {"copy-start"}
 Groups = tuple[tuple[int, ...], ...]
 
 
-def common_size(groups: Groups) -> int | None:
-    """Number of devices in each group; None if there are no groups or their sizes differ."""
-    sizes = {len(group) for group in groups}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
 def wire_bytes(
     kind: str, operand_bytes: int | None, output_bytes: int | None, group_size: int | None
 ) -> int | None:
@@ -173,7 +167,8 @@ class Collective:
     @property
     def group_size(self) -> int | None:
         """Devices per group; None for groups of different sizes, for pairs, and for all devices."""
-        return common_size(self.replica_groups)
+        sizes = {len(group) for group in self.replica_groups}
+        return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def devices(self) -> str:

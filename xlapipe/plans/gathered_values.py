@@ -159,6 +159,8 @@ class _GatheredValueFinder:
         allocation, value = placed
         live = self._alive[value.name]
         ends_at = self._schedule[live.end] if live.end < len(self._schedule) else None
+        entry = self._plan.entry
+        is_root = entry is not None and ends_at == entry.root
         return GatheredValue(
             allocation=allocation,
             value=value,
@@ -166,13 +168,10 @@ class _GatheredValueFinder:
             start=live.start,
             end=live.end,
             ends_at=ends_at,
-            is_output=ends_at is None or self._is_root(ends_at),
+            # Of a root that computes nothing, the value is an output.
+            is_output=ends_at is None
+            or (is_root and self._plan.instructions[ends_at].opcode in FORWARDS),
         )
-
-    def _is_root(self, name: str) -> bool:
-        """Whether `name` is the entry's root and computes nothing."""
-        entry = self._plan.entry
-        return entry is not None and name == entry.root and entry.by_name[name].opcode in FORWARDS
 
 
 def _memory(placed: Placed) -> tuple[int, int, Shape]:

@@ -6,7 +6,7 @@ the other; the mapping is recorded when the program is lowered.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -42,22 +42,8 @@ def spec_text(spec: Spec | None, name: str = "P") -> str:
     return f"{name}({', '.join(map(repr, spec or ()))})"
 
 
-class _LeafJson:
-    """Conversion of `ArgumentLeaf` and `OutputLeaf` to plain data."""
-
-    __slots__ = ()
-
-    def to_json(self: Any) -> dict[str, Any]:
-        """All fields; those that few leaves have are left out if None or False."""
-        data = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("spec", "memory_kind", "constant", "donation_dropped_by", "same_as"):
-            if not data.get(name, True) and data[name] != ():
-                del data[name]
-        return data
-
-
 @dataclass(frozen=True, slots=True)
-class ArgumentLeaf(_LeafJson):
+class ArgumentLeaf:
     """One leaf of the arguments.
 
     Attributes:
@@ -87,7 +73,7 @@ class ArgumentLeaf(_LeafJson):
 
 
 @dataclass(frozen=True, slots=True)
-class OutputLeaf(_LeafJson):
+class OutputLeaf:
     """One leaf of the outputs.
 
     Attributes:
@@ -258,12 +244,18 @@ class CompileFacts(StepFacts):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as plain data."""
-        leaves = {
-            name: [leaf.to_json() for leaf in getattr(self, name)]
-            for name in ("arguments", "outputs")
+        """All fields as plain data, of leaves those that are not at their defaults."""
+        return {
+            **asdict(self),
+            "arguments": list(map(leaf_json, self.arguments)),
+            "outputs": list(map(leaf_json, self.outputs)),
         }
-        return {**asdict(self), **leaves}
+
+
+def leaf_json(leaf: ArgumentLeaf | OutputLeaf) -> dict[str, Any]:
+    """The fields of a leaf that are not at their defaults, which few leaves have others of."""
+    given = ((item, getattr(leaf, item.name)) for item in fields(leaf))
+    return {item.name: value for item, value in given if value != item.default}
 
 
 UNKNOWN = CompileFacts(

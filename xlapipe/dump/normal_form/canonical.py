@@ -288,7 +288,12 @@ def _ordered_allocations(lines: list[str]) -> Iterator[str]:
         else:
             blocks.append([line])
     blocks = [[head, *sorted(values, key=_place)] for head, *values in blocks]
-    for is_allocation, run in groupby(blocks, _size_and_kind):
+
+    def size_and_kind(block: list[str]) -> str | None:
+        match = _ALLOCATION.match(block[0])
+        return match[1] if match is not None else None
+
+    for is_allocation, run in groupby(blocks, size_and_kind):
         neighbours = list(run)
         numbers = [block[0].partition(":")[0] for block in neighbours]
         if is_allocation is not None:
@@ -296,12 +301,6 @@ def _ordered_allocations(lines: list[str]) -> Iterator[str]:
         for number, (head, *values) in zip(numbers, neighbours, strict=True):
             yield f"{number}:{head.partition(':')[2]}" if is_allocation is not None else head
             yield from values
-
-
-def _size_and_kind(block: list[str]) -> str | None:
-    """What follows the number of an allocation; None for other lines."""
-    match = _ALLOCATION.match(block[0])
-    return match[1] if match is not None else None
 
 
 def _place(line: str) -> tuple[int, int, str]:

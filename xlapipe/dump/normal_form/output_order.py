@@ -29,7 +29,6 @@ _VALUE = re.compile(
 )
 _FUSION_LINE = re.compile(r"(?P<name>[\w.\-]+): (?P<kind>\w+) (?P<rest>\(.*)")
 
-
 Orders = Mapping[str, tuple[int, ...]]
 
 

@@ -74,13 +74,9 @@ def _ranges(lines: LineReader, last: int, size_bytes: ValueSizes) -> tuple[LiveR
         end = lines.int64(end_text, "a position")
         if not start <= end <= last:
             lines.fail_at(f"a live range with 0 <= start <= end <= {last}")
-        ranges.append(LiveRange(_value_name(name, index, size_bytes), start, end))
+        if index != "{}" or name + index in size_bytes:
+            name += index
+        ranges.append(LiveRange(name, start, end))
     if len({live.name for live in ranges}) != len(ranges):
         lines.fail("one live range per value", "a value twice")
     return tuple(ranges)
-
-
-def _value_name(name: str, index: str, size_bytes: ValueSizes) -> str:
-    if index == "{}" and name + index not in size_bytes:
-        return name
-    return name + index
