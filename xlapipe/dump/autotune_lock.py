@@ -76,14 +76,7 @@ class AutotuneLock:
         )
 
     def refuse_unless(self, *, where: str, **expected: str | None) -> None:
-        """Checks that the lock is valid for a compile.
-
-        Args:
-          where: the lock's file, for messages.
-
-        Raises:
-          TargetError: the lock was made for another value.
-        """
+        """Refuses a lock that was made for other values of its fields."""
         actual = {**asdict(self), "jaxlib": self.versions.get("jaxlib")}
         for name, value in expected.items():
             if value is not None and actual[name] != value:
@@ -94,11 +87,7 @@ class AutotuneLock:
 
 
 def read_lock(path: Path) -> AutotuneLock:
-    """Reads `autotune_lock.json`.
-
-    Raises:
-      TargetError: the file cannot be read, or is not a lock.
-    """
+    """Reads `autotune_lock.json`."""
     lock = read_typed(
         path,
         AutotuneLock,

@@ -25,9 +25,6 @@ def run_record(
     """The provenance of a file that was written on a device of this machine.
 
     Its driver is None if it is unknown.
-
-    Args:
-      device: the GPU's name.
     """
     gpu = Machine.local().gpu()
     return {

@@ -15,11 +15,7 @@ from xlapipe.plans.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class StageText:
-    """The text of one stage of the compiler.
-
-    Attributes:
-      title: for people.
-    """
+    """The text of one stage of the compiler."""
 
     __repr__ = short_repr
 
@@ -32,9 +28,6 @@ class XlaFiles(Program):
     """A program that was read from files of XLA, without a manifest unless it is a `Dump`.
 
     Names of arguments are then HLO's, and target, options and expectations are unknown.
-
-    Attributes:
-      path: the file or the folder.
     """
 
     path: Path

@@ -37,12 +37,7 @@ _GIVE_DUMP = "give the path of a dump"
 
 
 class Refusal:
-    """How errors of one reader are worded.
-
-    Attributes:
-      error: their class.
-      fix: what to do about a file that cannot be read.
-    """
+    """How errors of one reader are worded."""
 
     def __init__(self, error: type[XlapipeError] = DumpError, fix: str = _GIVE_DUMP) -> None:
         self.error = error

@@ -40,9 +40,6 @@ class CopiedValue:
 
     Attributes:
       value: XLA's name of what it lists at its place in memory.
-      allocation: the index of its allocation.
-      copied_bytes: bytes of the value, at most.
-      is_whole: whether all of the value is copied, not a slice.
       parameter_number: the entry parameter that it is, or of which it is an update in place; None
         for other values.
     """
@@ -59,8 +56,6 @@ class Copy:
     """A value that is written only by moving data.
 
     Attributes:
-      copied_bytes: size of the value written.
-      value: name of that value.
       sources: the values that it has its data from, without indices; those in unknown memory are
         left out.
       updates: whether it writes a buffer with other elements in some places.
@@ -118,13 +113,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A value that is brought into the chip's own memory, or back, and not changed on the way.
-
-    Attributes:
-      copy: the instruction, bytes and allocations.
-      source_space: the memory that it reads.
-      target_space: the memory that it writes.
-    """
+    """A value that is brought into the chip's own memory, or back, and not changed on the way."""
 
     copy: Copy
     source_space: MemorySpace
@@ -372,12 +361,7 @@ _REWRITES = opcodes.EXTENDS | {"convert"}
 
 @dataclass(frozen=True, slots=True)
 class UndefinedCopy:
-    """An instruction that writes undefined data to other memory.
-
-    Attributes:
-      buffer: the instruction that allocates the memory that is read.
-      size_bytes: size of the value written.
-    """
+    """An instruction that writes undefined data to other memory."""
 
     instruction: str
     buffer: str

@@ -17,9 +17,7 @@ class Donatable:
     """An argument that is not donated, and outputs that could be written over it.
 
     Attributes:
-      name: name of the function's parameter.
       leaves: those with an output of the same type that is written to other memory.
-      size_bytes: size of these leaves, on one device.
     """
 
     name: str

@@ -49,11 +49,8 @@ class Donation:
     """One donated leaf and the outcome of its donation.
 
     Attributes:
-      path: path of the argument leaf, e.g. `cache[0]['k']`.
-      size_bytes: on one device.
       output: path of the output that is written over it; None without an alias.
       reason: why the donation failed or is incomplete, or how much of the leaf is written.
-      advice: what to try if there is a reason.
       copies: copies of half of the leaf or more, in spite of the alias, largest first.
       moves: moves of half of the leaf or more, into a TPU's own memory and back to the same bytes.
       writes: what a step writes into the leaf's memory; None without an alias or a complete module.

@@ -13,8 +13,6 @@ class Cause(NamedTuple):
     """In words.
 
     Attributes:
-      reason: what differs, or what needs the old and the new value at once.
-      advice: what to change.
       output: the output that most likely should alias the leaf, if any.
     """
 

@@ -189,10 +189,7 @@ def _gemm(dataflow: Dataflow, scheduled: Value, dot: Value, backend: GemmBackend
 def _accumulates_fast(backend_config: str) -> bool | None:
     """Whether XLA enables fast accumulation (IsFastAccumEnabled in cuda_blas_lt.cc).
 
-    The dot's algorithm decides; if it is unset, the precision of its operands does.
-
-    Returns:
-      None if the config has no precision.
+    The dot's algorithm decides; if it is unset, the precision of its operands does, if known.
     """
     try:
         config = json.loads(backend_config)["gemm_backend_config"]["precision_config"]

@@ -86,12 +86,9 @@ class Instruction(NamedTuple):
       name: without the leading `%`.
       opcode: XLA's, e.g. `fusion`, `custom-call`, `dot`.
       shape: shape of the result, with its layout.
-      operands: names of instructions in the same computation.
-      parameter_number: for a `parameter` instruction.
       called_computations: names of fused, called, reduction and loop computations, in XLA's
         order.
       fusion_kind: kLoop, kInput, kOutput or kCustom, for a fusion.
-      custom_call_target: for a custom call.
       op_name: the metadata's name scope, e.g. `jit(step)/layers_0/attention/dot_general`.
       source: the innermost frame of the program's own code; None if the metadata has none.
       backend_config: JSON text with sorted keys and no spaces; empty if absent.

@@ -15,7 +15,6 @@ class HostTransfer:
     """One copy between device memory and pinned host memory.
 
     Attributes:
-      instruction: the instruction that starts it.
       direction: `to_host` or `to_device`.
       moved_bytes: bytes per execution.
       asynchronous: whether other work may run between its start and its done.

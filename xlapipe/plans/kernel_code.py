@@ -20,7 +20,6 @@ class KernelCode:
     XLA has no more than the compiled form of it. Loads and stores with a mask count whole.
 
     Attributes:
-      kernel: its name.
       operand_bytes, result_bytes: sizes of the arrays, which distinguish kernels of one name.
       loaded_bytes, stored_bytes: bytes of each operand and each result, by all programs of the grid
         together. What several of them load counts several times, what one loads again does not.
@@ -85,7 +84,6 @@ class StatedCost:
     Of a kernel for TPUs without a statement, it is counted in the code; then it has products.
 
     Attributes:
-      kernel: its name.
       result_bytes: size of its results, if kernels of the name differ; None for all of the name.
       accessed_bytes: bytes that one launch reads and writes in device memory.
       flops: operations of one launch; None if they are not stated.

@@ -8,7 +8,6 @@ class KernelEvent:
     """A kernel or copy in a profile.
 
     Attributes:
-      name: name of the device function.
       hlo_op: the instruction or command buffer that launched it; None if the profile has none.
     """
 

@@ -54,7 +54,6 @@ class LeafWrites:
         mask chooses, `jnp.where(jnp.arange(n) == i, …)`, or new ones are put beside old ones.
       is_masked: whether data decide which elements are old, as in `jnp.where`; `changed_bytes` is
         then the most.
-      source: the line that writes most.
     """
 
     size_bytes: int

@@ -22,7 +22,6 @@ class LiveRanges:
 
     Attributes:
       schedule: instruction names by position, called computations flattened in.
-      ranges: as XLA lists them.
       live_range_peak_position: schedule position at which the sum of live values is largest.
       live_range_peak_bytes: that sum. Some XLA versions count aliases twice in it, so it is not the
         allocation total.

@@ -22,11 +22,7 @@ class MissingKind(StrEnum):
 
 @dataclass(frozen=True)
 class MissingMemory:
-    """An instruction that may need more memory on the device than in the plan.
-
-    Attributes:
-      about_bytes: an estimate of the bytes; None if they are unknown.
-    """
+    """An instruction that may need more memory on the device than in the plan."""
 
     kind: MissingKind
     instruction: str

@@ -48,12 +48,7 @@ class PeakGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Bytes at the peak by the source line that reads an argument or computes another value.
-
-    Attributes:
-      values: the number of values.
-      total_bytes: total of arguments and of values that it computes.
-    """
+    """Bytes at the peak by the source line that reads an argument or computes another value."""
 
     source: str
     argument_bytes: int

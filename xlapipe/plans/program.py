@@ -108,7 +108,6 @@ class RequestedCollective:
     """A collective of the traced program, before jax and XLA remove or merge any.
 
     Attributes:
-      kind: XLA's name, e.g. `all-gather`.
       op_name: name scopes and jax's primitive, e.g. `transpose(jvp(layer_0))/reduce_scatter`.
       shapes: dtype and dimensions of its operands on one device, e.g. `bfloat16[8,16]`.
       executions: how often it runs per step; None inside a while loop or a branch.
@@ -276,7 +275,6 @@ class Program:
     """A plan together with the author's names for arguments and outputs.
 
     Attributes:
-      facts: of the step and its compile.
       target_config: the device's configuration, as XLA's text; None if unknown.
     """
 

@@ -16,8 +16,6 @@ class Returned:
     """An output that nothing computes.
 
     Attributes:
-      output: the output.
-      same_as: the argument that it is, or the output that it equals.
       copied_bytes: what is copied for it; 0 if it is written over the argument.
     """
 

@@ -31,15 +31,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recompile:
-    """A leaf that comes back different from what went in.
-
-    Attributes:
-      argument, output: paths.
-      was, becomes: what differs, in words.
-      source: line that computes the output.
-      advice: what to change, as an imperative sentence.
-      size_bytes: size of the argument on one device.
-    """
+    """A leaf that comes back different from what went in."""
 
     argument: str
     output: str

@@ -59,11 +59,7 @@ class OutsidePlan:
 
 
 def outside_plan(plan: Plan, measured: MeasuredOutside | None) -> OutsidePlan:
-    """What a GPU program takes outside its plan.
-
-    Args:
-      measured: for its target; None if it was not measured.
-    """
+    """What a GPU program takes outside its plan, as far as it was measured for its target."""
     names = ("context", *_used(plan))
     if measured is None:
         return OutsidePlan(unmeasured=names)
@@ -111,11 +107,9 @@ class UsableMemory:
     """The memory of one device, and what a program may use of it.
 
     Attributes:
-      device_memory_bytes: all of it.
       usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
         device's memory that the process may use, of the memory that CUDA reports if it was
         measured.
-      outside: memory outside the plan; None on a TPU.
     """
 
     device_memory_bytes: int

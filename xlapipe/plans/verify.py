@@ -53,18 +53,7 @@ _SPARSE_CORES = 7  # color of their memory
 
 
 def verify(plan: Plan, *, where: str) -> Plan:
-    """Check a plan against the invariants above.
-
-    Args:
-      plan: the plan to check.
-      where: the file it was read from, for messages.
-
-    Returns:
-      The plan, with a note of instructions whose form is unknown.
-
-    Raises:
-      PlanMismatchError: an invariant does not hold; the message states the first such.
-    """
+    """The plan, with a note of instructions whose form is unknown; refuses the first mismatch."""
     unknown: list[UnknownForm] = []
     for mismatch in _mismatches(plan):
         if isinstance(mismatch, UnknownForm) and plan.platform not in _PROVED_ON:

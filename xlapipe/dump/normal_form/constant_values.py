@@ -65,9 +65,7 @@ class ConstantDifference:
     """A constant that two modules have in the same place, with other digits.
 
     Attributes:
-      is_same: whether the values are the same within the tolerance.
       element: the number of the element that differs most, if it is known.
-      values: values of that element.
     """
 
     golden: Constant

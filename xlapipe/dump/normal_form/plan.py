@@ -98,11 +98,7 @@ class NormalForm:
 
 
 def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
-    """Makes the normal form of a dump; equal plans give equal text.
-
-    Args:
-      files: the dump's files by name.
-    """
+    """Makes the normal form of a dump and its files; equal plans give equal text."""
     return NormalForm(
         plan=_plan_text(dump),
         hlo=normal_hlo(files[_OPTIMISED].decode()),

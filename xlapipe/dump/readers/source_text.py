@@ -26,11 +26,7 @@ _SHOWN_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class SourceText:
-    """The text of one dump file.
-
-    Attributes:
-      where: the file, for error messages.
-    """
+    """The text of one dump file."""
 
     where: str
     text: str
