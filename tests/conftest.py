@@ -11,7 +11,7 @@ from jaxtyping import install_import_hook
 
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job
-from xlapipe.compile.pipeline import WrittenDump, make_dump
+from xlapipe.compile.pipeline import CompiledDump, make_dump
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload
@@ -37,7 +37,7 @@ RESNETS = frozenset({"resnet50-backward", "resnet50-forward", "resnet50-train"})
 # Has no golden of a device as it is registered: it takes eight GPUs, and was tuned on four.
 NEVER_TUNED = {"qwen3-train"}
 
-Compile = Callable[[str, str], WrittenDump]
+Compile = Callable[[str, str], CompiledDump]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -100,9 +100,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile
     The policy `tuned` is `auto` with the autotune lock beside the device's golden, for the H100.
     """
     out = tmp_path_factory.mktemp("dumps")
-    made: dict[tuple[str, str], WrittenDump] = {}
+    made: dict[tuple[str, str], CompiledDump] = {}
 
-    def compile_once(workload: str, policy: str) -> WrittenDump:
+    def compile_once(workload: str, policy: str) -> CompiledDump:
         key = (workload, policy)
         if key not in made:
             reference = find_workload(workload)

@@ -10,7 +10,7 @@ from tests.amd.record import RECORD, job_of, outcome
 from tests.conftest import ROOT
 from xlapipe.cli import main
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import WrittenDump, make_dump
+from xlapipe.compile.pipeline import CompiledDump, make_dump
 from xlapipe.devices.targets.catalogue import catalogue
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import check_all
@@ -35,7 +35,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(
     name: str, out: Path, target: str = "mi300x", gemm: str = "auto", topology: str | None = None
-) -> WrittenDump:
+) -> CompiledDump:
     settings = CompileSettings(target=target, policies=(gemm,), topology=topology)
     (job,) = jobs_of([name if "-" in name else f"tests.amd.steps:{name}"], settings)
     return make_dump(job, out)

@@ -97,7 +97,7 @@ def test_lowering_here_equals_lowering_in_the_child() -> None:
         check=True,
     )
     programs = [lower_in_test(getattr(broken, name)(), TARGET.config_text) for name in names]
-    digests = [digest_of(program=program.compiled) for program in programs]
+    digests = [digest_of(program=replace(it, expectations=())) for it in programs]
     assert digests == done.stdout.split()
 
 

@@ -16,7 +16,7 @@ from xlapipe.cli import main
 from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import WrittenDump, make_dump, make_dumps
+from xlapipe.compile.pipeline import CompiledDump, make_dump, make_dumps
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.dump import open_dump, read_file
 from xlapipe.dump.normal_form.plan import differences
@@ -87,10 +87,10 @@ def test_jobs_of_one_program_are_lowered_once_and_give_the_same_dumps(
     traces = tmp_path / "traces"
     options = CompileSettings(target="h200", policies=("cublas", "triton"))
     jobs = jobs_of([f"traced:counted(path={str(traces)!r})"], options)
-    outcomes: list[WrittenDump] = []
+    outcomes: list[CompiledDump] = []
 
     def on_done(_: object, outcome: object) -> None:
-        assert isinstance(outcome, WrittenDump), outcome
+        assert isinstance(outcome, CompiledDump), outcome
         outcomes.append(outcome)
 
     make_dumps(jobs, tmp_path / "shared", at_once=1, on_done=on_done)

@@ -1,6 +1,7 @@
 """Lowers programs of broken.py as the compiling child does; prints a digest of each."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from jax._src import source_info_util
@@ -16,4 +17,4 @@ folder = Path(__file__).resolve().parent
 config = target_named("h200").config_text
 for name in sys.argv[1:]:
     program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=folder)), config)
-    print(digest_of(program=program.compiled))
+    print(digest_of(program=replace(program, expectations=())))

@@ -8,7 +8,7 @@ import pytest
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import WrittenDump
+from xlapipe.compile.pipeline import CompiledDump
 from xlapipe.expect import check_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def own(name: str) -> str:
     return f"tests.tpu.steps:{name}"
 
 
-def failures(dump: WrittenDump) -> Sequence[object]:
+def failures(dump: CompiledDump) -> Sequence[object]:
     findings = check_all(dump.dump.expectations, dump.dump)
     assert findings
     return [finding for finding in findings if not finding.holds]

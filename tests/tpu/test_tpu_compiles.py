@@ -8,7 +8,7 @@ import pytest
 
 from models.tpu_tiles import tpu_bytes
 from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
-from xlapipe.compile.pipeline import WrittenDump, build, compile_dump, make_dump, make_dumps
+from xlapipe.compile.pipeline import CompiledDump, build, compile_dump, make_dump, make_dumps
 from xlapipe.compile.reused_compiles import COMPILED_AT, take_note
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
 from xlapipe.dump.readers import read_path
@@ -66,9 +66,9 @@ def test_two_processes_in_two_folders_write_the_same_files(tmp_path: Path) -> No
 
 def test_four_compiles_at_once(tmp_path: Path) -> None:
     jobs = [job_of(own("donated"), target) for target in ("v4", "v5e", "v5p", "v6e")]
-    outcomes: list[WrittenDump | XlapipeError] = []
+    outcomes: list[CompiledDump | XlapipeError] = []
     make_dumps(jobs, tmp_path, at_once=4, on_done=lambda job, outcome: outcomes.append(outcome))
-    assert [type(outcome) for outcome in outcomes] == [WrittenDump] * 4
+    assert [type(outcome) for outcome in outcomes] == [CompiledDump] * 4
 
 
 def test_qwen3_decode_updates_its_cache_in_place(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Compile a step from Python: one of this process, or a registered workload."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +36,6 @@ def build(
     target: str | Path | None = None,
     gemm: str | None = None,
     tuning: str | Path | None = None,
-    without_xla_patch: str | Sequence[str] = (),
     timeout: float | None = None,
 ) -> StepPlan:
     """Compile a step into an executable for a GPU, in the folder `out`, which `load` loads there.
@@ -49,7 +47,6 @@ def build(
       target: as for `plan`; or `attached` for the name of a workload, which is then tuned.
       gemm: as for `plan`; default: `auto`, or that of the lock.
       tuning: as for `plan`; default: `none`.
-      without_xla_patch: as for `plan`.
       timeout: as for `plan`.
 
     Returns:
@@ -66,7 +63,6 @@ def build(
         gemm=gemm,
         topology=None,
         tuning=tuning or Tuned.NONE,  # the device may refuse what predicted tuning names
-        without_xla_patch=without_xla_patch,
         timeout=timeout,
     )
     folder = None

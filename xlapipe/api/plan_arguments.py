@@ -11,7 +11,6 @@ from xlapipe.compile.gemm_policy import GemmPolicy
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import ATTACHED, CompileSettings, jobs_of
 from xlapipe.compile.tuning import tuning_of
-from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
@@ -88,7 +87,6 @@ def job_of(
     topology: str | None,
     tuning: str | Path | None,
     project: Path | None = None,
-    without_xla_patch: str | Sequence[str] = (),
     timeout: float | None,
 ) -> Job:
     """The compile of a workload of this process, or of a reference, which the child imports.
@@ -99,7 +97,7 @@ def job_of(
       tuning, project: as of `CompileSettings`.
 
     Raises:
-      XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
+      XlapipeError: an unknown target or GEMM policy, or a lock of a different target.
     """
     if target == ATTACHED and not isinstance(workload, WorkloadReference):
         raise XlapipeError(
@@ -119,19 +117,9 @@ def job_of(
         tuning=None if tuning is None else tuning_of(tuning),
         project=project,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
-        without_xla_patches=_patches(without_xla_patch),
     )
     (job,) = jobs_of([_reference(workload)], options)
     return job
-
-
-def _patches(names: str | Sequence[str]) -> frozenset[XlaPatch]:
-    known = [patch.value for patch in XlaPatch]
-    given = [names] if isinstance(names, str) else list(names)
-    for name in given:
-        if name not in known:
-            raise XlapipeError(f"without_xla_patch={name!r}: expected one of {', '.join(known)}")
-    return frozenset(map(XlaPatch, given))
 
 
 def _reference(workload: Workload | WorkloadReference) -> WorkloadReference:

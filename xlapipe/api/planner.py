@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from xlapipe.api.plan_arguments import Donate, job_of, workload_of
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import LoweredProgram
-from xlapipe.compile.pipeline import WrittenDump, compile_dump, write_new
+from xlapipe.compile.pipeline import CompiledDump, compile_dump, write_new
 from xlapipe.compile.tuning import Tuned
 from xlapipe.devices.environment.machine import hide_missing_gpu
 from xlapipe.devices.environment.scratch import Scratch, cache_folder
@@ -39,9 +39,9 @@ class Planned:
       untuned: compiles the step untuned if its tuning may have been predicted.
     """
 
-    written: WrittenDump
+    written: CompiledDump
     expectations: Sequence[Expectation]
-    untuned: Callable[[], WrittenDump]
+    untuned: Callable[[], CompiledDump]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,6 @@ class Planner(ABC, Generic[PlanT]):
         carry: Mapping[str, str | None] | None = None,
         topology: str | None = None,
         tuning: str | Path | None = None,
-        without_xla_patch: str | Sequence[str] = (),
         timeout: float | None = None,
     ) -> PlanT:
         """Compile a step for a GPU or TPU that need not be attached, and return XLA's plan.
@@ -108,8 +107,6 @@ class Planner(ABC, Generic[PlanT]):
           tuning: a file with a device's autotune results; `none` for XLA's defaults; `auto` for
             results that the device's tuner is likely to give. Default: `none` if `[tool.xlapipe]`
             in pyproject.toml states `untuned = true`, else `auto`.
-          without_xla_patch: changes to XLA in memory that are not made: `cub-table`,
-            `instruction-order`.
           timeout: in seconds.
 
         Raises:
@@ -137,13 +134,12 @@ class Planner(ABC, Generic[PlanT]):
                 gemm=gemm,
                 topology=topology,
                 project=root,
-                without_xla_patch=without_xla_patch,
                 timeout=timeout,
             )
             job = make_job(tuning=tuning)
             written = self._written(job, lowered_here(workload, job), root)
 
-            def compile_untuned() -> WrittenDump:
+            def compile_untuned() -> CompiledDump:
                 if job.known_results is None:
                     return written
                 plain = make_job(tuning=Tuned.NONE)
@@ -154,7 +150,7 @@ class Planner(ABC, Generic[PlanT]):
             # The message is complete; xlapipe's own frames would only hide the caller's line.
             raise error.with_traceback(None) from None
 
-    def _written(self, job: Job, program: LoweredProgram, root: Path) -> WrittenDump:
+    def _written(self, job: Job, program: LoweredProgram, root: Path) -> CompiledDump:
         cache = self.cache or cache_folder("compiles")
         compiled = compile_dump(replace(job, program=program, cache_folder=cache), root)
         return write_new(compiled, _dumps().path / f"{next(_NUMBERS)}")

@@ -18,7 +18,7 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.compile.job import Job
-    from xlapipe.compile.pipeline import WrittenDump
+    from xlapipe.compile.pipeline import CompiledDump
 
 _MAX_PARALLEL = 4
 
@@ -35,7 +35,7 @@ OPTIONS: Options = {
 
 def run(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
-    from xlapipe.compile.pipeline import WrittenDump, make_dumps, refusal
+    from xlapipe.compile.pipeline import CompiledDump, make_dumps, refusal
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     errors: list[str] = []
     with DumpTable(jobs, silent=options.json) as table:
 
-        def on_done(job: "Job", outcome: WrittenDump | XlapipeError) -> None:
+        def on_done(job: "Job", outcome: CompiledDump | XlapipeError) -> None:
             if isinstance(outcome, XlapipeError):
                 errors.append(named_error(job, outcome))
                 table.add_failure(job)
@@ -100,7 +100,7 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
     )
 
 
-def _record_run(made: "WrittenDump") -> None:
+def _record_run(made: "CompiledDump") -> None:
     """Writes the device, its driver and this command next to a dump made on the device itself."""
     from xlapipe.dump.run_record import run_record, write_run_record
 

@@ -51,23 +51,9 @@ class DumpTable:
             "workload": _width("workload", (job.reference.name for job in jobs)),
             "target": _width("target", map(_device, jobs)),
         }
-        if self._console.is_terminal:
-            # What a narrow terminal has no room for: backends, and a policy that is in every row.
-            unneeded = ["gemms by backend"]
-            unneeded += ["gemm"] if len({job.policy for job in jobs}) == 1 else []
-            for heading in unneeded:
-                if self._excess > 0:
-                    del self._widths[heading]
-            least = _HEADINGS["workload"]
-            self._widths["workload"] = max(least, self._widths["workload"] - max(0, self._excess))
         names = {job.reference.name for job in jobs}
         self._only_name = names.pop() if len(names) == 1 else None
         self._rows: list[Mapping[str, Any]] = []
-
-    @property
-    def _excess(self) -> int:
-        """By how many characters rows are wider than the terminal."""
-        return sum(self._widths.values()) + 2 * (len(self._widths) - 1) - self._console.width
 
     def __enter__(self) -> Self:
         self._bar.start()

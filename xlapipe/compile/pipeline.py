@@ -6,7 +6,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,13 +49,15 @@ _LAST, _LOOK_SECONDS = object(), 0.1
 
 @dataclass(frozen=True)
 class CompiledDump:
-    """A dump that was compiled and is not written yet.
+    """A dump that was compiled, and perhaps written.
 
     Attributes:
       files: contents by name, including the normal form.
       stage_seconds: wall time of the child's stages; see `CompileRecord`.
       seconds: wall time of the whole compile.
       compiled_at: when, if the result is from the cache.
+      changed: False if the folder already held this dump.
+      notes: what differs from the dump in the folder without being a change.
     """
 
     dump: Dump
@@ -62,19 +65,8 @@ class CompiledDump:
     files: dict[str, bytes]
     stage_seconds: Mapping[str, float]
     seconds: float
-    compiled_at: str | None = field(default=None, kw_only=True)
-
-
-@dataclass(frozen=True)
-class WrittenDump(CompiledDump):
-    """A dump that was compiled and written.
-
-    Attributes:
-      changed: False if the folder already held this dump.
-      notes: what differs from the dump in the folder without being a change.
-    """
-
-    changed: bool
+    compiled_at: str | None = None
+    changed: bool = True
     notes: tuple[str, ...] = ()
 
 
@@ -108,7 +100,7 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
     )
 
 
-def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
+def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> CompiledDump:
     """Compiles a job and writes the dump below `out`.
 
     A folder that holds the same dump stays, except for source lines. So does one made on a
@@ -117,14 +109,12 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     return keep_dump(job, compile_dump(job, folder, allow_refused=True), out)
 
 
-def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
+def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> CompiledDump:
     """Writes the dump of a job below `out`, as `make_dump`."""
     path = dump_folder(out, compiled.dump.manifest)
     _refuse_to_replace_another(path, job)
-    files, manifest = compiled.files, with_digests(compiled.dump.manifest, compiled.files)
     if job.target is None or not is_dump(path):
-        write_dump(path, manifest, files)
-        return _written(compiled, path, changed=True)
+        return write_new(compiled, path)
     notes: tuple[str, ...] | None
     if (path / RUN_RECORD).exists():
         golden = read_normal_form(path)
@@ -137,12 +127,12 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path) -> WrittenDump:
         _update_devices_manifest(path, compiled)
         notes = compare(golden, compiled.normal).notes
     else:
-        notes = notes_if_same(path, manifest, files, compiled.normal)
+        notes = notes_if_same(path, compiled.dump.manifest, compiled.files, compiled.normal)
         if notes is None:
-            write_dump(path, manifest, files)
-            return _written(compiled, path, changed=True)
-    write_lines(path, files)
-    return _written(compiled, path, changed=False, notes=notes)
+            return write_new(compiled, path)
+    write_lines(path, compiled.files)
+    dump = replace(compiled.dump, path=path)
+    return replace(compiled, dump=dump, changed=False, notes=notes)
 
 
 def _refuse_to_replace_another(path: Path, job: Job) -> None:
@@ -180,7 +170,7 @@ def _update_devices_manifest(path: Path, compiled: CompiledDump) -> None:
     write_manifest(path, manifest)
 
 
-def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
+def build(job: Job, path: Path, *, folder: Path | None = None) -> CompiledDump:
     """Compiles a job and writes dump and executable into the folder `path`."""
     if not job.platform.builds_executables:
         raise XlapipeError(
@@ -195,8 +185,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         )
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_unloadable_calls(compiled.dump, on_device=job.target is None)
-    write_dump(path, compiled.dump.manifest, compiled.files)
-    return _written(compiled, path, changed=True)
+    return write_new(compiled, path)
 
 
 def _refuse_unloadable_calls(dump: Dump, *, on_device: bool) -> None:
@@ -236,16 +225,6 @@ def refusal(manifest: Manifest) -> str:
     )
 
 
-def _written(
-    compiled: CompiledDump,
-    path: Path,
-    changed: bool,
-    notes: tuple[str, ...] = (),
-) -> WrittenDump:
-    written = replace(compiled, dump=replace(compiled.dump, path=path))
-    return WrittenDump(**vars(written), changed=changed, notes=notes)
-
-
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
     """Compiles a job; writes no dump."""
     started = time.monotonic()
@@ -253,21 +232,17 @@ def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) 
         dump, files = capture(started_job, record, where=job.reference.name)
         if dump.manifest.refused is not None and not allow_refused:
             raise CompileError(refusal(dump.manifest))
-        dump = replace(dump, facts=with_digests(dump.manifest, files))
     normal = normal_form(dump, files)
     files = {**files, **normal.files()}
+    dump = replace(dump, facts=with_digests(dump.manifest, files))
     seconds = time.monotonic() - started
-    return CompiledDump(
-        dump, normal, files, record.seconds, seconds, compiled_at=record.compiled_at
-    )
+    return CompiledDump(dump, normal, files, record.seconds, seconds, record.compiled_at)
 
 
-def write_new(compiled: CompiledDump, path: Path) -> WrittenDump:
-    """Writes a dump into a new folder."""
-    manifest = with_digests(compiled.dump.manifest, compiled.files)
-    write_dump(path, manifest, compiled.files)
-    dump = replace(compiled.dump, facts=manifest)
-    return _written(replace(compiled, dump=dump), path, changed=True)
+def write_new(compiled: CompiledDump, path: Path) -> CompiledDump:
+    """Writes a dump into a folder."""
+    write_dump(path, compiled.dump.manifest, compiled.files)
+    return replace(compiled, dump=replace(compiled.dump, path=path))
 
 
 def make_dumps(
@@ -275,19 +250,16 @@ def make_dumps(
     out: Path,
     *,
     at_once: int,
-    on_done: Callable[[Job, WrittenDump | XlapipeError], None],
+    on_done: Callable[[Job, CompiledDump | XlapipeError], None],
     scheduler: str | None = None,
 ) -> None:
     """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
 
-    def keep(job: Job, compiled: CompiledDump) -> WrittenDump:
+    def keep(job: Job, compiled: CompiledDump) -> CompiledDump:
         return keep_dump(job, compiled, out)
 
-    run_jobs(jobs, _compiled, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
-
-
-def _compiled(job: Job) -> CompiledDump:
-    return compile_dump(job, None, allow_refused=True)
+    work = partial(compile_dump, folder=None, allow_refused=True)
+    run_jobs(jobs, work, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
 
 
 def run_jobs(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import CompiledDump, WrittenDump, compile_dump, run_jobs, write_new
+from xlapipe.compile.pipeline import CompiledDump, compile_dump, run_jobs, write_new
 from xlapipe.differences.comparing.base_checkout import BaseCheckout
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import find_workload, registered_workloads
@@ -104,10 +104,10 @@ def _compile_side(
     def work(job: Job) -> CompiledDump:
         return compile_dump(job, job.reference.folder or folder, allow_refused=True)
 
-    def keep(job: Job, made: CompiledDump) -> WrittenDump:
+    def keep(job: Job, made: CompiledDump) -> CompiledDump:
         return write_new(made, out / folder_name(names[id(job)]))
 
-    def done(job: Job, made: WrittenDump | XlapipeError) -> None:
+    def done(job: Job, made: CompiledDump | XlapipeError) -> None:
         if isinstance(made, XlapipeError):
             failed[names[id(job)]] = str(made)
         on_done(names[id(job)])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from xlapipe.compile.job import Job
-from xlapipe.compile.pipeline import WrittenDump, make_dump, run_jobs
+from xlapipe.compile.pipeline import CompiledDump, make_dump, run_jobs
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import XlapipeError
 
@@ -24,7 +24,7 @@ def compile_each(
     folders = {id(job): out or scratch / str(number) for number, job in enumerate(jobs.values())}
     opened: dict[str, XlaFiles] = {}
 
-    def done(job: Job, made: WrittenDump | XlapipeError) -> None:
+    def done(job: Job, made: CompiledDump | XlapipeError) -> None:
         if isinstance(made, XlapipeError):
             raise made
         opened[labels[id(job)]] = made.dump
