@@ -20,18 +20,12 @@ from xlapipe.plans.program import Program
 from xlapipe.time.study import Study, study_of
 
 
-def compare(
-    a: Program,
-    b: Program,
-    *,
-    names: tuple[str, str] = ("A", "B"),
-    context: Mapping[str, tuple[str, str]] | None = None,
-) -> Difference:
+def compare(a: Program, b: Program) -> Difference:
     """Everything that differs between the plans of two programs.
 
     The lines of `account` always add up to the difference of the totals.
     """
-    return _compare(match(_on_device(a), _on_device(b)), a, b, names, context or {})
+    return _compare(match(_on_device(a), _on_device(b)), a, b, ("A", "B"), {})
 
 
 def _compare(

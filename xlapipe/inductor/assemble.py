@@ -10,6 +10,7 @@ from xlapipe.inductor.gemms_and_collectives import (
     collectives,
     gemms,
     ir_launches,
+    ir_resized,
     ir_returned,
 )
 from xlapipe.inductor.graph_files import GraphFiles
@@ -22,7 +23,6 @@ from xlapipe.inductor.inductor_plan import (
     InductorOutput,
     InductorPlan,
     InductorTotals,
-    ResizedStorage,
 )
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.layouts import Layout, sum_if_known
@@ -49,7 +49,7 @@ def plan_of_wrapper(
         exact=True,
         findings=tuple(wrapper_findings(replay)),
         notes=(*notes, *replay.notes),
-        resized_storages=tuple(replay.resized) or (_resized(ir) if ir is not None else ()),
+        resized_storages=tuple(replay.resized) or (ir_resized(ir) if ir is not None else ()),
     )
 
 
@@ -69,7 +69,7 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
             "keeps longer, and arguments that the caller gives away, are not in it",
             *replay.notes,
         ),
-        resized_storages=_resized(graph),
+        resized_storages=ir_resized(graph),
     )
 
 
@@ -215,14 +215,3 @@ def _unused(
                 kernels[collective.start].line,
                 collective.source,
             )
-
-
-def _resized(graph: IrGraph) -> tuple[ResizedStorage, ...]:
-    """The storages that nodes of IR resize."""
-    return tuple(
-        ResizedStorage(name, leaf.name, None, leaf.line)
-        for leaf in graph.leaves
-        if leaf.inner == "ResizeStorageBytes"
-        for buffer in leaf.outputs
-        for name in buffer.mutations
-    )

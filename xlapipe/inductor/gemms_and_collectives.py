@@ -5,7 +5,12 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from xlapipe.inductor.derive import node_kind
-from xlapipe.inductor.inductor_plan import InductorCollective, InductorKernel, KernelKind
+from xlapipe.inductor.inductor_plan import (
+    InductorCollective,
+    InductorKernel,
+    KernelKind,
+    ResizedStorage,
+)
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.nodes import OUTPUT, IrNode
 from xlapipe.inductor.layouts import Tensor, sum_if_known
@@ -147,19 +152,24 @@ def _storages(graph: IrGraph) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
+def ir_resized(graph: IrGraph) -> tuple[ResizedStorage, ...]:
+    """The storages that nodes resize."""
+    return tuple(
+        ResizedStorage(name, leaf.name, None, leaf.line)
+        for leaf in graph.leaves
+        if leaf.inner == "ResizeStorageBytes"
+        for buffer in leaf.outputs
+        for name in buffer.mutations
+    )
+
+
 def ir_returned(graph: IrGraph) -> set[int]:
     """Numbers of the storages that the caller reads, without those that the graph frees.
 
     An argument whose memory `set_` replaced is not read.
     """
     storages = _storages(graph)
-    resized = {
-        graph.memory_of(name)
-        for leaf in graph.leaves
-        if leaf.inner == "ResizeStorageBytes"
-        for buffer in leaf.outputs
-        for name in buffer.mutations
-    }
+    resized = {graph.memory_of(storage.buffer) for storage in ir_resized(graph)}
     returned = {
         graph.memory_of(buffer.name)
         for buffer in graph.buffers.values()
