@@ -47,7 +47,7 @@ CASES = [
 # What `tests.slim_goldens` removes from large dumps.
 # Facts of the call that manifests had when the H200 was recorded.
 REMOVED_FACTS = {"calls": 1, "programs": [], "processes": "", "refused": "", "settles": None}
-REMOVED = ("after_optimizations.txt", "tuning_times.json")
+REMOVED = ("after_optimizations.txt", "compile_times.json", "tuning_times.json")
 H100 = "NVIDIA H100 80GB HBM3"
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 
