@@ -3,11 +3,12 @@
 python -m tests.versions
 """
 
+import json
 import re
 from collections.abc import Iterator
 
 from tests.conftest import GOLDEN_JAXLIB, ROOT
-from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
+from xlapipe.time.predicted_locks.known_results import TABLES, TRITON_COMMITS
 
 PAGE = ROOT / "docs/versions.md"
 _PINS = re.compile(r"jax-([\d.]+)\.txt")
@@ -39,6 +40,16 @@ def pinned() -> list[str]:
     names = (path.name for path in (ROOT / "requirements").iterdir())
     versions = [match[1] for match in map(_PINS.fullmatch, names) if match is not None]
     return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
+
+
+def jaxlibs_of_tables() -> dict[str, tuple[str, ...]]:
+    """The jaxlibs whose results the package has, by target."""
+    jaxlibs: dict[str, tuple[str, ...]] = {}
+    for path in sorted(TABLES.glob("*.jsonl")):
+        with path.open() as table:
+            about = json.loads(next(table))["about"]
+        jaxlibs[about["target"]] = (*jaxlibs.get(about["target"], ()), about["versions"]["jaxlib"])
+    return jaxlibs
 
 
 def _results(version: str) -> str:

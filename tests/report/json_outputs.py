@@ -45,7 +45,7 @@ from xlapipe.run.memory_account import MemoryAccount
 from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice
-from xlapipe.search.choosing.saved import OtherForm, SavedRow, SavedValues
+from xlapipe.search.choosing.saved import SavedRow, SavedValues
 from xlapipe.search.rows import Row, largest
 from xlapipe.search.sweep import Axis, combinations
 from xlapipe.time.recomputed import Recomputation
@@ -203,18 +203,13 @@ def _saved() -> SavedValues:
         size_bytes=2048, peak_bytes=1024, allocations=(3,), again_seconds=1e-6, on_host=False,
         why="named",
     )  # fmt: skip
-    other = OtherForm(
-        name="fusion.1", shape="f32[8]", source="step.py:9", size_bytes=32, allocation=3
-    )
     return SavedValues(
         rows=(kept, replace(kept, name=None, source=None, peak_bytes=None, allocations=())),
-        other_forms=(other, replace(other, source=None)),
         total_bytes=10**6,
         saved_bytes=64,
         arguments=1,
         arguments_bytes=64,
         names=("attn",),
-        not_offloaded={"hidden": "it stays"},
     )
 
 

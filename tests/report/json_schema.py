@@ -15,18 +15,8 @@ _TYPES = {
 # Objects whose keys are data: names of versions, options, axes, stages, leaves.
 MAPS = frozenset(
     {
-        *(
-            "versions",
-            "options",
-            "mesh",
-            "thunks",
-            "spaces",
-            "seconds",
-            "values",
-            "others",
-            "parts",
-        ),
-        *("arguments", "not_offloaded"),
+        *("versions", "options", "mesh", "thunks", "spaces", "seconds", "values", "others"),
+        *("parts", "arguments"),
     }
 )
 _FIXED = ".arguments"  # of `diff-inductor`, whose keys are not data

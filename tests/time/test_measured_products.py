@@ -7,12 +7,10 @@ import pytest
 
 from tests.shared.small_hlo import plan_of_text
 from xlapipe.devices.targets.device import device_of_target
-from xlapipe.errors import TargetError
 from xlapipe.time.predict.prediction import Prediction, basis_of
 from xlapipe.time.products.efficiency import (
     Product,
     efficiencies,
-    parse_efficiencies,
     product_seconds,
 )
 from xlapipe.time.study import Study
@@ -109,31 +107,6 @@ def test_what_the_table_had_in_the_cache_is_read_from_memory() -> None:
     """Weights of 32 MB stay in the L2 cache of an L40S that repeats one product."""
     (kernel,) = predicted("l40s", 16, 4096, 4096).kernels
     assert kernel.seconds >= 4096 * 4096 * 2 / 864e9
-
-
-@pytest.mark.parametrize(
-    ("number", "line", "message"),
-    [
-        (1, '{"source":"a","licence":"b","m":[2,1],"n":[1,2]}', "line 1: m and n: expected sizes"),
-        (1, '{"source":"a","licence":"b","m":[0,1],"n":[1,2]}', "line 1: m and n: expected sizes"),
-        (
-            2,
-            '{"gpu":"x","type":"bf16","spread":1,"ratios":[1]}',
-            "line 2: ratios: expected 8",
-        ),
-        (2, '{"gpu":"x","type":"bf16","spread":1,"ratios":[1,2,3,4,5,6,7,1e9]}', "line 2: ratios"),
-        (2, "[", "line 2: expected JSON"),
-    ],
-)
-def test_a_damaged_table_is_refused_by_name_and_line(number: int, line: str, message: str) -> None:
-    lines = [
-        '{"source":"a","licence":"b","m":[1,2],"n":[1,2]}',
-        '{"gpu":"x","type":"bf16","spread":0.1,"ratios":[1,2,3,4,5,6,7,8]}',
-    ]
-    assert parse_efficiencies("\n".join(lines), where="efficiency").ratios
-    lines[number - 1] = line
-    with pytest.raises(TargetError, match=f"efficiency: {message}"):
-        parse_efficiencies("\n".join(lines), where="efficiency")
 
 
 def test_the_table_takes_some_kilobytes_of_each_gpu() -> None:

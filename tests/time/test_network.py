@@ -27,7 +27,7 @@ from xlapipe.expect import StepTimeAtMost
 from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
 from xlapipe.project_file import stated_by_command
-from xlapipe.time.collectives.collective_times import measured_curves, parse_curves, seconds_among
+from xlapipe.time.collectives.collective_times import measured_curves, seconds_among
 from xlapipe.time.collectives.exchange import describe, exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
 from xlapipe.time.cost.step_cost import step_cost
@@ -213,26 +213,11 @@ def test_a_project_states_its_network(tmp_path: Path) -> None:
             network_stated(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("number", "line", "message"),
-    [
-        (1, "{}", "measured: line 1: source: expected a value"),
-        (1, '{"source": "a", "licence": "b", "bytes": [4, 2]}', "line 1: bytes: expected sizes"),
-        (2, '{"gpu": "h200"', "line 2: expected JSON"),
-        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1]}', "line 2: us: expected"),
-        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1, -2]}', "line 2: us"),
-        (2, '{"gpu": "h200", "kind": "all-reduce", "gpus": 1, "us": [1, 2]}', "line 2: gpus"),
-    ],
-)
-def test_a_damaged_table_is_refused_by_name_and_line(number: int, line: str, message: str) -> None:
-    lines = [
-        '{"source": "a", "licence": "b", "bytes": [2, 4]}',
-        '{"gpu": "h200", "kind": "all-reduce", "gpus": 2, "us": [1, 2]}',
-    ]
-    assert parse_curves("\n".join(lines), where="measured")
-    lines[number - 1] = line
-    with pytest.raises(NetworkError, match=message):
-        parse_curves("\n".join(lines), where="measured")
+def test_every_curve_of_the_table_has_a_time_of_each_size() -> None:
+    kinds = (own for of_gpu in measured_curves().values() for own in of_gpu.values())
+    for curve in (curve for own in kinds for curve in own.values()):
+        assert len(curve.sizes) == len(curve.seconds) and min(curve.seconds) > 0
+        assert list(curve.sizes) == sorted(set(curve.sizes))
 
 
 def test_a_network_with_other_links_replaces_those_of_the_gpu() -> None:

@@ -17,6 +17,7 @@ import pytest
 import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from tests.folders import STEPS
+from tests.versions import jaxlibs_of_tables
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest
 from xlapipe.cli import main
@@ -29,7 +30,7 @@ from xlapipe.compile.tuning import Tuned
 from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError, EndedBySignalError
 from xlapipe.time.predicted_locks.basis import Basis
-from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS, jaxlibs_of_tables
+from xlapipe.time.predicted_locks.known_results import TRITON_COMMITS
 from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES
 
 JAXLIB = version("jaxlib")

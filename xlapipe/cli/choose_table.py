@@ -77,15 +77,10 @@ def _saved_lines(workload: str, values: SavedValues) -> Iterator[Text]:
     yield from map(Text, aligned_rows(table, right=range(4)))
     if len(values.rows) > _SHOWN:
         yield Text(f"and {len(values.rows) - _SHOWN} smaller kinds; --json lists all")
-    if values.other_forms:
-        kept = sum(form.size_bytes for form in values.other_forms)
-        yield Text(f"In another form at the peak, such as partial sums: {exact(kept)}")
     yield Text(
         "at the peak: on one device; no: computed inside of kernels, kept in another form, or not "
         "alive then. again: the time to compute it again, estimated from bytes and operations."
     )
-    for name, reason in values.not_offloaded.items():
-        yield Text(f"{name!r} stays on the device: {reason}")
     yield Text()
 
 

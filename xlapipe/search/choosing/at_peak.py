@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.compile.lowering.forward_graph import ForwardValue
@@ -12,33 +11,15 @@ from xlapipe.plans.occupancy import CountedValue, Occupancy
 
 # A device's part of a value is a power of two at most this small.
 _MOST_PARTS = 4096
-# Other values than those of the forward pass that are a smaller share of temp are left out.
-_LEAST_SHARE = 1e-3
-
-
-@dataclass(frozen=True)
-class HeldAtPeak:
-    """Values of a plan that are alive at its peak, from the forward to the backward pass.
-
-    Attributes:
-      holder: plan's value for each value of the forward pass that is alive then, by number.
-      others: those that hold no value as the forward pass computes it, such as its partial sums;
-        the largest first, without small ones.
-      counted_bytes: bytes of all that is kept then, as `xlapipe show` counts it.
-    """
-
-    holder: Mapping[int, CountedValue]
-    others: tuple[CountedValue, ...]
-    counted_bytes: int
 
 
 def held_at_peak(
     values: Sequence[ForwardValue], plan: Plan, *, several_devices: bool
-) -> HeldAtPeak:
-    """What the plan keeps of a forward pass.
+) -> tuple[Mapping[int, CountedValue], int]:
+    """The plan's value for each value of the forward pass that is alive at its peak, by number.
 
-    Each value of the plan counts once. Values of the same size are distinguished by line and
-    operation as far as XLA names them.
+    And bytes of all that is kept then, as `xlapipe show` counts it. Each value of the plan counts
+    once. Values of the same size are distinguished by line and operation as far as XLA names them.
     """
     occupancy = Occupancy(plan)
     saved = saved_at(occupancy, occupancy.peak_position)
@@ -60,9 +41,7 @@ def held_at_peak(
                     holder[value.number] = held
                     alive.remove(held)
                     break
-    least_bytes = _LEAST_SHARE * plan.totals.temp_bytes
-    others = tuple(held for held in alive if held.counted_bytes > least_bytes)
-    return HeldAtPeak(holder, others, sum(held.counted_bytes for held in saved))
+    return holder, sum(held.counted_bytes for held in saved)
 
 
 def _same_line(held: CountedValue, value: ForwardValue, primitive: str, plan: Plan) -> bool:

@@ -4,18 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.search.candidate import Candidate, StepChange, job_of
+from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.compiles import Compiles, target_device
 from xlapipe.search.choosing.search import Estimate, estimate
-from xlapipe.search.memory_budget import MemoryBudget
 
 _WRITTEN = Estimate(0.0, 0.0)
-# Before the first plan: parameters that a backward pass reads, their gradients and the state of
-# an optimizer.
-_COPIES_OF_PARAMETERS = 4
 # An estimate of freed bytes that is a smaller share of that of a form which does not fit.
 _SURELY_LESS = 0.9
-_USED_SHARE = 0.75
 
 
 @dataclass
@@ -105,26 +100,9 @@ class Order:
             default=None,
         )
         if nearest is None:
-            return self._fits_before_plans(candidate, own)
+            return None
         _, row, other = nearest
         return row.memory.headroom_bytes >= (other.freed_bytes - own.freed_bytes) / row.devices
-
-    def _fits_before_plans(self, candidate: Candidate, own: Estimate) -> bool | None:
-        graph = self.graphs[candidate.values_text]
-        limit_bytes = self._limit_bytes(candidate, self.compiles.search.memory)
-        if limit_bytes is None:
-            return None
-        saved_bytes = sum(value.size_bytes for value in graph.values if value.needed)
-        kept_bytes = _COPIES_OF_PARAMETERS * sum(graph.arguments_bytes) + saved_bytes
-        return kept_bytes - own.freed_bytes <= limit_bytes
-
-    def _limit_bytes(self, candidate: Candidate, budget: MemoryBudget) -> float | None:
-        if budget.limit_bytes is not None:
-            return budget.limit_bytes - budget.reserved_bytes
-        target = job_of(candidate, self.compiles.search.compile).target
-        if target is None:
-            return None
-        return (budget.share or _USED_SHARE) * target.device_memory_bytes - budget.reserved_bytes
 
     def _estimate(self, candidate: Candidate) -> Estimate | None:
         """None for forms that are not estimated."""

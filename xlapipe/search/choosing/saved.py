@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from xlapipe.compile.lowering.forward_graph import ForwardGraph, ForwardValue
 from xlapipe.devices.targets.device import Device
-from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
-from xlapipe.plans.program import KeptIn, Program
+from xlapipe.plans.program import Program
 from xlapipe.search.choosing.at_peak import held_at_peak
 from xlapipe.search.choosing.compiles import target_device
 from xlapipe.search.choosing.search import seconds_of
@@ -48,49 +47,25 @@ class SavedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherForm:
-    """A value that the plan keeps at the peak in another form than the forward pass computes it.
-
-    XLA may keep the partial sums of a split matrix product, or a transposed or fused value.
-
-    Attributes:
-      name: XLA's.
-      shape: with XLA's element type.
-      size_bytes: on one device.
-    """
-
-    name: str
-    shape: str
-    source: str | None
-    size_bytes: int
-    allocation: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class SavedValues:
     """What is kept.
 
     Attributes:
       rows: most bytes first.
-      other_forms: likewise.
       total_bytes: total of the plan.
       saved_bytes: what the plan keeps for the backward pass at its peak, on one device, as
         `xlapipe show` prints it; arguments and outputs are kept anyway.
       arguments: number of arguments that the backward pass reads, which are kept anyway.
       arguments_bytes: bytes of these arguments, on all devices.
       names: that the step gives.
-      not_offloaded: for each name whose values a policy offloads and the plan keeps on the device
-        all the same, what was found.
     """
 
     rows: tuple[SavedRow, ...]
-    other_forms: tuple[OtherForm, ...]
     total_bytes: int
     saved_bytes: int
     arguments: int
     arguments_bytes: int
     names: tuple[str, ...]
-    not_offloaded: Mapping[str, str] = field(default_factory=dict)
 
 
 def saved_values(program: Program, graph: ForwardGraph, target: str) -> SavedValues | None:
@@ -98,42 +73,15 @@ def saved_values(program: Program, graph: ForwardGraph, target: str) -> SavedVal
     if not graph.arguments_bytes and not any(value.needed for value in graph.values):
         return None
     plan, devices = program.plan, prod((program.facts.mesh or {}).values())
-    held = held_at_peak(graph.values, plan, several_devices=devices > 1)
+    holder, saved_bytes = held_at_peak(graph.values, plan, several_devices=devices > 1)
     totals = plan.totals
     return SavedValues(
-        rows=_rows(graph, held.holder, target_device(target), devices),
-        other_forms=tuple(_other_form(other, plan) for other in held.others),
+        rows=_rows(graph, holder, target_device(target), devices),
         total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
-        saved_bytes=held.counted_bytes,
+        saved_bytes=saved_bytes,
         arguments=len(graph.arguments_bytes),
         arguments_bytes=sum(graph.arguments_bytes),
         names=graph.names,
-        not_offloaded=_not_offloaded(program),
-    )
-
-
-def _not_offloaded(program: Program) -> dict[str, str]:
-    offloaded = [value.name for value in program.facts.named_values if value.kept is KeptIn.HOST]
-    if not offloaded:
-        return {}
-    from xlapipe.expect import Offloaded  # twenty modules, which few steps need
-
-    violations = {name: Offloaded(name).check(program).violations for name in offloaded}
-    return {
-        name: f"{'; '.join(violation.found for violation in own)}; fix: {own[0].advice}"
-        for name, own in violations.items()
-        if own
-    }
-
-
-def _other_form(held: CountedValue, plan: Plan) -> OtherForm:
-    source = plan.nearest_source(held.value.name)
-    return OtherForm(
-        name=held.value.name,
-        shape=held.value.shape.without_layout,
-        source=relative(str(source)) if source is not None else None,
-        size_bytes=held.value.size_bytes,
-        allocation=held.allocation.index,
     )
 
 

@@ -4,23 +4,13 @@ The first line states the source and the sizes in bytes, each further line the m
 GPU, kind and number of GPUs.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
-from typing import Annotated, TypeAlias
-
-from msgspec import Meta
-
-from xlapipe.errors import NetworkError
-from xlapipe.files.contents import Refusal
-from xlapipe.files.typed_data import Line, typed_line
-
-_REFUSAL = Refusal(NetworkError, "install xlapipe again, or make the table again")
-_Microseconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
-_Bytes: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 40)]
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +38,6 @@ class Curve:
         return _between(seconds[after - 1], seconds[after], share)
 
 
-@dataclass(frozen=True)
-class _Header:
-    source: Line
-    licence: Line
-    bytes: tuple[_Bytes, ...]
-
-
-@dataclass(frozen=True)
-class _Row:
-    gpu: Line
-    kind: Line
-    gpus: Annotated[int, Meta(ge=2, le=65_536)]
-    us: tuple[_Microseconds, ...]
-
-
 Curves: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Curve]]]
 """By row of the GPU catalogue, kind, and number of GPUs."""
 
@@ -70,31 +45,12 @@ Curves: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Curve]]]
 @cache
 def measured_curves() -> Curves:
     """The curves in this package."""
-    file = files("xlapipe.time.collectives") / "measured.jsonl"
-    return parse_curves(file.read_text(encoding="utf-8"), where=file.name)
-
-
-def parse_curves(text: str, *, where: str) -> Curves:
-    """The curves in the content of a file.
-
-    Raises:
-      NetworkError: a line is damaged.
-    """
-    lines = text.splitlines() or [""]
-    header = typed_line(_Header, lines[0], f"{where}: line 1", _REFUSAL)
-    sizes = tuple(map(float, header.bytes))
-    if not sizes or any(low >= high for low, high in pairwise(sizes)):
-        _REFUSAL.fail(f"{where}: line 1: bytes: expected sizes that grow")
+    text = (files("xlapipe.time.collectives") / "measured.jsonl").read_text(encoding="utf-8")
+    header, *rows = map(json.loads, text.splitlines())
     curves: dict[str, dict[str, dict[int, Curve]]] = {}
-    for number, line in enumerate(lines[1:], 2):
-        row = typed_line(_Row, line, f"{where}: line {number}", _REFUSAL)
-        if len(row.us) != len(sizes):
-            _REFUSAL.fail(
-                f"{where}: line {number}: us: expected {len(sizes)} numbers, one for each size, "
-                f"found {len(row.us)}"
-            )
-        curve = Curve(sizes, tuple(us * 1e-6 for us in row.us))
-        curves.setdefault(row.gpu, {}).setdefault(row.kind, {})[row.gpus] = curve
+    for row in rows:
+        curve = Curve(tuple(map(float, header["bytes"])), tuple(us * 1e-6 for us in row["us"]))
+        curves.setdefault(row["gpu"], {}).setdefault(row["kind"], {})[row["gpus"]] = curve
     return curves
 
 

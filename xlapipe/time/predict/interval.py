@@ -7,7 +7,6 @@ depends on what they consist of; quantile regression on these errors gave the co
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -110,18 +109,6 @@ def traits(shares: Iterable[Share], seconds: float) -> dict[str, float]:
         "library": share(part for kind, _, part, _ in shares if _is_library(kind)),
         "assumed": share(part for _, basis, part, _ in shares if basis == ASSUMED),
     }
-
-
-def least_known(shares: Iterable[Share]) -> str:
-    """The kind of kernels that adds most to the width of the interval."""
-    above = shipped_errors().above
-    doubts: dict[str, float] = defaultdict(float)
-    for share in shares:
-        kind, _, seconds, spread = share
-        own = traits([share], seconds)
-        named = sum(above[name] * own[name] for name in ("scatter", "library", "assumed"))
-        doubts[kind] += seconds * (above["kinds"] * spread + named)
-    return max(doubts, key=lambda kind: doubts[kind])
 
 
 def is_learning(shares: Iterable[Share]) -> bool:

@@ -13,7 +13,7 @@ from xlapipe.time.cost.schedule import most_launches, schedule_of
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Calibration, Constants
 from xlapipe.time.predict.gpu import gpu_of
-from xlapipe.time.predict.interval import least_known, shipped_errors, spreads_of, traits
+from xlapipe.time.predict.interval import shipped_errors, spreads_of, traits
 from xlapipe.time.predict.kernel_time import (
     ASSUMED,
     KernelTime,
@@ -57,8 +57,6 @@ _FEWER_KERNELS = "a larger batch, several problems in one call by jax.vmap, or s
 _TRIED_LONGER = 30
 # Share of the time below which an assumption is not listed.
 _SHOWN_SHARE = 0.05
-# High end of an interval as a multiple of its low end, from which a kernel is named.
-_WIDE = 2.5
 
 
 def predict(
@@ -218,15 +216,6 @@ class _Predictor:
                 f"{untuned / total:.0%} of the time is of products with XLA's default tiles or "
                 "another GPU's, or of convolutions without an engine: they are predicted as a "
                 "tuner would choose them, and take longer if nothing tunes them"
-            ] = None
-        if kernels and high > _WIDE * low:
-            kind = least_known(shares)
-            own = [kernel for kernel in kernels if kernel.work.kind == kind]
-            longest = max(own, key=lambda kernel: kernel.seconds)
-            share = sum(kernel.seconds for kernel in own) / total
-            self._assumptions[
-                f"the interval is wide mostly for the kind of kernels '{kind}', {share:.0%} of the "
-                f"time, most in {longest.name}: such kernels differed from what was predicted"
             ] = None
         whole = not self._uncounted
         return Prediction(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from xlapipe.errors import TargetError
-from xlapipe.files.contents import Refusal, read_head, read_plain
+from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.time.predicted_locks.form import Form
 
 TABLES = Path(__file__).with_name("tables")
-_LIMIT_BYTES, _HEADER_BYTES = 64 << 20, 64 << 10
+_LIMIT_BYTES = 64 << 20
 _PARTS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -31,16 +31,6 @@ TRITON_COMMITS = {
 }
 """The commit of Triton in each known jaxlib, the oldest first. XLA of 0.12 ignores results of
 another one."""
-
-
-def jaxlibs_of_tables() -> dict[str, tuple[str, ...]]:
-    """The jaxlibs whose results this package has, by target."""
-    jaxlibs: dict[str, tuple[str, ...]] = {}
-    for path in sorted(TABLES.glob("*.jsonl")):
-        about = json.loads(read_head(path, _HEADER_BYTES).partition(b"\n")[0])["about"]
-        target = about["target"]
-        jaxlibs[target] = (*jaxlibs.get(target, ()), about["versions"]["jaxlib"])
-    return jaxlibs
 
 
 @dataclass(frozen=True)

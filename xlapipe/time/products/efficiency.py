@@ -4,26 +4,21 @@ The first line has the source and the grid, each further line the logarithms of 
 GPU and type at the points of the grid, in hundredths. The roofline is that of `roofline_seconds`.
 """
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise, product
-from typing import Annotated, TypeAlias
-
-from msgspec import Meta
+from itertools import product
+from typing import TypeAlias
 
 from xlapipe.devices.targets.catalogue import catalogue, row_named
 from xlapipe.devices.targets.device import Device
-from xlapipe.errors import TargetError
-from xlapipe.files.contents import Refusal
-from xlapipe.files.typed_data import Line, typed_line
 from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.shapes import element_bits
 
-_REFUSAL = Refusal(TargetError, "install xlapipe again, or make the table again")
 # The least for any kernel of the tables.
 _START_SECONDS = 2e-6
 _ALIGNED_BYTES = 16
@@ -57,22 +52,6 @@ class ProductSeconds:
     measured_on: str
     own: bool
     spread: float
-
-
-@dataclass(frozen=True)
-class _Header:
-    source: Line
-    licence: Line
-    m: tuple[float, ...]
-    n: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class _Row:
-    gpu: Line
-    type: Line
-    spread: Annotated[float, Meta(gt=0, le=2)]
-    ratios: tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...]
 
 
 @dataclass(frozen=True)
@@ -111,36 +90,11 @@ def _share(axis: Sequence[float], place: float) -> tuple[Share, Share]:
 @cache
 def efficiencies() -> Efficiencies:
     """The efficiencies in this package."""
-    file = files("xlapipe.time.products") / "efficiency.jsonl"
-    return parse_efficiencies(file.read_text(encoding="utf-8"), where=file.name)
-
-
-def parse_efficiencies(text: str, *, where: str) -> Efficiencies:
-    """The efficiencies in the content of a file.
-
-    Raises:
-      TargetError: a line is damaged.
-    """
-    lines = text.splitlines() or [""]
-    header = typed_line(_Header, lines[0], f"{where}: line 1", _REFUSAL)
-    axes = (header.m, header.n)
-    growing = all(low < high for axis in axes for low, high in pairwise(axis))
-    if not growing or any(len(axis) < 2 or axis[0] <= 0 for axis in axes):
-        _REFUSAL.fail(f"{where}: line 1: m and n: expected sizes above 0 that grow")
-    grid = [tuple(map(math.log2, axis)) for axis in axes]
-    ratios: dict[tuple[str, str], tuple[int, ...]] = {}
-    spreads: dict[tuple[str, str], float] = {}
-    expected = len(header.m) * len(header.n) ** 2
-    for number, line in enumerate(lines[1:], 2):
-        row = typed_line(_Row, line, f"{where}: line {number}", _REFUSAL)
-        if len(row.ratios) != expected:
-            _REFUSAL.fail(
-                f"{where}: line {number}: ratios: expected {expected} numbers, one for each point "
-                f"of the grid, found {len(row.ratios)}"
-            )
-        ratios[row.gpu, row.type] = row.ratios
-        spreads[row.gpu, row.type] = row.spread
-    return Efficiencies(grid[0], grid[1], ratios, spreads)
+    text = (files("xlapipe.time.products") / "efficiency.jsonl").read_text(encoding="utf-8")
+    header, *rows = map(json.loads, text.splitlines())
+    m, n = (tuple(map(math.log2, header[axis])) for axis in "mn")
+    ratios = {(row["gpu"], row["type"]): tuple(row["ratios"]) for row in rows}
+    return Efficiencies(m, n, ratios, {(row["gpu"], row["type"]): row["spread"] for row in rows})
 
 
 def product_of(gemm: Gemm, flops: int) -> Product | None:
