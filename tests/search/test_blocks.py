@@ -24,7 +24,6 @@ from xlapipe.search.choosing.policies import (
     BLOCK,
     PolicyPlace,
     chosen_values,
-    offloaded_inputs,
     places_of,
     presets,
 )
@@ -153,7 +152,6 @@ def test_the_code_pasted_above_each_block_lowers_to_what_is_compiled(
     # Policies do not depend on what the blocks are in: inside of others, one is enough.
     changes = list(presets(first)) if name in FOUND else [next(presets(first))]
     changes += [change for part in parts for change in presets(part)]
-    changes += filter(None, [offloaded_inputs(first)])
     written = lowered(loaded(tmp_path, source), name).as_text()
     for number, change in enumerate(changes):
         by_hand = lowered(loaded(tmp_path / f"{number}", pasted(source, change)), name).as_text()

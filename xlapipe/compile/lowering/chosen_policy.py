@@ -66,7 +66,7 @@ def apply_policy(change: PolicyChange) -> None:
         scanned = applied.scanned(names["scanned"])
         _ACTIVE.enter_context(patch.object(builtins, "scanned", scanned, create=True))
         _ACTIVE.enter_context(changed_code(change.lines, partial(_with_scans, change.statements)))
-    _ACTIVE.enter_context(decorated_functions(blocks, change.statements))
+    _ACTIVE.enter_context(decorated_functions(blocks))
     if change.record is not None:
         applied.recorded = _ACTIVE.enter_context(recorded_calls(applied.counts_calls))
     if change.unchanged is not None:
@@ -160,15 +160,13 @@ def _refuse_policies_by_name() -> None:
         )
 
 
-def decorated_functions(
-    decorators: Mapping[str, Decorator], statements: Mapping[str, str]
-) -> AbstractContextManager[object]:
+def decorated_functions(decorators: Mapping[str, Decorator]) -> AbstractContextManager[object]:
     """Changes functions in modules that are imported while the context is open."""
 
     def change(tree: ast.Module, path: str) -> ast.Module:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                _decorate(node, path, decorators, statements)
+                _decorate(node, path, decorators)
         return tree
 
     stack = ExitStack()
@@ -211,10 +209,7 @@ def _with_scans(statements: Mapping[str, str], tree: ast.Module, path: str) -> a
 
 
 def _decorate(
-    node: ast.FunctionDef | ast.AsyncFunctionDef,
-    path: str,
-    decorators: Mapping[str, Decorator],
-    statements: Mapping[str, str],
+    node: ast.FunctionDef | ast.AsyncFunctionDef, path: str, decorators: Mapping[str, Decorator]
 ) -> None:
     lines = (*node.decorator_list, node)
     number = next(
@@ -224,9 +219,6 @@ def _decorate(
         return
     place = f"{path}:{lines[number].lineno}"
     added = ast.parse(f"{_NAME}[{place!r}]", mode="eval").body
-    first = ast.parse(statements.get(place, "")).body
-    for part in (element for tree in (added, *first) for element in ast.walk(tree)):
+    for part in ast.walk(added):
         ast.copy_location(part, lines[number])
-    after = ast.get_docstring(node, clean=False) is not None
-    node.body[after:after] = first
     node.decorator_list.insert(number, added)

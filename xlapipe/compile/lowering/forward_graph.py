@@ -175,7 +175,6 @@ class RepeatedCall:
         name, or cannot be compared.
       other_output: a value beside arrays that it returns; None if all are arrays.
       loop: the loop that calls it; None if several lines do, or a call that cannot be rewritten.
-      input_name: its parameter for activations; None if unknown.
     """
 
     function: str
@@ -186,7 +185,6 @@ class RepeatedCall:
     static_argnums: tuple[int, ...] | None = ()
     other_output: str | None = None
     loop: LoopCall | None = None
-    input_name: str | None = None
 
     @property
     def name(self) -> str:

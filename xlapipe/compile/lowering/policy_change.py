@@ -25,8 +25,7 @@ class PolicyChange:
       lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.
       decorators: name of the decorator in `source`, by the line of a function's definition.
       which: a condition on `number`, the number of the call of a block; others stay as they are.
-      statements: what comes first in a function's body, by the line of its definition; of `LOOP`,
-        what is in place of the loop.
+      statements: of `LOOP`, what is in place of the loop, by the line of its header.
       record: file for the graph of the forward pass; None to record nothing.
       unchanged: digest of the program of the step as written, which is traced again and compared;
         empty to compare with the first trace, None to compare nothing.

@@ -71,8 +71,6 @@ class RecordedCalls:
       expressions: that call it, by line; None for those that are not a loop's.
       position: of the last call in its loop.
       longest: the most calls by one call of a caller.
-      arrays: names of the parameters that were given arrays alone, by position.
-      flowing: positions of those that a recorded function had returned.
     """
 
     count: int = 0
@@ -82,8 +80,6 @@ class RecordedCalls:
     expressions: dict[str, LoopCall | None] = field(default_factory=dict)
     position: LoopPosition = field(default_factory=LoopPosition)
     longest: int = 0
-    arrays: dict[int, str] = field(default_factory=dict)
-    flowing: set[int] = field(default_factory=set)
 
     @property
     def static_argnums(self) -> tuple[int, ...] | None:
@@ -102,18 +98,11 @@ class RecordedCalls:
         (*others, last) = self.expressions.values() or (None,)
         return None if others or last is None else replace(last, calls=self.longest)
 
-    @property
-    def input_name(self) -> str | None:
-        """The first parameter for activations: a module's own arguments are no weights."""
-        positions = self.flowing or {p for p in self.arrays if p > 0 and self.form != JAX}
-        return self.arrays[min(positions)] if positions else None
-
 
 @contextmanager
 def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, RecordedCalls]]:
     """Records calls of the user's functions."""
     calls: dict[CodeType, RecordedCalls] = {}
-    returned: dict[int, object] = {}  # keeps them, so that no other gets the same id
     running = False
 
     def start(code: CodeType, _: int) -> object:
@@ -123,7 +112,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Re
         if not running:
             running = True
             with suppress(Exception):  # modules whose __init__ runs cannot be flattened
-                _record(calls, code, sys._getframe(1), counted(), returned)
+                _record(calls, code, sys._getframe(1), counted())
             running = False
         return None
 
@@ -133,9 +122,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Re
         record = calls.get(code)
         if record is not None:
             with suppress(Exception):
-                leaves = _leaves(value)
-                returned.update((id(leaf), leaf) for leaf in leaves)
-                others = (leaf for leaf in leaves if not valid_jaxtype(leaf))
+                others = (leaf for leaf in _leaves(value) if not valid_jaxtype(leaf))
                 other = next((leaf for leaf in others if not _is_module(leaf)), None)
                 if record.other_output is None and other is not None:
                     record.other_output = f"{other!r:.60}"
@@ -156,11 +143,7 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Re
 
 
 def _record(
-    calls: dict[CodeType, RecordedCalls],
-    code: CodeType,
-    frame: FrameType,
-    counted: bool,
-    returned: Mapping[int, object],
+    calls: dict[CodeType, RecordedCalls], code: CodeType, frame: FrameType, counted: bool
 ) -> None:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
     values = [frame.f_locals.get(name) for name in names]
@@ -178,15 +161,6 @@ def _record(
         if line not in own_calls.expressions:
             own_calls.expressions[line] = loop_call(caller, code, values[0])
     for position, argument in enumerate(leaves):
-        if (
-            counted
-            and argument
-            and position < code.co_argcount
-            and all(map(valid_jaxtype, argument))
-        ):
-            own_calls.arrays[position] = names[position]
-            if all(id(leaf) in returned for leaf in argument):
-                own_calls.flowing.add(position)
         forms = [form for form in map(_form, argument) if form is not None]
         own_calls.form = next(iter(forms), own_calls.form)
         others = [leaf for leaf in argument if not _is_array_or_module(leaf)]

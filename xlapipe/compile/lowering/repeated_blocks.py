@@ -147,7 +147,6 @@ def _repeated(
         static_argnums=record.static_argnums,
         other_output=record.other_output,
         loop=record.loop,
-        input_name=record.input_name,
     )
 
 

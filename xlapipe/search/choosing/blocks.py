@@ -19,8 +19,6 @@ _EXTRA = {
     "nn.remat": "from flax import linen as nn",
     "eqx.filter_checkpoint": "import equinox as eqx",
 }
-BLOCK_INPUT = "block_input"
-_IMPORT_NAME = "from jax.ad_checkpoint import checkpoint_name"
 # Their outputs are arrays alone.
 _OF_ARRAYS = ("jax.checkpoint", "nn.remat")
 
@@ -112,23 +110,7 @@ def decorators_of(functions: Sequence[RepeatedCall]) -> Mapping[str, str]:
     return {own.source: name_of[own.form, own.static_argnums] for own in functions}
 
 
-def statements_of(functions: Sequence[RepeatedCall]) -> Mapping[str, str]:
-    """What names the activations that each function gets, by the line of its definition."""
-    names = {own.source: own.input_name for own in functions if own.input_name is not None}
-    return {source: f"{_IMPORT_NAME}\n{_naming(name)}" for source, name in names.items()}
-
-
-def _naming(parameter: str) -> str:
-    return f"{parameter} = checkpoint_name({parameter}, {BLOCK_INPUT!r})"
-
-
-def blocks_code(
-    functions: Sequence[RepeatedCall],
-    policy: str,
-    some: Some | None = None,
-    *,
-    named: bool = False,
-) -> str:
+def blocks_code(functions: Sequence[RepeatedCall], policy: str, some: Some | None = None) -> str:
     """What to write: the policy, the decorators, and where they go."""
     names = decorators_of(functions)
     extra = sorted({_EXTRA[own.form] for own in functions if own.form in _EXTRA})
@@ -139,13 +121,6 @@ def blocks_code(
         f"for each of {own.calls} × {own.name}\n"
         for own in functions
     ]
-    if named:
-        imports = f"{imports}\n{_IMPORT_NAME}"
-        lines += [
-            f"# {relative(own.source)}: write `{_naming(own.input_name)}` as its first statement\n"
-            for own in functions
-            if own.input_name is not None
-        ]
     if some is not None:
         lines = [_changed_loop(own.loop, names[own.source], some) for own in functions if own.loop]
     code = f"import functools\n\n{imports}\n\n{policy}"

@@ -34,7 +34,6 @@ from xlapipe.search.choosing.policies import (
     chosen_values,
     no_place_error,
     offloaded,
-    offloaded_inputs,
     places_of,
     presets,
 )
@@ -422,8 +421,6 @@ class _Search:
             if self.remat and self.offload:
                 yield from self._searched(place, _SHARES, target, offload=True)
             if self.offload:
-                inputs = offloaded_inputs(place) if place.kind == BLOCK else None
-                yield from filter(None, [inputs])
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
                 for number in range(1, len(groups) + 1):
                     yield offloaded(groups[:number], place)

@@ -18,14 +18,12 @@ from xlapipe.errors import XlapipeError
 from xlapipe.report.units import rounded
 from xlapipe.search.candidate import Recomputed, StepChange
 from xlapipe.search.choosing.blocks import (
-    BLOCK_INPUT,
     SOME,
     Some,
     blocks_code,
     blocks_of,
     blocks_text,
     decorators_of,
-    statements_of,
 )
 from xlapipe.search.choosing.search import Group, Kept
 from xlapipe.time.recomputed import relative
@@ -282,22 +280,6 @@ def offloaded(groups: Sequence[Group], place: PolicyPlace) -> StepChange:
     return change(text, place, _by_keys(None, groups))
 
 
-def offloaded_inputs(place: PolicyPlace) -> StepChange | None:
-    """Blocks that keep what they get in the host's memory; None if it is not known what that is."""
-    functions = tuple(own for own in place.functions if own.input_name is not None)
-    if not functions:
-        return None
-    policy = f"""policy = jax.checkpoint_policies.save_and_offload_only_these_names(
-    names_which_can_be_saved=[],
-    names_which_can_be_offloaded=[{BLOCK_INPUT!r}],
-    offload_src="device",
-    offload_dst="pinned_host",
-)
-"""
-    text = "recompute everything, offload the inputs of blocks to the host"
-    return change(text, replace(place, functions=functions), policy, named=True)
-
-
 def _listed(verb: str, groups: Sequence[Group]) -> str:
     named_first = sorted(groups, key=lambda group: group.key.name is None)
     more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
@@ -309,7 +291,6 @@ def change(
     place: PolicyPlace,
     policy: str,
     *,
-    named: bool = False,
     kept: Set[PolicyKey] | None = None,
 ) -> StepChange:
     """A change of the step, whose printed code is what is compiled.
@@ -320,12 +301,10 @@ def change(
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
     own: dict[str, Any] = {}
     if place.kind == BLOCK:
-        code = blocks_code(place.functions, policy, place.some, named=named)
+        code = blocks_code(place.functions, policy, place.some)
         own = {"decorators": decorators_of(place.functions)}
         if place.some is not None:
             own["which"] = place.some.condition
-        if named:
-            own["statements"] = statements_of(place.functions)
     return StepChange(
         f"{text} ({place.where})",
         code,
