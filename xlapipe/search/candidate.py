@@ -119,11 +119,7 @@ def job_of(
     record: str | None = None,
     unchanged: str | None = None,
 ) -> Job:
-    """The compile of a candidate; `record` and `unchanged` as of `PolicyChange`.
-
-    Raises:
-      XlapipeError: as `jobs_of`.
-    """
+    """The compile of a candidate; `record` and `unchanged` as of `PolicyChange`."""
     if candidate.target and settings.target_config is None:
         settings = replace(settings, target=candidate.target)
     (job,) = jobs_of([candidate.reference], settings)

@@ -138,11 +138,7 @@ def planned_memory(
     whole: bool = False,
     on_program: Callable[[Program], None] | None = None,
 ) -> tuple[PlannedMemory, CompiledDump | None]:
-    """Compiles a job, and reads the memory of its plan; `on_program` gets the plan itself.
-
-    Raises:
-      XlapipeError: the compile failed.
-    """
+    """Compiles a job, and reads the memory of its plan; `on_program` gets the plan itself."""
     started = time.monotonic()
     job = replace(job, memory_fraction=budget.share or DEFAULT_MEMORY_FRACTION)
     if on_program is not None and not whole:

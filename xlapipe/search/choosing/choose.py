@@ -329,11 +329,7 @@ class _Search:
                     self._graphs[base.values_text] = forward_graph_at(everything)
 
     def _find_places(self) -> None:
-        """Finds where each step takes a policy.
-
-        Raises:
-          XlapipeError: policies are asked for, and there is no place.
-        """
+        """Finds where each step takes a policy; an error if there is no place that is asked for."""
         workload = self.bases[0].reference.name
         places = {values: places_of(graph) for values, graph in self._graphs.items()}
         try:

@@ -93,9 +93,6 @@ class Compiles:
           candidates: as of `compile_rows`.
           search: other settings than its own.
           note_for: where the child writes the forward pass of a candidate; None for nowhere.
-
-        Raises:
-          XlapipeError: an unknown workload, target or argument.
         """
         before = self.count
 
@@ -159,11 +156,7 @@ class Compiles:
 
 
 def items_of(candidate: Candidate, name: str) -> float:
-    """The number of items of a step.
-
-    Raises:
-      XlapipeError: the argument is not given, or is not a positive number.
-    """
+    """The number of items of a step; raises if the argument is not given, or no positive number."""
     value = (candidate.reference.arguments or {}).get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise XlapipeError(

@@ -30,11 +30,7 @@ class Order:
     _likely_started: bool = False
 
     def new(self, candidates: Sequence[Candidate], most: int | None = None) -> Iterator[Candidate]:
-        """Those that were not tried, each as the best of what is left at its time.
-
-        Args:
-          most: their largest number; the others are not counted as tried.
-        """
+        """Those that were not tried, at `most` so many, each as the best of what is left then."""
         waiting: dict[str, Candidate] = {}
         for candidate in candidates:
             if _identity(candidate) not in self._tried:

@@ -293,11 +293,7 @@ def change(
     *,
     kept: Set[PolicyKey] | None = None,
 ) -> StepChange:
-    """A change of the step, whose printed code is what is compiled.
-
-    Args:
-      kept: keys of what it keeps; None if not all of that is on the device.
-    """
+    """A change whose printed code is compiled; `kept` is None if not all of it is on the device."""
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
     own: dict[str, Any] = {}
     if place.kind == BLOCK:

@@ -32,13 +32,7 @@ _HOST_BANDWIDTH = 53e9
 
 @dataclass(frozen=True)
 class Group:
-    """The values that a policy cannot distinguish.
-
-    Attributes:
-      values: values of one key, in their order.
-      saved_bytes: bytes of those that the backward pass needs.
-      size_bytes: size of all.
-    """
+    """The values that a policy cannot distinguish, in their order."""
 
     key: PolicyKey
     values: tuple[ForwardValue, ...]
@@ -144,11 +138,7 @@ def estimate(values: Sequence[ForwardValue], what: Recomputed, device: Device) -
 def keep_within(
     values: Sequence[ForwardValue], budget_bytes: int, device: Device, *, offload: bool = False
 ) -> Kept | None:
-    """The groups to keep so that least is recomputed.
-
-    Args:
-      offload: whether groups may be kept in the host's memory.
-    """
+    """The groups to keep, with `offload` also in the host's memory, so that least is recomputed."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_matrix

@@ -72,11 +72,7 @@ class _Inside:
 def exchange_of(
     collective: Collective, topology: str | None, device: Device, network: Network
 ) -> Exchange | None:
-    """The time of one execution of a collective.
-
-    Returns:
-      None if its bytes or its devices are unknown, or the GPU's links.
-    """
+    """The time of one execution; None if bytes, devices or the GPU's links are unknown."""
     size, layout = size_of(collective), layout_of(collective, topology, network)
     link = network.link_bytes_per_second or device.link_bandwidth
     if size is None or layout is None or link is None:

@@ -120,14 +120,7 @@ class StepCost:
 def step_cost(
     plan: Plan, device: Device | None = None, network: "Network | None" = None
 ) -> StepCost | None:
-    """The cost of one step of a plan.
-
-    Args:
-      device: that runs it; None if unknown, which leaves out floors and cached bytes.
-
-    Returns:
-      the chip's own memory instead of HBM.
-    """
+    """The cost of one step; None without a complete module. Without a device, no floors."""
     if plan.module is None or not plan.module.complete:
         return None
     return _Walk(plan, device, network).cost()

@@ -22,7 +22,6 @@ from xlapipe.files.typed_data import Count, Line, MisfitError, Typed, typed
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.time.predict.fitted import Fitted
-from xlapipe.time.predict.kinds import features_of
 
 if TYPE_CHECKING:
     from xlapipe.time.predict.index_values import Array
@@ -190,35 +189,6 @@ class Calibration:
     def _kinds(self) -> dict[str, TimedKind]:
         return {}
 
-    def scaled(
-        self,
-        device: str,
-        *,
-        bandwidth: float,
-        peak_flops: float,
-        vector: float,
-        clocks: float,
-        l2_bytes: float,
-    ) -> "Calibration":
-        """The calibration of another GPU, from the ratios of the two datasheets."""
-        own = self.constants
-        constants = replace(
-            own,
-            bandwidth=own.bandwidth * bandwidth,
-            l2_bandwidth=own.l2_bandwidth * clocks,
-            l2_bytes=own.l2_bytes * l2_bytes,
-            operation_rate=own.operation_rate * vector,
-            thread_rate=own.thread_rate * clocks,
-            peak_flops={name: rate * peak_flops for name, rate in own.peak_flops.items()},
-            fitted=replace(
-                own.fitted,
-                partial_sector_rate=own.fitted.partial_sector_rate * clocks,
-                line_operations=own.fitted.line_operations * vector / clocks,
-            ),
-        )
-        provenance = {**self.provenance, "device": device}
-        return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)
-
     def with_host(self, share: float) -> "Calibration":
         """The calibration with a host that takes this share of the time for all that it does."""
         times = {name: getattr(self.constants, name) * share for name in _HOST_SECONDS}
@@ -228,15 +198,11 @@ class Calibration:
         """The content of the file."""
         header = {_VERSION_KEY: SCHEMA_VERSION, **self.provenance}
         constants = {
-            name: _rounded(value) if isinstance(value, float) else value
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
             for name, value in asdict(self.constants).items()
         }
         lines = (json.dumps(header), json.dumps({"constants": constants}), *self.lines.values())
         return "".join(f"{line}\n" for line in lines)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -277,17 +243,9 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     kinds: dict[str, str] = {}
     for number, line in enumerate(lines[2:], 3):
         timed = _typed(where, number, line, TimedKind)
-        names = features_of(timed.kind)
-        expected = len(names or timed.at[0]) if timed.at else 0
-        wrong = next((point for point in timed.at if len(point) != expected), None)
-        if wrong is not None:
-            why = f"({', '.join(names)})" if names else "as of the others"
-            raise _error(
-                where,
-                number,
-                f"at: expected {expected} numbers of each kernel {timed.kind!r:.60} {why}, "
-                f"found {len(wrong)}",
-            )
+        if len(lengths := {len(point) for point in timed.at}) > 1:
+            message = f"at: expected equally many numbers of each kernel, found {sorted(lengths)}"
+            raise _error(where, number, message)
         for name in _COLUMNS:
             values = getattr(timed, name)
             if len(values) != len(timed.at) and (values or name != "device"):

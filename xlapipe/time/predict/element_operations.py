@@ -58,9 +58,6 @@ class ThreadWork(NamedTuple):
       longest_reads: for terms of a sum, of the thread that has most of them.
       lines: L1 cache lines of 128 bytes, counted once for each warp that reads one.
       sector_bytes: bytes of L2 cache sectors that blocks read beyond what is needed once.
-      far_sector_bytes: the same of arrays that the L2 cache does not hold.
-      reads_apart: other reads of the thread that has most of them, if some are in branches, so that
-        each starts when the one before has ended; 0 if none is in a branch.
     """
 
     operations: float = 0.0
@@ -69,5 +66,3 @@ class ThreadWork(NamedTuple):
     longest_reads: float = 0.0
     lines: float = 0.0
     sector_bytes: float = 0.0
-    far_sector_bytes: float = 0.0
-    reads_apart: float = 0.0

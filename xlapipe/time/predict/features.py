@@ -167,7 +167,6 @@ class Libraries:
       row_alone, row, row_of_many, element_of_many, term: triangular solve: a row for one right-hand
         side, for several, and of a batch; an element of a batch's solution, and a term of a row for
         one right-hand side.
-      pivot: of an LU decomposition.
       system: a right-hand side of a tridiagonal solve; cuSPARSE solves one after another.
       rows_start, sorted_element, sorted_byte: CUB's radix sort of several rows: fixed, per element,
         and per byte of it.
@@ -184,7 +183,6 @@ class Libraries:
     row_of_many: Operations
     element_of_many: Operations
     term: Operations
-    pivot: Operations
     system: Operations
     rows_start: Operations
     sorted_element: Operations

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xlapipe.files.typed_data import Count, Line
-from xlapipe.time.predict.features import Factor, Features, Latency, Rate
+from xlapipe.time.predict.features import Factor, Features, Latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,6 @@ class Fitted:
       result_operations: the same of an element of the result.
       peak_shares: of the peak that blocks of a kind of product reach; else `peak_share` of library
         calls, and all of it by Triton.
-      isolated_share: of the bandwidth that isolated sectors of device memory reach.
-      partial_sector_rate: bytes per second of sectors that are written in parts (uncoalesced).
       line_operations: operations of a multiprocessor while it reads a line of its L1 cache.
       overlap_power: parts of the time of kernels that XLA emits overlap, and combine as a norm of
         this power: a plain sum is 15 % further off, the longest part alone 10 %.
@@ -86,8 +84,6 @@ class Fitted:
     result_operations: Factor
     peak_share: Factor
     peak_shares: Mapping[Line, Factor]
-    isolated_share: Factor
-    partial_sector_rate: Rate
     line_operations: Factor
     overlap_power: Factor
     least_share: Factor

@@ -6,7 +6,6 @@ cache lines and sectors follows from the indices, which a plan states; indices t
 computes from its data count as random.
 """
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -14,13 +13,12 @@ import numpy as np
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.shapes import Shape
-from xlapipe.time.predict.arrays import minor_to_major, updated_in_place
+from xlapipe.time.predict.arrays import updated_in_place
 from xlapipe.time.predict.element_operations import FREE, ThreadWork, operations_of
 from xlapipe.time.predict.fusion import Fusion
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 from xlapipe.time.predict.index_values import Array
 from xlapipe.time.predict.operand_places import (
-    Index,
     element_bytes,
     has_interior,
     have_elements,
@@ -46,9 +44,6 @@ _L1_BYTES = 192 << 10
 # Share of repeated reads of a sector by other blocks that miss the L1 cache; all miss if a sector
 # has 32 elements, since too many blocks read one each.
 _SHARE_AGAIN = 0.5
-# The L2 cache holds a sector for blocks that read the rest of it until the bytes of sectors moved
-# since then equal this share of its size.
-_HELD_SHARE = 0.5
 # A read in a branch of a loop starts after the one before it ends: from an array larger than the L1
 # cache, it takes as long as this number of others, if a term that is followed stands for at least
 # this number of terms.
@@ -75,12 +70,9 @@ def followed(fusion: Fusion, *, tiled: bool, elements_of_a_thread: int) -> Threa
 class _Threads:
     def __init__(self, fusion: Fusion, tiled: bool, elements_of_a_thread: int) -> None:
         self._fusion = fusion
-        self._gpu = fusion.gpu
         self._module = fusion.module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
-        # Dimension along which neighbours, one element further, are followed instead, if any.
-        self._beside: int | None = None
         self._at = ThreadPlaces(fusion, elements_of_a_thread)
         self._in_place = updated_in_place(fusion.body)
         self._branches = not fusion.body.opcodes.isdisjoint(opcodes.JOINS)
@@ -89,8 +81,7 @@ class _Threads:
         self._roots: set[str] = set()
         # State of the domain that is being followed.
         self._scale = 1.0
-        self._operations = self._reads_of_sums = self._all_reads = np.zeros(0)
-        self._reads_in_branches = False
+        self._operations = self._reads_of_sums = np.zeros(0)
         self._lines = 0.0
         self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
         self._pending: list[str] = []
@@ -133,36 +124,30 @@ class _Threads:
         self._scale = shape.elements / max(1, int(active.sum()))
         warps = len(place) // THREADS_OF_A_WARP
         self._operations, self._reads_of_sums = np.zeros(warps), np.zeros(warps)
-        self._all_reads, self._reads_in_branches = np.zeros(warps), False
         self._lines, self._reads = 0.0, {}
         self._elements = max(self._elements, float(shape.elements))
         index = unravelled(np.minimum(place, shape.elements - 1), shape)
-        if self._beside is not None:
-            index = _beside(index, shape, self._beside)
         at_root = name in self._roots
         at = self._at.places(index, active)
         self._left_to_follow = [(self._at.body, name, at, 1.0, 0.0, at_root)]
         while self._left_to_follow:
             self._follow(*self._left_to_follow.pop())
         scale = self._scale * THREADS_OF_A_WARP
-        near, far = (0.0, 0.0) if self._beside is not None else self._moved(name, shape)
         return ThreadWork(
             total.operations + scale * float(self._operations.sum()),
             total.longest_operations + self._longest(self._operations),
             0.0,
             total.longest_reads + self._longest(self._reads_of_sums),
             total.lines + self._scale * self._lines,
-            total.sector_bytes + near,
-            total.far_sector_bytes + far,
-            total.reads_apart + self._reads_in_branches * self._longest(self._all_reads),
+            total.sector_bytes + self._moved(),
         )
 
     def _longest(self, of_warps: Array) -> float:
         """The maximum over warps of the sum over a thread's elements."""
         return float(of_warps.reshape(self._at.blocks, self._unrolled, -1).sum(1).max(initial=0.0))
 
-    def _moved(self, root: str, shape: Shape) -> tuple[float, float]:
-        """Excess bytes of sectors that blocks read, from the L2 cache and from device memory."""
+    def _moved(self) -> float:
+        """Excess bytes of sectors of the L2 cache that blocks read."""
         moved: dict[_Read, float] = {}
         needed: dict[_Read, float] = {}
         for read, parts in self._reads.items():
@@ -177,51 +162,18 @@ class _Threads:
                 sectors = _distinct(offsets // _SECTOR_BYTES)
                 moved[read] = moved.get(read, 0.0) + of_all * sectors * _SECTOR_BYTES
                 needed[read] = needed.get(read, 0.0) + of_all * _distinct(offsets) * size_bytes
-        missed = {read: self._missed(read) for read in moved}
-        if any(missed[read] * moved[read] > needed[read] for read in moved):
-            of_element = sum(moved.values()) / max(1, shape.elements)
-            missed |= dict.fromkeys(self._joined(root, shape, of_element), 0.0)
-        near = far = 0.0
+        excess = 0.0
         for read, total in moved.items():
             size = self._shape_of(read).size_bytes or 1
             missed_share = max(0.0, 1 - _L1_BYTES / size)
             if element_bytes(self._shape_of(read).arrays[0]) > 1:
                 missed_share *= _SHARE_AGAIN
-            # The L2 cache may evict a sector before other blocks read the rest of it.
-            lost = missed[read]
-            far += lost * max(0.0, total - needed[read])
-            near += lost * missed_share * max(0.0, needed[read] - size)
-            kept = max(0.0, min(size, total) - needed[read]) + missed_share * max(0.0, total - size)
-            near += (1 - lost) * kept
-        return near, far
+            excess += max(0.0, min(size, total) - needed[read])
+            excess += missed_share * max(0.0, total - size)
+        return excess
 
     def _shape_of(self, read: _Read) -> Shape:
         return self._at.body.computation.by_name[read[0]].shape
-
-    def _missed(self, read: _Read) -> float:
-        """Share of an array that the L2 cache has evicted once all of it was read."""
-        return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / self._gpu.l2_bytes - 1))
-
-    def _joined(self, root: str, shape: Shape, of_element: float) -> set[_Read]:
-        """Reads of sectors whose rest other blocks read while the L2 cache holds them.
-
-        Args:
-          of_element: bytes of sectors moved per element.
-        """
-        joined: set[_Read] = set()
-        step = 1
-        for dim in minor_to_major(shape):
-            size = shape.dims[dim]
-            if size > 1 and step * of_element < _HELD_SHARE * self._gpu.l2_bytes:
-                probe = _Threads(self._fusion, self._tiled, self._unrolled)
-                probe._roots, probe._beside = self._roots, dim
-                probe._domain(root, ThreadWork())
-                for read, parts in self._reads.items():
-                    others = probe._reads.get(read, ())
-                    if len(others) == len(parts) and _are_beside(parts, others):
-                        joined.add(read)
-            step *= size
-        return joined
 
     def _follow(
         self,
@@ -368,9 +320,6 @@ class _Threads:
         if in_sum:
             apart = at.branch and times >= _LONG_SUM and (shape.size_bytes or 0) > _L1_BYTES
             self._reads_of_sums += at.warps * (times * (_READ_APART if apart else 1.0))
-        else:
-            self._all_reads += at.warps * times
-            self._reads_in_branches |= at.branch != 0
         offset = raveled(at.index, shape) * element_bytes(shape)
         lines = np.where(at.active, offset // _LINE_BYTES, -1).reshape(-1, THREADS_OF_A_WARP)
         lines = np.sort(lines, 1)
@@ -379,26 +328,6 @@ class _Threads:
         if (shape.size_bytes or 0) > _L1_BYTES:
             read = (name, times / max(1.0, in_sum))
             self._reads.setdefault(read, []).append((offset, at.active))
-
-
-def _beside(index: Index, shape: Shape, dim: int) -> Index:
-    """Indices one element further along a dimension; one element before at its end."""
-    part = index[dim]
-    moved = np.where(part + 1 < shape.dims[dim], part + 1, part - 1)
-    return (*index[:dim], moved, *index[dim + 1 :])
-
-
-def _are_beside(
-    reads: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
-) -> bool:
-    """Whether most threads read another element of the same sector as their neighbours."""
-    same = number = 0
-    for (offsets, active), (beside, there) in zip(reads, others, strict=True):
-        both = active & there
-        sectors = offsets // _SECTOR_BYTES == beside // _SECTOR_BYTES
-        same += int(np.count_nonzero(both & sectors & (offsets != beside)))
-        number += int(np.count_nonzero(both))
-    return 2 * same > number
 
 
 def _distinct(ordered: Array) -> int:

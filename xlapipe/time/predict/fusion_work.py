@@ -10,26 +10,16 @@ from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.time.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.time.predict.fusion import Fusion
-from xlapipe.time.predict.gpu import LEAST_THREADS, MOST_REGISTERS, REGISTERS, THREADS, Gpu
+from xlapipe.time.predict.gpu import Gpu
 from xlapipe.time.predict.reductions import (
-    ACCESSES_OF_WRITTEN,
-    CHAIN_OF_WRITTEN,
     Reduced,
     column_tile,
 )
 from xlapipe.time.predict.triton_tiles import dependent_sums, pieces_of_a_tile
 from xlapipe.time.predict.work import TRIED_SCATTER, KernelWork
 
-_COMPLEX = ("c64", "c128")
 # Reads in a sum that take as long as a term of a longer product in a loop fusion, on an H100.
 _READS_OF_A_TERM, _UNROLLED_TERMS = 13.0, 32
-# LLVM does not unroll a loop of more operations and reads than this. Then each term waits for its
-# reads: dependent accesses per term, and per read.
-_NOT_UNROLLED, _LEAST_TERMS = 170, 8
-_ACCESSES_OF_A_TERM, _ACCESSES_OF_A_READ = 10.0, 1.2
-# Reads are issued one after another if some are in branches. Threads with many such reads need more
-# registers, which lowers occupancy. Measured on an H100 with stencils that update borders.
-_APART_SECONDS, _REGISTERS_OF_A_READ, _LEAST_REGISTERS = 22e-9, 0.5, 32
 
 
 def fusion_work(fusion: Fusion) -> KernelWork:
@@ -38,9 +28,6 @@ def fusion_work(fusion: Fusion) -> KernelWork:
     done = _followed(fusion)
     threads = fusion.threads or fusion.assumed_threads(done.elements)
     operations, touched = done.operations + fusion.flops.get(VECTOR, 0), cost.touched_bytes
-    missing = 0
-    if emitter != "triton" and fusion.per_block:
-        missing = max(0, LEAST_THREADS - fusion.per_block) * (threads // fusion.per_block)
     work = KernelWork(
         emitter,
         (
@@ -57,14 +44,14 @@ def fusion_work(fusion: Fusion) -> KernelWork:
         threads,
         "",
         sector_bytes=int(done.sector_bytes),
-        far_sector_bytes=int(done.far_sector_bytes),
         lines=done.lines,
-        missing_threads=missing,
         gpu=fusion.gpu,
     )
     work = _hero_work(fusion, work)
     if emitter == "loop":
-        work = _loop_work(fusion, work, done)
+        # What each thread does in dependent succession.
+        reads = done.longest_reads + _terms_alone(fusion.body)
+        work = replace(work, chain_operations=done.longest_operations, chain_reads=reads)
     elif emitter == "input":
         work = _input_work(fusion, work, done)
     else:
@@ -139,40 +126,14 @@ def _rows_work(fusion: Fusion, indexed: Instruction, work: KernelWork) -> Kernel
     return _named(work, TRIED_SCATTER if updates.tried else "scatter", what)
 
 
-def _loop_work(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
-    """The work with what each thread of a loop does in dependent succession."""
-    sums, chain, scattered = fusion.sums, done.longest_operations, 0.0
-    accesses = 0.0
-    not_unrolled = chain + done.longest_reads > _NOT_UNROLLED
-    if sums is not None and not_unrolled and sums.length >= _LEAST_TERMS:
-        accesses = sums.length * _ACCESSES_OF_A_TERM + done.longest_reads * _ACCESSES_OF_A_READ
-    if not fusion.in_place:
-        unrolled = fusion.elements_of_a_thread
-        scattered = _parts_of_a_sector(fusion.inner.shape, unrolled, fusion.threads, fusion.gpu)
-    return replace(
-        work,
-        chain_operations=chain,
-        chain_reads=done.longest_reads + _terms_alone(fusion.body),
-        serial_accesses=accesses,
-        apart_seconds=_apart_seconds(done.reads_apart, work.threads, fusion.gpu),
-        scattered_bytes=int(work.written_bytes * scattered),
-    )
-
-
 def _input_work(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWork:
     """The same of a thread that has a part of a tile."""
     inner, sums, threads = fusion.inner, fusion.sums, work.threads
     chain = work.operations / max(threads, 1)
     work = replace(work, chain_operations=chain, chain_reads=done.longest_reads)
     elements_per_thread = done.elements / max(threads, 1)
-    if sums is None:
+    if sums is None or sums.along == "row":
         return work
-    if sums.along == "row":
-        terms = sums.length * sums.sums
-        if all(array.elements < terms for array in inner.shape.arrays):
-            return work
-        accesses = elements_per_thread * ACCESSES_OF_WRITTEN
-        return replace(work, chain_operations=chain * CHAIN_OF_WRITTEN, serial_accesses=accesses)
     tile = column_tile(sums, threads, fusion.per_block)
     accesses = tile.accesses(len(inner.shape.arrays), len(inner.operands))
     return replace(
@@ -181,33 +142,6 @@ def _input_work(fusion: Fusion, work: KernelWork, done: ThreadWork) -> KernelWor
         chain_operations=chain * (tile.elements / tile.elements_of_all),
         serial_accesses=max(elements_per_thread, tile.elements) * accesses,
     )
-
-
-def _apart_seconds(reads: float, threads: int, gpu: Gpu) -> float:
-    """Seconds until all threads have made their dependent reads, as occupancy limits them."""
-    registers = min(MOST_REGISTERS, _LEAST_REGISTERS + reads * _REGISTERS_OF_A_READ)
-    at_once = gpu.multiprocessors * min(THREADS, REGISTERS / registers)
-    return reads * _APART_SECONDS * max(1.0, threads / at_once)
-
-
-def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int, gpu: Gpu) -> float:
-    """Partial writes per sector of the results: one for each element of a thread.
-
-    0 where a thread writes its elements of one result in direct succession. XLA does not vectorize
-    complex numbers, of which the L2 cache takes twice as many if it holds them. LLVM does not prove
-    elements adjacent if blocks go beyond the end of the array, and steps of its most major
-    dimension are not a multiple of these elements. With several results, threads then write one
-    element of each in turn.
-    """
-    if any(array.element in _COMPLEX for array in shape.arrays):
-        return unrolled if (shape.size_bytes or 0) > 2 * gpu.l2_bytes else unrolled / 2
-    result = shape.arrays[0]
-    sizes = [result.dims[dim] for dim in reversed(minor_to_major(result))]
-    major = next((size for size in sizes if size > 1), 1)
-    step = result.elements // major
-    whole = result.elements == threads * unrolled or step % unrolled == 0
-    at_once = len(shape.arrays) == 1 or whole or major == result.elements
-    return 0.0 if at_once else unrolled
 
 
 def _tiles_work(body: Computation, module: HloModule) -> ThreadWork:

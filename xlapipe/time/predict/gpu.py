@@ -18,9 +18,6 @@ MOST_REGISTERS = 255
 SMALL_SECONDS = 0.5e-6
 """Time of a small kernel beside launch, below which it does not matter what limits it."""
 
-LEAST_THREADS = 128
-"""Blocks of fewer threads start no faster than blocks of this size."""
-
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -56,19 +53,9 @@ class Gpu:
         return 4.5e12 * self.bandwidth
 
     @property
-    def isolated_sector_rate(self) -> float:
-        """Bytes per second of isolated sectors of device memory."""
-        return 1.3e12 * self.bandwidth
-
-    @property
     def sector_rate(self) -> float:
         """Bytes per second of sectors of the L2 cache."""
         return 6.7e12 * self.clocks
-
-    @property
-    def partial_sector_rate(self) -> float:
-        """Bytes per second of sectors that are written in parts."""
-        return 3.1e12 * self.clocks
 
     @property
     def line_rate(self) -> float:

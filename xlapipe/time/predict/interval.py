@@ -126,12 +126,9 @@ def _is_library(kind: str) -> bool:
 def probability_faster(
     a: tuple[float, Mapping[str, float]], b: tuple[float, Mapping[str, float]], errors: Errors
 ) -> float:
-    """The probability that variant A of a step is faster than B.
+    """The probability that variant A of a step is faster than B: seconds and `spreads_of` each.
 
     Kernels that both have are off by the same factor, so only what differs is uncertain.
-
-    Args:
-      a, b: predicted seconds, and `spreads_of` the kernels.
     """
     (seconds_a, spreads_a), (seconds_b, spreads_b) = a, b
     differing = math.hypot(

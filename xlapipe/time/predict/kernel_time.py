@@ -79,9 +79,6 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     if cached_bytes:
         rate = constants.l2_bandwidth / 1e12
         text += f" and {cached_bytes / 1e6:,.2f} MB of the L2 cache at {rate:.2f} TB/s"
-    if work.far_sector_bytes:
-        memory += work.far_sector_bytes / (constants.fitted.isolated_share * constants.bandwidth)
-        text += f" and {work.far_sector_bytes / 1e6:,.2f} MB of sectors of device memory"
     sides = [TimePart(memory, text), *_operation_parts(work, constants)]
     if work.sector_bytes:
         all_bytes = work.touched_bytes + work.sector_bytes
@@ -127,18 +124,14 @@ def _operation_parts(work: KernelWork, constants: Constants) -> Iterator[TimePar
     text = f"{work.operations:,.0f} operations on elements at {rate / 1e12:.1f} T/s"
     yield TimePart(work.operations / rate, text)
     rate = constants.thread_rate
-    started = work.threads + work.missing_threads
-    yield TimePart(started / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
+    yield TimePart(work.threads / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
 
 
 def _thread_parts(
     work: KernelWork, cached_bytes: float, constants: Constants
 ) -> Iterator[TimePart]:
-    """Parts of XLA-emitted kernels by scattered writes, updates, latency, and L1 cache lines."""
+    """Parts of XLA-emitted kernels by updates, latency, and L1 cache lines."""
     fitted = constants.fitted
-    if work.scattered_bytes:
-        text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
-        yield TimePart(work.scattered_bytes / fitted.partial_sector_rate, text)
     if work.updates is not None:
         seconds = work.updates.seconds
         yield TimePart(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
@@ -153,9 +146,6 @@ def _thread_parts(
     if work.chain_reads:
         text += f", with {work.chain_reads:,.0f} reads"
     yield TimePart(chain, text)
-    if work.apart_seconds:
-        text = f"{work.apart_seconds * 1e6:,.1f} µs of reads in branches, one after another"
-        yield TimePart(work.apart_seconds, text)
     lines = work.lines * fitted.line_operations / constants.operation_rate
     yield TimePart(lines, f"{work.lines:,.0f} lines of the L1 caches")
 
@@ -262,9 +252,9 @@ def _program_part(program: ProgramWork, constants: Constants) -> TimePart:
 
 
 def _least_seconds(work: KernelWork, constants: Constants) -> float:
-    """The least time: of scores of attention, or of products at the rate of Triton's kernels."""
+    """The least time of a Pallas kernel: its products at the rate of Triton's kernels."""
     if work.program is None:
-        return work.least_seconds
+        return 0.0
     shares = constants.fitted.peak_shares
     return sum(
         flops / (shares.get(f"triton {name}", 1.0) * _peak(name, constants))

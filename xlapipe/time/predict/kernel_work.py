@@ -1,5 +1,9 @@
 """Work of one kernel launch, by the kind of its instruction.
 
+Each kind goes the same way: features, from the plan; parts of a roofline, from the features and the
+GPU's constants; the correction by similar timed kernels; their spread. Sizes are base-2 logarithms
+in `KernelWork.point`, some of them weighted.
+
 A calibration stores the kinds and points that this module and those that it calls compute: after a
 change there, it has to be derived again from its record (`tests/gpu/records.py`).
 """

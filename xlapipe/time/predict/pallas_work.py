@@ -6,7 +6,7 @@ from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import first_array, log
 from xlapipe.time.predict.fusion import LaunchedKernel
-from xlapipe.time.predict.gpu import HOPPER, LEAST_THREADS, SMALL_SECONDS, THREADS_OF_A_WARP, Gpu
+from xlapipe.time.predict.gpu import HOPPER, SMALL_SECONDS, THREADS_OF_A_WARP, Gpu
 from xlapipe.time.predict.program_work import ProgramWork
 from xlapipe.time.predict.work import KernelWork
 
@@ -37,7 +37,6 @@ def counted_work(cost: KernelCost, code: KernelCode, gpu: Gpu = HOPPER) -> Kerne
         flops,
         code.programs * program.threads,
         f"{code.programs:,} programs of {code.warps} warps",
-        missing_threads=max(0, LEAST_THREADS - program.threads) * code.programs,
         program=program,
         partly_unknown=code.undecided > 0,
     )
@@ -58,6 +57,5 @@ def uncounted_work(kernel: LaunchedKernel) -> KernelWork:
         cost.flops or {},
         threads,
         f"{threads:,} threads",
-        missing_threads=max(0, LEAST_THREADS - per_block) * (threads // per_block),
         partly_unknown=not cost.stated,
     )

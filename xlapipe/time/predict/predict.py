@@ -8,7 +8,6 @@ from xlapipe.plans.hlo import Computation
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
-from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.schedule import most_launches, schedule_of
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.calibration import Calibration, Constants
@@ -69,8 +68,7 @@ def predict(
 ) -> Prediction:
     """The predicted time of a step, by a calibration that need not be the settings'.
 
-    Args:
-      guessed: the device's tuner may choose otherwise than the plan's results.
+    `guessed` where the device's tuner may choose otherwise than the plan's results.
     """
     if settings.host != 1:
         calibration = calibration.with_host(settings.host)
@@ -149,7 +147,10 @@ class _Predictor:
         self._gpu = gpu_of(cost.device)
         self._untuned = is_untuned(plan.module, self._gpu)
         self._guessed = guessed
-        self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
+        self._floors = {
+            kernel.name: (kernel.floor_seconds or 0.0) / max(kernel.launches, 1)
+            for kernel in cost.kernels
+        }
         self._exchanges = exchanges_of(plan, cost.device, settings.network, calibration)
         self._products = measured_products(plan, cost)
         self._work: dict[str, KernelWork] = {}
@@ -295,7 +296,8 @@ class _Predictor:
         more = 0.0
         if total:
             by_datasheet = (k for k in kernels if k.launch.basis == DATASHEET)
-            more = sum(k.seconds * _beyond(k.launch.spread) for k in by_datasheet) / total
+            beyond = (max(0.0, k.launch.spread - _FITTED_SPREAD) * k.seconds for k in by_datasheet)
+            more = sum(beyond) / total
         if self._calibration.scaled_from is None:
             return more
         measured = sum(k.seconds for k in kernels if k.launch.basis == TABLE)
@@ -351,11 +353,7 @@ class _Predictor:
     def _steps(
         self, steps: Sequence[Step], times: int, sync: float = 0.0, *, outer: int = 1
     ) -> None:
-        """Advance the clocks over some steps, which run this number of times.
-
-        Args:
-          sync: seconds that the host waits after each time.
-        """
+        """Advance the clocks over steps that run so often, each with `sync` seconds of the host."""
         clock = self._clock
         device, host, busy, pending = clock.device, clock.host, clock.busy, len(clock.pending)
         for step in steps:
@@ -529,12 +527,3 @@ class _Predictor:
             self._times[key] = time
             self._named[key] = name, time
         return self._times[key]
-
-
-def _beyond(spread: float) -> float:
-    """The part of a spread beyond those of the programs that intervals were fitted to."""
-    return max(0.0, spread - _FITTED_SPREAD)
-
-
-def _floor_of_a_launch(kernel: KernelCost) -> float:
-    return (kernel.floor_seconds or 0.0) / max(kernel.launches, 1)

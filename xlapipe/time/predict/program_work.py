@@ -94,11 +94,7 @@ class ProgramWork:
         return updates * costs.line_seconds + code.scattered_updates * costs.scattered_seconds
 
     def seconds(self, operation_rate: float, peak: Callable[[str], float]) -> float:
-        """Time of all waves: latency of a program, or throughput of the busiest multiprocessor.
-
-        Args:
-          operation_rate: simple operations of the whole GPU per second.
-        """
+        """Time of all waves: latency of a program, or throughput of the busiest multiprocessor."""
         code, costs, loaded_bytes = self.code, self.gpu.features.programs, self.loaded_bytes
         multiprocessors_per_program = self.gpu.multiprocessors / code.programs
         operations = self.operations * multiprocessors_per_program / operation_rate

@@ -7,13 +7,6 @@ from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.time.predict.arrays import minor_to_major
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 
-ACCESSES_OF_WRITTEN, CHAIN_OF_WRITTEN = 3.0, 5.0
-"""Latency per element of a row reduction whose elements are also results of the fusion.
-
-The read of an element waits until the previous one was written: in dependent memory accesses, and
-as a multiple of an operation's latency elsewhere.
-"""
-
 # Threads of a block of XLA's column emitter; blocks for short rows have fewer.
 _THREADS_OF_COLUMNS = 1024
 _LONGEST_VECTOR = 4

@@ -1,5 +1,7 @@
 """The calibration for a GPU: its own, or another's scaled by the two datasheets."""
 
+from dataclasses import replace
+
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.catalogue import is_same_device, row_of_device
 from xlapipe.devices.targets.device import Device, device_of_target
@@ -11,11 +13,7 @@ _REFERENCE = "h200"
 
 
 def calibration_for(device: Device, given: Calibration | None = None) -> Calibration | None:
-    """The calibration for a GPU.
-
-    Raises:
-      CalibrationError: the given calibration is of another GPU, which the catalogue lacks.
-    """
+    """The calibration for a GPU; refuses one of another GPU that the catalogue lacks."""
     if given is not None:
         return given if is_same_device(given.device, device.name) else _scaled(given, device)
     shipped = shipped_calibration(device.row) if device.row is not None else None
@@ -42,12 +40,19 @@ def _scaled(calibration: Calibration, after: Device) -> Calibration:
             "datasheet it can be scaled; fix: calibrate on that GPU with `xlapipe device calibrate "
             "--target attached --out FILE`, or leave out --calibration"
         )
-    vector, clocks = rates_beside(after, before)
-    return calibration.scaled(
-        after.name,
-        bandwidth=after.bandwidth / before.bandwidth,
-        peak_flops=(after.peak_of("bf16") or 0.0) / (before.peak_of("bf16") or 1.0) or 1.0,
-        vector=vector,
-        clocks=clocks,
-        l2_bytes=after.l2_bytes / before.l2_bytes,
+    own, (vector, clocks) = calibration.constants, rates_beside(after, before)
+    peak = (after.peak_of("bf16") or 0.0) / (before.peak_of("bf16") or 1.0) or 1.0
+    lines = own.fitted.line_operations * vector / clocks
+    constants = replace(
+        own,
+        bandwidth=own.bandwidth * after.bandwidth / before.bandwidth,
+        l2_bandwidth=own.l2_bandwidth * clocks,
+        l2_bytes=own.l2_bytes * after.l2_bytes / before.l2_bytes,
+        operation_rate=own.operation_rate * vector,
+        thread_rate=own.thread_rate * clocks,
+        peak_flops={name: rate * peak for name, rate in own.peak_flops.items()},
+        fitted=replace(own.fitted, line_operations=lines),
     )
+    provenance = {**calibration.provenance, "device": after.name}
+    scaled_from = calibration.device
+    return replace(calibration, provenance=provenance, constants=constants, scaled_from=scaled_from)

@@ -64,7 +64,8 @@ class ScatterIndices:
             seen.add(value.key)
             chooses, *chosen = self._operands(value)
             known = self._known_share(chooses)
-            constant = [0 <= _integer(item) < table[0] for item in chosen]
+            integers = [item.instruction.integer for item in chosen]
+            constant = [number is not None and 0 <= number < table[0] for number in integers]
             if not any(constant):
                 shares = (1.0, 1.0) if known is None else (known, 1 - known)
                 values += [(item, share * part) for item, part in zip(chosen, shares, strict=True)]
@@ -155,8 +156,3 @@ class ScatterIndices:
             return None
         less = (instruction.comparison or "") in ("LT", "LE")
         return limit if less == (second is not None) else 1 - limit
-
-
-def _integer(value: Value) -> int:
-    """The integer that all elements equal; -1 if they do not or it is unknown."""
-    return -1 if value.instruction.integer is None else value.instruction.integer

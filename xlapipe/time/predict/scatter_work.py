@@ -107,11 +107,7 @@ class _Added:
         return self._passing() + (self.updates_per_element - 1) * self._waiting(places)
 
     def meeting_seconds(self, rows: float, share: float = 1.0) -> float:
-        """Seconds per row if this number of rows contend for one index.
-
-        Args:
-          share: share of the resident rows that contend.
-        """
+        """Seconds per row if rows, this share of the resident ones, contend for one index."""
         if not self.uses_compare_and_swap:
             return self.gpu.features.scatters.meeting_seconds if self.combine == "add" else 0.0
         at_once = min(rows, self._rows_at_once() * share)
@@ -207,8 +203,7 @@ def _sectors_of_an_update(
 ) -> float:
     """Sector accesses of the L2 cache per update: less than 1 where a warp's updates coalesce.
 
-    Args:
-      at_once: whether one instruction can add a thread's updates, if they are adjacent in memory.
+    With `at_once`, one instruction can add a thread's updates if they are adjacent in memory.
     """
     count = len(scatter.operands) // 2
     table, index, updates = (

@@ -29,11 +29,7 @@ _BY_MATRIX_UNITS = 0.4
 
 
 def sustained_factor(device: Device | None, products: float, total: float) -> float:
-    """How much longer products take in a step than in a probe.
-
-    Args:
-      products, total: seconds of products and of all kernels of one call.
-    """
+    """How much longer products take in a step with these seconds of products and all kernels."""
     least = ((_LEAST_SECONDS, _LEAST_SHARE), (_LONG_SECONDS, _LONG_SHARE))
     limited = any(products >= max(seconds, share * total) for seconds, share in least)
     return _FACTORS.get(device.row or "", 1.0) if device is not None and limited else 1.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
-from xlapipe.time.predict.arrays import minor_to_major
+from xlapipe.time.predict.arrays import first_array, minor_to_major
 from xlapipe.time.predict.gpu import REGISTERS, SHARED_BYTES, THREADS, THREADS_OF_A_WARP
 
 _SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
@@ -185,7 +185,8 @@ def pieces_of_a_tile(fusion: Instruction, body: Computation, length: int) -> Pie
         if item.opcode == "reduce" and item.operands
     ]
     # An operand that is read through a slice may have more elements than the sums have terms.
-    largest = max(map(_elements, summed_arrays or body.instructions), default=0)
+    candidates = summed_arrays or body.instructions
+    largest = max((first_array(item.shape).elements for item in candidates), default=0)
     sizes = _sizes(fusion)
     if not sizes or not fusion.shape.arrays:
         return Pieces()
@@ -218,11 +219,6 @@ def _sizes(fusion: Instruction) -> tuple[int, ...]:
     match = _SIZES.search(fusion.backend_config)
     sizes = tuple(map(int, re.findall(r"\d{1,10}", match[1]))) if match is not None else ()
     return sizes if 0 < prod(sizes) <= _MOST_ELEMENTS else ()
-
-
-def _elements(instruction: Instruction) -> int:
-    arrays = instruction.shape.arrays
-    return arrays[0].elements if arrays else 0
 
 
 def _contiguous(array: Shape, sizes: tuple[int, ...]) -> int:

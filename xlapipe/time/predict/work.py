@@ -48,20 +48,16 @@ class KernelWork:
       point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
       read_bytes, written_bytes: bytes that the kernel touches.
       operations: arithmetic on elements, in simple float32 operations.
-      least_seconds: that it takes, whatever similar timed kernels took.
       flops: of products and convolutions by type; empty if there are none.
       threads: number of threads; 0 if unknown.
       what: description of the work for users.
       link_bytes: bytes that a device sends to other GPUs.
       serial_accesses: dependent accesses of each thread. In a column reduction, for each element
         that it adds up, one per result and a quarter per operand.
-      lines, sector_bytes, far_sector_bytes: of the caches, as in `ThreadWork`.
-      missing_threads: threads that small blocks lack, since they start as slowly as larger ones.
+      lines, sector_bytes: of the caches, as in `ThreadWork`.
       updates: of a scatter; None of other kernels.
       chain_operations, chain_reads: dependent chain of the thread with most of them: operations,
         and reads for terms of a sum.
-      scattered_bytes: bytes of sectors that a warp writes in several parts, each part counted.
-      apart_seconds: seconds until all threads have made reads that follow one another.
       tile: of a product by Triton; None if unknown.
       program: of a Pallas kernel whose code was counted; None of others.
       blocks: thread blocks of another product or a convolution, each of which computes one tile; 0
@@ -86,14 +82,9 @@ class KernelWork:
     threads: int
     what: str
     link_bytes: int = 0
-    least_seconds: float = 0.0
     serial_accesses: float = 0.0
     sector_bytes: int = 0
-    far_sector_bytes: int = 0
-    scattered_bytes: int = 0
-    apart_seconds: float = 0.0
     updates: Updates | None = None
-    missing_threads: int = 0
     chain_operations: float = 0.0
     chain_reads: float = 0.0
     lines: float = 0.0
@@ -119,12 +110,10 @@ class KernelWork:
             self.operations / gpu.operation_rate,
             self.threads / gpu.thread_rate,
             self.lines / gpu.line_rate,
-            self.scattered_bytes / gpu.partial_sector_rate,
-            self.sector_bytes / gpu.sector_rate + self.far_sector_bytes / gpu.isolated_sector_rate,
+            self.sector_bytes / gpu.sector_rate,
             self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * link_seconds + self.chain_reads * _READ_SECONDS,
             self.serial_accesses * _SERIAL_SECONDS,
-            self.apart_seconds,
         )
         memory = self.touched_bytes / gpu.bytes_rate
         return log2((beside + SMALL_SECONDS) / (memory + SMALL_SECONDS))

@@ -174,11 +174,7 @@ class KnownResults:
 
     @classmethod
     def read(cls, path: Path) -> "KnownResults":
-        """Read a table.
-
-        Raises:
-          TargetError: the file cannot be read, or is not such a table.
-        """
+        """Read a table; refuses a file that is none."""
         refusal = Refusal(TargetError, "install xlapipe again")
         lines = read_plain(path, limit_bytes=_LIMIT_BYTES, refusal=refusal).decode().splitlines()
         try:
@@ -216,10 +212,7 @@ LockResults: TypeAlias = tuple[tuple[str, str], tuple[KnownResult, ...]]
 
 
 def results_of_lock(results: str, *, program: str) -> LockResults:
-    """The results of XLA's AutotuneResults in text format, without forms.
-
-    Returns:
-      XLA's keys of the device and of its version, and the results.
+    """XLA's keys of the device and its version, and the results of AutotuneResults as text.
 
     Raises:
       TargetError: the text holds no entries, or those of several devices or versions.

@@ -95,10 +95,8 @@ def predict_lock(instructions: Iterable[str], known: KnownResults) -> PredictedL
 def other_choice(products: Iterable[tuple[KnownResult, float]]) -> float:
     """The probability that the device's results of a program differ in whether one has a workspace.
 
-    Products of a program err together, since the same results vote for them.
-
-    Args:
-      products: the result of each, and the probability of its backend.
+    Products of a program err together, since the same results vote for them. Of each, the result
+    and the probability of its backend are given.
     """
     others: dict[bool, list[float]] = {True: [], False: []}
     for result, agreement in products:
@@ -118,10 +116,7 @@ def nearest(
 
     Votes weigh less with the distance, and a result whose backend was hardly faster than the other
     one votes for both. Among equally near results, one of the installed jaxlib is first, then that
-    of the most programs.
-
-    Returns:
-      The result, and the probability of its backend.
+    of the most programs. With the probability of its backend.
     """
     without_triton = excludes_triton(limits)
     near = sorted(
