@@ -28,7 +28,7 @@ from xlapipe.inductor.open_path import open_path
 from xlapipe.plans.collectives import Collective
 from xlapipe.project_file import stated_by_command
 from xlapipe.time.collectives.collective_times import measured_curves, seconds_among
-from xlapipe.time.collectives.exchange import describe, exchange_of
+from xlapipe.time.collectives.exchange import exchange_of
 from xlapipe.time.collectives.layout import layout_of, least_seconds, leaving_bytes, size_of
 from xlapipe.time.cost.step_cost import step_cost
 from xlapipe.time.predict.calibration import shipped_calibration
@@ -142,15 +142,6 @@ def test_a_rack_of_72_is_one_domain() -> None:
     four = collective("all-reduce", "[1,8]<=[8]", MB, MB)
     half = layout_of(four, "2x4", network_named("hgx-400g"))
     assert half is not None and half.domains == 2
-
-
-def test_why_names_groups_links_and_bytes() -> None:
-    assert H100 is not None
-    found = collective("all-reduce", _ALL, 640 * MB, 640 * MB)
-    lines = "\n".join(describe(found, "8x8", H100, network_named("hgx-400g")))
-    assert "64 GPUs in 8 domains, 8 in each" in lines
-    assert "NVLink at 450 GB/s: 1,120,000,000 B from each GPU" in lines
-    assert "NICs at 400 GB/s for the group: 1,260,000,000 B" in lines
 
 
 def test_measured_sizes_are_reproduced_and_numbers_between_lie_between() -> None:

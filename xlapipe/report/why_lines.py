@@ -28,7 +28,6 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
         f"{microseconds(launch.seconds)} each ({launch.basis})"
     )
     yield f"  kind: {work.kind}" + (f", {work.what}" if work.what else "")
-    yield from (f"  {line}" for line in prediction.exchanges.get(name, ()))
     for part in launch.parts:
         yield f"  {microseconds(part.seconds)}  {part.reason}"
     if launch.nearest:

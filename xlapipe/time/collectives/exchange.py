@@ -13,7 +13,6 @@ from xlapipe.time.collectives.layout import (
     GroupLayout,
     layout_of,
     leaving_bytes,
-    sent_bytes,
     size_of,
 )
 
@@ -85,33 +84,6 @@ def exchange_of(
         )
         return Exchange(parts, inside.basis, inside.spread, _assumed_inside(inside, layout))
     return _between(collective.kind, size, layout, network, inside)
-
-
-def describe(
-    collective: Collective, topology: str | None, device: Device, network: Network
-) -> tuple[str, ...]:
-    """Groups, links and bytes of a collective, as lines of text."""
-    size, layout = size_of(collective), layout_of(collective, topology, network)
-    if layout is None:
-        return ()
-    link = network.link_bytes_per_second or device.link_bandwidth
-    name = "PCIe" if link is not None and link < _FASTEST_PCIE else "NVLink"
-    text = f"groups {layout.groups}: {layout.gpus} GPUs in {layout.domains} "
-    text += "domain" if layout.domains == 1 else f"domains, {layout.inside} in each"
-    lines = [text]
-    if layout.inside > 1 and link is not None:
-        sent = "unknown bytes"
-        if size is not None:
-            inside = layout.inside if layout.domains > 1 else layout.gpus
-            sent = f"{sent_bytes(collective.kind, size, inside):,.0f} B from each GPU"
-        lines.append(f"within a domain by {name} at {link / 1e9:,.0f} GB/s: {sent}")
-    if layout.nic_rate is not None and size is not None:
-        leaving = leaving_bytes(collective.kind, size, layout)
-        lines.append(
-            f"between domains by NICs at {layout.nic_rate / 1e9:,.4g} GB/s for the group: "
-            f"{leaving:,.0f} B" + f", {layout.at_once} groups at once" * (layout.at_once > 1)
-        )
-    return tuple(lines)
 
 
 def _between(

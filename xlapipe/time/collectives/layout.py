@@ -21,7 +21,6 @@ class GroupLayout:
       inside: most of its GPUs in one domain.
       nic_rate: bytes per second that it can send out of a domain; None if it is in one domain.
       at_once: groups that send out of that domain at the same time.
-      groups: of the collective, in words.
     """
 
     gpus: int
@@ -29,7 +28,6 @@ class GroupLayout:
     inside: int
     nic_rate: float | None
     at_once: int
-    groups: str
 
 
 def layout_of(collective: Collective, topology: str | None, network: Network) -> GroupLayout | None:
@@ -49,7 +47,7 @@ def layout_of(collective: Collective, topology: str | None, network: Network) ->
     ]
     # A pair sends from its first device alone.
     senders = [Counter(list(member)[:1]) for member in members] if pairs else members
-    layouts = _over_domains(members, senders, network, collective.devices)
+    layouts = _over_domains(members, senders, network)
     return max(layouts, key=lambda item: (item.domains, item.gpus, -(item.nic_rate or 0.0)))
 
 
@@ -57,7 +55,6 @@ def _over_domains(
     members: Sequence[Mapping[Domain, int]],
     senders: Sequence[Mapping[Domain, int]],
     network: Network,
-    groups: str,
 ) -> list[GroupLayout]:
     """A layout for each group, given how many of its devices each domain has."""
     sending: Counter[Domain] = Counter()
@@ -74,7 +71,7 @@ def _over_domains(
                 (_rate(count, sending[domain], network), at_once[domain])
                 for domain, count in sent.items()
             )
-        layouts.append(GroupLayout(gpus, len(inside), max(inside.values()), rate, beside, groups))
+        layouts.append(GroupLayout(gpus, len(inside), max(inside.values()), rate, beside))
     return layouts
 
 

@@ -232,7 +232,6 @@ class _Predictor:
             assumptions=(*self._uncounted, *self._assumptions),
             uncounted=tuple(self._uncounted),
             network=exchanges.network,
-            exchanges=exchanges.described,
             timeline=tuple(self._clock.timeline),
             spreads=spreads_of(shares),
             launch_bound=self._launch_bound(launched, total),

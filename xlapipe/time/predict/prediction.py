@@ -73,7 +73,6 @@ class Prediction:
       assumptions: what is unknown, in words.
       uncounted: assumptions because of which the step may take many times as long.
       network: between the GPUs, in words; empty for a step without collectives.
-      exchanges: groups, links and bytes of collectives, as lines of text, by instruction.
       mfu, mfu_text: model FLOPs utilisation, where a caller computed it; see `Utilisation`.
       timeline: what runs when, in the order of launches.
       spreads: of the share of the time of each kind of kernel; for `probability_faster`.
@@ -97,7 +96,6 @@ class Prediction:
     assumptions: tuple[str, ...]
     uncounted: tuple[str, ...]
     network: str = ""
-    exchanges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mfu: float | None = None
     mfu_text: str = ""
     timeline: tuple[TimelineEvent, ...] = ()

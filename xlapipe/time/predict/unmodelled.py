@@ -9,7 +9,7 @@ from xlapipe.devices.targets.network import Network, usual_network
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.wording import counted
-from xlapipe.time.collectives.exchange import Exchange, describe, exchange_of
+from xlapipe.time.collectives.exchange import Exchange, exchange_of
 from xlapipe.time.collectives.layout import layout_of
 from xlapipe.time.predict.calibration import Calibration
 
@@ -24,13 +24,11 @@ class Exchanges:
       network: in words, for screens; empty for a plan without collectives.
       times: of those that no calibration has.
       unknown: why others have no time.
-      described: groups, links and bytes of each.
     """
 
     network: str
     times: Mapping[str, Exchange]
     unknown: Mapping[str, str]
-    described: Mapping[str, tuple[str, ...]]
 
     @property
     def assumed(self) -> Mapping[str, str]:
@@ -44,7 +42,7 @@ def exchanges_of(
     """The collectives of a plan."""
     collectives = plan.collectives or ()
     if not collectives or device is None:
-        return Exchanges("", {}, {item.instruction: _NO_DEVICE for item in collectives}, {})
+        return Exchanges("", {}, {item.instruction: _NO_DEVICE for item in collectives})
     network = network or usual_network(device.row)
     times: dict[str, Exchange] = {}
     unknown: dict[str, str] = {}
@@ -57,12 +55,8 @@ def exchanges_of(
             unknown[item.instruction] = reason or _BYTES
         else:
             times[item.instruction] = time
-    described = {
-        item.instruction: describe(item, plan.topology, device, network or _ONE_HOST)
-        for item in collectives
-    }
     text = network.text(device.link_bandwidth) if network is not None else _NOT_KNOWN
-    return Exchanges(text, times, unknown, described)
+    return Exchanges(text, times, unknown)
 
 
 _NO_DEVICE = "on a GPU whose links are unknown: the least that memory needs is counted"
