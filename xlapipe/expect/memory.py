@@ -1,6 +1,6 @@
 """Expectations of memory: sizes and kinds of allocations, and totals."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -169,22 +169,10 @@ class TempAtMost(Expectation):
     limit_bytes: int
 
     def _check(self, program: Program) -> Finding:
-        temp_bytes = program.plan.totals.temp_bytes
-        if temp_bytes <= self.limit_bytes:
-            finding = self.finding(f"{temp_bytes:,} B", *undecided(program))
-            return _with_other_plan(finding, program, temp_bytes, self.limit_bytes.__ge__)
         temps = [a for a in program.plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
-        largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
-        return self.finding(
-            f"{temp_bytes:,} B",
-            Violation(
-                f"temp memory of at most {self.limit_bytes:,} B",
-                f"{temp_bytes:,} B, {temp_bytes - self.limit_bytes:,} B too many",
-                describe(largest) if largest is not None else "",
-                program.plan.source_in(largest) if largest is not None else None,
-                _largest(program, temps),
-            ),
-        )
+        expected = f"temp memory of at most {self.limit_bytes:,} B"
+        size_bytes = program.plan.totals.temp_bytes
+        return _at_most(self, program, size_bytes, self.limit_bytes, expected, temps)
 
 
 @dataclass(frozen=True)
@@ -232,21 +220,34 @@ class BeyondAtMost(Expectation):
             for allocation in program.plan.allocations
             if allocation.index not in named and not allocation.is_a(AllocationKind.PARAMETER)
         ]
-        other_bytes = sum(allocation.size_bytes for allocation in others)
-        if other_bytes <= self.limit_bytes:
-            finding = self.finding(f"{other_bytes:,} B", *undecided(program))
-            return _with_other_plan(finding, program, other_bytes, self.limit_bytes.__ge__)
-        largest = max(others, key=lambda allocation: allocation.size_bytes)
-        return self.finding(
-            f"{other_bytes:,} B",
-            Violation(
-                f"at most {self.limit_bytes:,} B beyond parameters{_except(self.names, ' and ')}",
-                f"{other_bytes:,} B, {other_bytes - self.limit_bytes:,} B too many",
-                describe(largest),
-                program.plan.source_in(largest),
-                _largest(program, others),
-            ),
-        )
+        expected = f"at most {self.limit_bytes:,} B beyond parameters{_except(self.names, ' and ')}"
+        size_bytes = sum(allocation.size_bytes for allocation in others)
+        return _at_most(self, program, size_bytes, self.limit_bytes, expected, others)
+
+
+def _at_most(
+    expectation: Expectation,
+    program: Program,
+    size_bytes: int,
+    limit_bytes: int,
+    expected: str,
+    allocations: Sequence[BufferAllocation],
+) -> Finding:
+    """The finding for a sum over some allocations, which has a limit."""
+    if size_bytes <= limit_bytes:
+        finding = expectation.finding(f"{size_bytes:,} B", *undecided(program))
+        return _with_other_plan(finding, program, size_bytes, limit_bytes.__ge__)
+    largest = max(allocations, key=lambda allocation: allocation.size_bytes, default=None)
+    return expectation.finding(
+        f"{size_bytes:,} B",
+        Violation(
+            expected,
+            f"{size_bytes:,} B, {size_bytes - limit_bytes:,} B too many",
+            describe(largest) if largest is not None else "",
+            program.plan.source_in(largest) if largest is not None else None,
+            _largest(program, allocations),
+        ),
+    )
 
 
 def _largest(program: Program, allocations: Iterable[BufferAllocation]) -> str:

@@ -11,6 +11,7 @@ written in place; copying it first is a mistake.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.plans import opcodes
@@ -111,8 +112,7 @@ class Copy:
         return max(copied, default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A value that is brought into the chip's own memory, or back, and not changed on the way."""
 
     copy: Copy
@@ -359,9 +359,8 @@ def _changes_layout(dataflow: Dataflow, value: Value) -> bool:
 _REWRITES = opcodes.EXTENDS | {"convert"}
 
 
-@dataclass(frozen=True, slots=True)
-class UndefinedCopy:
-    """An instruction that writes undefined data to other memory."""
+class UndefinedCopy(NamedTuple):
+    """An instruction that writes undefined data of a buffer to other memory."""
 
     instruction: str
     buffer: str

@@ -127,16 +127,12 @@ def usable_memory(
       memory_fraction: the share of the device's memory that counts as usable; None for jax's on
         GPUs, and for all that XLA's compiler leaves to a program on TPUs.
     """
-    tpu = tpu_catalogue().get(target.name)
+    tpu, outside = tpu_catalogue().get(target.name), None
+    fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
+    usable = int(target.device_memory_bytes * fraction)
     if tpu is not None:
         usable = int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
-        return UsableMemory(
-            device_memory_bytes=target.device_memory_bytes, usable_bytes=usable, outside=None
-        )
-    fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
-    outside = None
-    usable = int(target.device_memory_bytes * fraction)
-    if platform_named(target.platform).memory_limit is not None:
+    elif platform_named(target.platform).memory_limit is not None:
         outside = outside_plan(plan, measured_outside(name_of_target(target)))
         usable = outside.usable_bytes(target.device_memory_bytes, fraction)
     return UsableMemory(

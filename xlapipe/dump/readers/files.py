@@ -112,28 +112,17 @@ def _listed(paths: Sequence[Path | None]) -> str:
 
 
 def beside(path: Path) -> DumpFiles:
-    """The files of the module that `path` belongs to; `path` alone if its name is not a known one.
-
-    `proto` is set only if `path` is the proto, or if there is no buffer assignment as text.
-    """
+    """The files of the module of a proto or a buffer assignment; `path` alone for another name."""
     name = plain_name(path.name)
     part, stem = _part_of(name) or (None, "")
     if name.endswith(".pb"):
         files = _module_beside(path, stem) if part is not None else DumpFiles(name)
         files.proto = path
         return files
-    if part is None:
+    if part is not Part.ASSIGNMENT:
         return DumpFiles(name, assignment=path)
     files = _module_beside(path, stem)
-    if part is Part.ASSIGNMENT:
-        files.assignment = path
-    if files.assignment is not None:
-        files.proto = None
-    elif files.proto is None:
-        raise DumpError(
-            f"{path}: expected {stem}-buffer-assignment.txt or {stem}.hlo.pb in the same folder, "
-            "found neither; fix: copy the whole dump directory"
-        )
+    files.assignment, files.proto = path, None
     return files
 
 

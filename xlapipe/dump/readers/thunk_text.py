@@ -30,7 +30,6 @@ _THUNK = re.compile(
 _NUMBERED = re.compile(r"\d+: k[A-Z]")
 _EMPTY = re.compile(r" *No thunks\.")
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
-_ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 
 
@@ -100,12 +99,3 @@ def _check_complete(source: SourceText, thunks: list[Thunk], ids: list[int]) -> 
     )
     if missing is not None:
         source.fail(end, f"a thunk {missing:03}, since numbers are consecutive", "none", COPY_AGAIN)
-    pending: set[str] = set()
-    for thunk in thunks:
-        if match := _ASYNC_ID.search(thunk.detail):
-            if thunk.kind == "kAsyncStart":
-                pending.add(match[1])
-            elif thunk.kind == "kAsyncDone":
-                pending.discard(match[1])
-    if pending:
-        source.fail(end, f"kAsyncDone with async_id={min(pending)}", "no more", COPY_AGAIN)
