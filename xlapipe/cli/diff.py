@@ -261,12 +261,15 @@ def _difference(options: argparse.Namespace) -> "Difference":
             return compare_opened(opened[a], opened[b], names=(a, b))
 
     from xlapipe.cli.progress import shown_steps
+    from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.devices.environment.scratch import scratch_folder
     from xlapipe.differences.comparing.two_compiles import compile_each
 
     with shown_steps() as show, scratch_folder("diff-") as scratch:
         if options.workload is None:
-            jobs = _jobs_of(workloads, options)
+            # All names are looked up before the first compile.
+            settings = compile_settings(options, options.gemm)
+            jobs = {name: jobs_of([name], settings)[0] for name in workloads}
             show(f"compiling {' and '.join(jobs)}")
         else:
             opened, jobs = {}, _two_jobs(options)
@@ -297,14 +300,6 @@ def _two_subjects(options: argparse.Namespace) -> "tuple[str, str]":
 def _is_workload(subject: str) -> bool:
     """Whether a name can be of a workload: it is not, and cannot be, a path."""
     return not os.path.exists(subject) and "/" not in subject.partition("(")[0]
-
-
-def _jobs_of(workloads: "Sequence[str]", options: argparse.Namespace) -> "dict[str, Job]":
-    """A compile of each; all names are looked up before the first one."""
-    from xlapipe.compile.make_jobs import jobs_of
-
-    settings = compile_settings(options, options.gemm)
-    return {name: jobs_of([name], settings)[0] for name in workloads}
 
 
 def _two_jobs(options: argparse.Namespace) -> "dict[str, Job]":

@@ -194,8 +194,8 @@ def _compile(job: Job, stages: _Stages) -> CompileRecord:
 def _decide_on_sorts(job: Job, program: LoweredProgram) -> tuple[bool, bool]:
     """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it.
 
-    Returns:
-      Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
+    Returns whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB
+    on the target.
     """
     platform = job.platform
     if job.target is None or not platform.may_sort_by_library:

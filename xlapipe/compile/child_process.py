@@ -96,7 +96,8 @@ def _record(job: Job, folder: Path) -> CompileRecord:
 
 
 def _run_child(job: Job, folder: Path, end: float) -> CompileRecord:
-    job = replace(job, cache_folder=_cache_folder(job))
+    if job.target is None:  # an attached device, of which only a compile can tell
+        job = replace(job, cache_folder=None)
     if job.program is not None and job.cache_folder is not None:
         key = compile_key(job, job.program, _environment(job))
         earlier = CompileCache(job.cache_folder).restore(key, job, job.program.arguments)
@@ -124,11 +125,6 @@ def _run_child(job: Job, folder: Path, end: float) -> CompileRecord:
     assert record is not None
     COMPILED_AT.append(record.compiled_at)
     return record
-
-
-def _cache_folder(job: Job) -> Path | None:
-    """None for an attached device, of which only a compile can tell."""
-    return job.cache_folder if job.target is not None else None
 
 
 def _wait_for_child(job: Job, folder: Path, job_path: Path, end: float) -> int:

@@ -37,11 +37,7 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def left_out(environment: Mapping[str, str], *, lowered_here: bool) -> tuple[str, ...]:
-    """What the compiling child does not get and could change the program, as `NAME=value`.
-
-    Args:
-      lowered_here: whether this process traced the step, with jax's variables in force.
-    """
+    """What the compiling child does not get and could change the program, as `NAME=value`."""
     return tuple(_left_out(environment, lowered_here))
 
 
@@ -56,14 +52,13 @@ def refuse_changed_variables(
     """Refuses variables of jax and XLA that the user's module has set since `before`.
 
     jax reads its variables when it is imported, which was before, and XLA its flags at one time or
-    another, so that they would reach the program by chance.
-
-    Args:
-      settings: the values of jax's configuration, by jax's names.
-      platform: jax's name of the target's.
+    another, so that they would reach the program by chance. The settings are those of jax's
+    configuration, by jax's names.
     """
     changed = {
-        name: _new_flags(value, before.get(name, "")) if name in _FLAGS else value
+        name: " ".join(flag for flag in value.split() if flag not in before.get(name, "").split())
+        if name in _FLAGS
+        else value
         for name, value in environment.items()
         if value != before.get(name)
         and not _is_in_force(settings.get(name.lower()), value)
@@ -87,11 +82,6 @@ def _is_in_force(setting: object, value: str) -> bool:
     if isinstance(setting, bool):
         return setting == (value.lower() in ("1", "true", "t", "yes", "y", "on"))
     return setting is not None and str(setting) == value
-
-
-def _new_flags(value: str, before: str) -> str:
-    known = before.split()
-    return " ".join(flag for flag in value.split() if flag not in known)
 
 
 def _left_out(environment: Mapping[str, str], lowered_here: bool) -> Iterator[str]:

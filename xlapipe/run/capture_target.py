@@ -32,15 +32,7 @@ _TIMEOUT_SECONDS = 120
 
 @dataclass(frozen=True)
 class CapturedTarget:
-    """A GPU's own GpuTargetConfigProto and its provenance.
-
-    Attributes:
-      device: e.g. `NVIDIA H200`.
-      driver: version of the driver; None if unknown.
-      versions: versions of jax, jaxlib and the plugin, by package.
-      date: ISO date, UTC.
-      config: a GpuTargetConfigProto in text format.
-    """
+    """A GPU's own GpuTargetConfigProto as text, and where it is from; the date is ISO's, UTC."""
 
     device: str
     driver: str | None

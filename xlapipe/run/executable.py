@@ -127,19 +127,15 @@ def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any,
     If more GPUs are attached than the mesh has, a single process uses the first ones.
     """
     check_build(path, manifest)
-    attached = _attached_gpus()
+    try:
+        attached = jax.devices("gpu")
+    except RuntimeError as error:
+        raise no_gpu(error) from None
     check_hosts(path, manifest, hosts)
     devices = first_of(path, manifest, attached, jax.process_count())
     _check_nccl(path, prod((manifest.mesh or {}).values()))
     check_kind(path, manifest, devices)
     return devices
-
-
-def _attached_gpus() -> list[Any]:
-    try:
-        return jax.devices("gpu")
-    except RuntimeError as error:
-        raise no_gpu(error) from None
 
 
 def _check_nccl(path: Path, count: int) -> None:

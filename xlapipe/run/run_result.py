@@ -39,16 +39,9 @@ class ProfiledRun:
 class RunResult:
     """The result of a run; the same in every process, except for times.
 
-    Attributes:
-      device: the GPU's name.
-      autotuning: how the plan was tuned, for labels.
-      load_seconds: reading and loading the executable, after jax has started.
-      first_call_seconds: wall time of the first call.
-      call_seconds: wall time of each further call, from inputs on the devices until this process's
-        part of the outputs is ready.
-      devices: devices of all processes, in the order of the mesh.
-      processes: number of processes.
-      profile: profile of further calls; None if they were not profiled.
+    `load_seconds` are of reading and loading, after jax has started, and `call_seconds` from inputs
+    on the devices until this process's part of the outputs is ready. The devices are of all
+    processes, in the order of the mesh; the profile is of further calls, if any.
     """
 
     device: str

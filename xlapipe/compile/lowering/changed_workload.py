@@ -188,7 +188,9 @@ def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -
             "fix: choose sizes that are"
         )
     leaves, tree = jax.tree.flatten(tuple(workload.args))
-    specs = [_spec(axis_of_leaf.get(number)) for number in range(len(leaves))]
+    specs = [PartitionSpec()] * len(leaves)
+    for number, axis in axis_of_leaf.items():
+        specs[number] = PartitionSpec(*[None] * axis, _AXIS)
     return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
 
 
@@ -233,10 +235,6 @@ def axes_by_number(workload: Workload, axis_of_path: Mapping[str, _Axes]) -> dic
 def _words(path: str) -> tuple[str, ...]:
     words = _WORD.findall(path)
     return tuple(words[:-1] if words[-1:] == ["value"] else words)
-
-
-def _spec(axis: int | None) -> PartitionSpec:
-    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, _AXIS)
 
 
 def axes_that_differ(workload: Workload, other: Workload, devices: int) -> dict[int, int]:

@@ -50,7 +50,7 @@ def output_sizes(equation: Any, inputs: Sequence[Sizes]) -> tuple[Sizes, ...]:
     """The sizes of an equation's outputs, from those of its inputs."""
     rule = _RULES.get(equation.primitive.name)
     if rule is None and equation.primitive.name.startswith(("reduce_", "arg")):
-        rule = _reduced if "axes" in equation.params else None
+        rule = _without("axes") if "axes" in equation.params else None
     outputs = []
     for output in equation.outvars:
         shape = tuple(getattr(output.aval, "shape", ()))
@@ -119,10 +119,6 @@ def _convolution_sizes(equation: Any, inputs: Sequence[Sizes], shape: Sequence[i
     return tuple(sizes)
 
 
-def _transposed(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
-    return tuple(inputs[0][axis] for axis in equation.params["permutation"])
-
-
 def _broadcast(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
     sizes = [Size.UNKNOWN] * len(shape)
     input_shape = equation.invars[0].aval.shape
@@ -132,14 +128,14 @@ def _broadcast(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> 
     return tuple(sizes)
 
 
-def _squeezed(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
-    dropped = equation.params["dimensions"]
-    return tuple(size for axis, size in enumerate(inputs[0]) if axis not in dropped)
+def _without(name: str) -> "_Rule":
+    """The sizes without those of the axes that a parameter lists."""
 
+    def rule(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
+        dropped = equation.params[name]
+        return tuple(size for axis, size in enumerate(inputs[0]) if axis not in dropped)
 
-def _reduced(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
-    dropped = equation.params["axes"]
-    return tuple(size for axis, size in enumerate(inputs[0]) if axis not in dropped)
+    return rule
 
 
 def _joined(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
@@ -148,10 +144,6 @@ def _joined(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Siz
         min(sizes) if axis == joined and Size.DATA not in sizes else max(sizes)
         for axis, sizes in enumerate(zip(*inputs, strict=True))
     )
-
-
-def _split(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
-    return inputs[0]  # a part of a weight's size is one too
 
 
 def _gathered(equation: Any, inputs: Sequence[Sizes], shape: Sequence[int]) -> Sizes:
@@ -197,11 +189,13 @@ _Rule = Callable[[Any, Sequence[Sizes], Sequence[int]], Sizes]
 _RULES: Mapping[str, _Rule] = {
     "dot_general": _product_sizes,
     "conv_general_dilated": _convolution_sizes,
-    "transpose": _transposed,
+    "transpose": lambda equation, inputs, shape: tuple(
+        inputs[0][axis] for axis in equation.params["permutation"]
+    ),
     "broadcast_in_dim": _broadcast,
-    "squeeze": _squeezed,
+    "squeeze": _without("dimensions"),
     "concatenate": _joined,
-    "split": _split,
+    "split": lambda equation, inputs, shape: inputs[0],  # a part of a weight's size is one too
     "gather": _gathered,
     "reshape": _reshaped,
 }

@@ -53,12 +53,7 @@ def forward_graph(
     recorded: Mapping[CodeType, RecordedCalls] | None = None,
     gradients: int = 1,
 ) -> ForwardGraph:
-    """The values that the backward pass uses, and those that they are computed from.
-
-    Args:
-      decided: what the policy of the step's own `jax.checkpoint` was asked about.
-      recorded: calls of the user's functions while the step was traced.
-    """
+    """The values that the backward pass uses, and those that they are computed from."""
     walk = _Walk(before_vmap, frozenset(decided))
     walk.step(closed.jaxpr)
     repeated, calls = repeated_calls(walk.tracebacks, recorded or {}, gradients)

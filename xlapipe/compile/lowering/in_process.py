@@ -30,11 +30,7 @@ def lower_in_test(
     platform: Platform = NVIDIA,
     topology: DeviceTopology | None = None,
 ) -> LoweredProgram:
-    """As `lower`, on a separate stack if that changes nothing else.
-
-    Args:
-      topology: topology of the devices; None for the mesh's default, as in the child.
-    """
+    """As `lower`, on a separate stack if that changes nothing else."""
     settings = current_settings()
     axes = axes_of(workload)
     if topology is None and axes is not None:

@@ -14,7 +14,7 @@ from xlapipe.workload import Workload
 
 @dataclass(frozen=True)
 class JitSharding:
-    """A sharding that was given to `jax.jit`, as `in_shardings` or `out_shardings` (the place)."""
+    """A sharding that was given to `jax.jit` as `in_shardings` or `out_shardings`, the place."""
 
     place: str
     sharding: Any

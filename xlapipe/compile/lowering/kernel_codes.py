@@ -228,10 +228,7 @@ def stated_costs(closed_jaxpr: Any, kernel_bytes: Mapping[str, int]) -> tuple[St
     """The stated costs of a traced program's Pallas kernels, and those counted in kernels for TPUs.
 
     Kernels of one name and size of results whose estimates differ have none; of those that are
-    counted, it is the mean.
-
-    Args:
-      kernel_bytes: the workload's bytes by name of the kernel; they replace estimates.
+    counted, it is the mean. `kernel_bytes`, the workload's by name of a kernel, replace estimates.
     """
     costs: dict[tuple[str, int | None], list[StatedCost]] = {}
     for cost in _estimates(closed_jaxpr):

@@ -117,9 +117,8 @@ def _lower(
 ) -> LoweredProgram:
     """As `lower`.
 
-    Args:
-      committed: whether arguments of one device are on the target's, as arrays that jax calls
-        committed; otherwise they are where the step's own arrays are.
+    Arguments of one device that are committed, as jax calls it, are on the target's; otherwise they
+    are where the step's own arrays are.
     """
     refuse_other_device(workload)
     settings = current_settings()

@@ -16,11 +16,7 @@ class PolicyChange:
     """A step with a policy, and what the child records of it.
 
     Attributes:
-      kind: where the policy is put: `GRADIENT`, `SCAN`, `CHECKPOINT` or `BLOCK`, as in
-        `xlapipe.compile.lowering.chosen_policy`; `VMAP`, `MICROBATCHES`,
-        `LOSS` and `LOOP` for functions of `xlapipe.compile.lowering.pasted`; `CAST` for updates in
-        a narrow dtype, as in `xlapipe.compile.lowering.widened`; None for the step as
-        written.
+      kind: where the policy is put, or which other form a call gets; None for the step as written.
       source: the code that is printed for the user; it defines `policy` and the decorators.
       lines: `file:line` of the calls or definitions; `file:line:column` of `VMAP`.
       decorators: name of the decorator in `source`, by the line of a function's definition.

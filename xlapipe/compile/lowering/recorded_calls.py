@@ -145,7 +145,9 @@ def recorded_calls(counted: Callable[[], bool]) -> Iterator[Mapping[CodeType, Re
 def _record(
     calls: dict[CodeType, RecordedCalls], code: CodeType, frame: FrameType, counted: bool
 ) -> None:
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + _variadic(code)]
+    variadic = (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)
+    extra = sum(bool(code.co_flags & flag) for flag in variadic)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extra]
     values = [frame.f_locals.get(name) for name in names]
     leaves = [_leaves(value) for value in values]
     if not any(
@@ -174,11 +176,6 @@ def _leaves(value: object) -> list[Any]:
         value, is_leaf=lambda item: _is_module(item) or isinstance(item, Iterator)
     )
     return leaves
-
-
-def _variadic(code: CodeType) -> int:
-    flags = (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)
-    return sum(bool(code.co_flags & flag) for flag in flags)
 
 
 def _inner(leaves: list[Any]) -> Iterator[Any]:

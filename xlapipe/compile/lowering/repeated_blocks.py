@@ -35,10 +35,10 @@ def repeated_calls(
             level = next(n for n, codes in enumerate(codes_of) if code in codes)
             inside[code][equation] += counts.total()
             cached[code][equation] += counts.total() - len({ids[level] for ids in counts})
-    calls = {
-        code: _calls(code, group, cached[code], recorded.get(code))
-        for code, group in inside.items()
-    }
+    calls = {}
+    for code, group in inside.items():
+        known = recorded.get(code, RecordedCalls()).count
+        calls[code] = known + _rarest(code, cached[code] if known else group)
     repeated = [code for code, count in calls.items() if count > max(1, gradients)]
     codes = [code for code in repeated if not _only_calls_another(code, repeated, inside, calls)]
     outer = {code: _outer(code, codes, inside) for code in codes}
@@ -68,18 +68,6 @@ def _user_codes(frames: _Frames) -> tuple[CodeType, ...]:
     """The user's functions, each once, the outermost first."""
     codes = (code for code, _ in frames if is_user_code(code.co_filename))
     return tuple(code for code in dict.fromkeys(codes) if not code.co_name.startswith("<"))
-
-
-def _calls(
-    code: CodeType,
-    equations: Counter[tuple[_Frames, str]],
-    cached: Counter[tuple[_Frames, str]],
-    recorded: RecordedCalls | None,
-) -> int:
-    """How often a function is called."""
-    if recorded is not None and recorded.count:
-        return recorded.count + _rarest(code, cached)
-    return _rarest(code, equations)
 
 
 def _rarest(code: CodeType, equations: Mapping[tuple[_Frames, str], int]) -> int:

@@ -39,13 +39,10 @@ _CHANGED = ("device_assignment", "env_option_overrides", "debug_options")
 
 @dataclass(frozen=True)
 class XlaInput:
-    """The arguments of jax's call of XLA.
+    """The arguments of jax's call of XLA: the StableHLO module, and what decides about options.
 
-    Attributes:
-      module: the StableHLO module.
-      compiler_options: compiler options of the function's own `jax.jit`.
-      settings: the parts of jax's configuration that decide about compile options.
-      compile_options: the fields of jax's compile options, as `option_fields` returns them.
+    `compiler_options` are those of the function's own `jax.jit`, `settings` of jax's configuration,
+    and `compile_options` the fields of jax's compile options, as `option_fields` returns them.
     """
 
     module: Any

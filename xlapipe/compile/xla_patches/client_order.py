@@ -9,25 +9,65 @@ keys of autotune results.
 jax gives a compile without a device StableHLO only, but the function of XLA's plugin that it calls,
 `PJRT_Compile`, takes an HLO module too. For one compile, `compiling` replaces that function in the
 plugin's table of functions, in the memory of this process, by one that passes the module on.
+
+The table follows xla/pjrt/c/pjrt_c_api.h of API version 0.113. The plugins of jaxlib 0.10.2 to
+0.12.0.1 report 0.112 to 0.116. A major version only adds functions at the end.
 """
 
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import c_int, c_size_t, c_void_p
+from typing import Any, ClassVar
 
 from xlapipe.compile.wire_format import field
 from xlapipe.compile.xla_patches.loaded_library import plugin_library
-from xlapipe.compile.xla_patches.pjrt_table import (
-    CompileArguments,
-    PjrtProgram,
-    compile_slot,
-)
 from xlapipe.dump.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
 
 _HLO = b"hlo"
+_MAJOR_VERSION = 0
+# PJRT_Compile is the 90th function of PJRT_Api.
+_COMPILE = 89
 _Compile = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 # An instruction's id has that of its computation in the upper half.
 _COMPUTATION = -(2**32)
+
+
+class _ApiHead(ctypes.Structure):
+    """The start of PJRT_Api, with PJRT_Api_Version in it."""
+
+    _fields_: ClassVar[Any] = [
+        ("struct_size", c_size_t),
+        ("extension_start", c_void_p),
+        ("version_struct_size", c_size_t),
+        ("version_extension_start", c_void_p),
+        ("major_version", c_int),
+        ("minor_version", c_int),
+    ]
+
+
+class _CompileArguments(ctypes.Structure):
+    """PJRT_Compile_Args, up to the field that is read."""
+
+    _fields_: ClassVar[Any] = [
+        ("struct_size", c_size_t),
+        ("extension_start", c_void_p),
+        ("topology", c_void_p),
+        ("program", c_void_p),
+    ]
+
+
+class _Program(ctypes.Structure):
+    """PJRT_Program."""
+
+    _fields_: ClassVar[Any] = [
+        ("struct_size", c_size_t),
+        ("extension_start", c_void_p),
+        ("code", c_void_p),
+        ("code_size", c_size_t),
+        ("format", c_void_p),
+        ("format_size", c_size_t),
+    ]
 
 
 def in_client_order(content: bytes) -> bytes:
@@ -77,8 +117,8 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
     form = ctypes.create_string_buffer(_HLO, len(_HLO))
 
     def compile_module(address: int) -> int | None:
-        arguments = CompileArguments.from_address(address)
-        program = PjrtProgram.from_address(arguments.program)
+        arguments = _CompileArguments.from_address(address)
+        program = _Program.from_address(arguments.program)
         given = bytes(program)
         program.code, program.code_size = ctypes.addressof(code), len(module)
         program.format, program.format_size = ctypes.addressof(form), len(_HLO)
@@ -96,7 +136,16 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
         slot.value = original_address
 
 
-def _slot(plugin: str) -> ctypes.c_size_t | None:
+def _slot(plugin: str) -> c_size_t | None:
     """The place of PJRT_Compile in the plugin's table; None if the table is not known."""
     library = plugin_library(plugin)
-    return compile_slot(library) if library is not None else None
+    if library is None:
+        return None
+    get_api = ctypes.CDLL(str(library)).GetPjrtApi
+    get_api.restype = c_void_p
+    address = int(get_api())
+    head = _ApiHead.from_address(address)
+    offset = ctypes.sizeof(_ApiHead) + ctypes.sizeof(c_void_p) * _COMPILE
+    if head.major_version != _MAJOR_VERSION or head.struct_size <= offset:
+        return None
+    return c_size_t.from_address(address + offset)

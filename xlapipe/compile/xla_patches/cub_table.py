@@ -53,11 +53,10 @@ def may_sort(bytecode: bytes) -> bool:
 def install(
     module: str, program: str, *, device: str, capability: str, cub_version: str, devices: int
 ) -> bool:
-    """Replaces XLA's table of CUB's scratch sizes in this process.
+    """Replaces XLA's table of CUB's scratch sizes in this process, whose plugin is loaded.
 
-    Args:
-      module: the Python module in whose folder XLA's plugin is; the plugin is loaded.
-      devices: number of devices; a sort on one device may be a part of the program's.
+    `module` is the Python module in whose folder it is. A sort on one of `devices` may be a part of
+    the program's.
     """
     library = plugin_library(module) if platform.machine() == "x86_64" else None
     base = base_address(library) if library is not None else None

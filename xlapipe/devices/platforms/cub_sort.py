@@ -73,8 +73,9 @@ def base_bytes(
     second_buffers = _aligned(items * key_bytes) + _aligned(items * value_bytes)
     if segmented:
         return second_buffers + _ALIGNMENT_BYTES - 1
-    if items <= _single_tile_items(key_bytes, value_bytes):
-        return 1
+    largest = max(_NOMINAL_BYTES, key_bytes, value_bytes)
+    if items <= _SINGLE_TILE_THREADS * (_SINGLE_TILE_ITEMS * _NOMINAL_BYTES // largest):
+        return 1  # one thread block sorts them
     tile = TILE_ITEMS[capability].get((key_bytes, value_bytes))
     if tile is None:
         return None
@@ -85,12 +86,6 @@ def base_bytes(
     counters = portions * passes * _COUNTER_BYTES
     tables = _aligned(histograms) + _aligned(lookback) + _aligned(counters)
     return tables + (second_buffers if passes > 1 else 0) + _ALIGNMENT_BYTES - 1
-
-
-def _single_tile_items(key_bytes: int, value_bytes: int) -> int:
-    """The most items that one thread block sorts, without scratch."""
-    largest = max(_NOMINAL_BYTES, key_bytes, value_bytes)
-    return _SINGLE_TILE_THREADS * (_SINGLE_TILE_ITEMS * _NOMINAL_BYTES // largest)
 
 
 def _aligned(size_bytes: int) -> int:

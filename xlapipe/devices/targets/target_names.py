@@ -7,7 +7,6 @@ and nothing that the row's name, description and memory do not have.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 _PARTS = re.compile(r"[a-z]+|\d+")
 _SOCKET = re.compile(r"sxm\d?(?!\d)")
@@ -44,7 +43,7 @@ class TargetMatch:
 
     Attributes:
       name: in the catalogue; None if it is unknown, or several without a usual one.
-      others: other names that the text fits, or, without a name, those that are nearest.
+      others: other names that the text fits, or, without a name, those that begin alike.
     """
 
     name: str | None
@@ -65,7 +64,9 @@ def resolve_target(text: str, rows: Mapping[str, Named]) -> TargetMatch:
     usual = [name for name in matches if name in _USUAL] or matches
     if len(usual) == 1:
         return TargetMatch(usual[0], tuple(name for name in matches if name != usual[0]))
-    return TargetMatch(None, tuple(matches) or _nearest(text, rows))
+    last = text.lower().split()[-1:]
+    begin = [name for name in rows if last and name.startswith(last[0])]
+    return TargetMatch(None, tuple(matches or begin))
 
 
 def _fits(parts: set[str], row: Named) -> bool:
@@ -88,15 +89,3 @@ def _is_memory(gigabytes: int, memory_bytes: int) -> bool:
         abs(gigabytes * unit - memory_bytes) <= _MEMORY_ERROR * memory_bytes
         for unit in (10**9, 2**30)
     )
-
-
-def _nearest(text: str, rows: Mapping[str, Named]) -> tuple[str, ...]:
-    """Names that begin alike, or that are spelt alike."""
-    compact = re.sub(r"[^a-z0-9]", "", text.lower())
-    compact = re.sub(r"^(nvidia|amd)?(geforce|instinct)?", "", compact)
-    is_tpu = re.match(r"(?:google)?tpu|v\d", compact) is not None
-    of_kind = [name for name, row in rows.items() if is_tpu == (not row.compute_capability)]
-    plain = compact.removeprefix("google").removeprefix("tpu")
-    begin = [name for name in of_kind if plain and name.replace("_", "").startswith(plain)]
-    cutoff = 0.5 if is_tpu else 0.65
-    return tuple(begin or get_close_matches(plain, of_kind, n=3, cutoff=cutoff))

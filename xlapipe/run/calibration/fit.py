@@ -54,9 +54,8 @@ _SHORT_SEQUENCE = 32
 class Sample:
     """A kernel of a program, with its measured time and its work by today's formulas.
 
-    Attributes:
-      cached_bytes: of its reads, that its launches find in the L2 cache on average.
-      seconds: of a launch; launches: kernels that the library ran for it.
+    `seconds` are of one of `launches`, and `cached_bytes` those of its reads that they find in the
+    L2 cache on average.
     """
 
     program: str
@@ -221,7 +220,8 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         if plan.module is None or count < 2:
             continue
         gap = (measured.span_seconds - measured.kernel_seconds) / (count - 1)
-        graphs = _in_graphs(plan)
+        nodes = schedule_of(plan.module)
+        graphs = graphs_of(plan, nodes, thunks_of(plan, nodes))
         if len(graphs) == len(kernels):
             inside.append(gap)
         elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in kernels):
@@ -230,13 +230,6 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
         "gap_seconds": max(1e-8, min([gap for gap in outside if gap > 0.5e-6] or [0.9e-6])),
         "graph_gap_seconds": max(1e-8, median(inside or [0.2e-6])),
     }
-
-
-def _in_graphs(plan: Plan) -> Mapping[str, int]:
-    """The kernels in command buffers, by name."""
-    assert plan.module is not None
-    nodes = schedule_of(plan.module)
-    return graphs_of(plan, nodes, thunks_of(plan, nodes))
 
 
 def _call(profiles: Mapping[str, ProgramProfile], asleep_seconds: float) -> dict[str, float]:
