@@ -34,18 +34,14 @@ ATTACHED = "attached"
 
 @dataclass(frozen=True, kw_only=True)
 class CompileSettings:
-    """A user's settings for compiles of one or several workloads.
+    """A user's settings for compiles of one or several workloads; others are as of `Job`.
 
     Attributes:
       target: a name of the catalogue, or `attached`; None for the default.
       target_config: a file with a GpuTargetConfigProto, instead of `target`.
       policies: GEMM policies; each makes a separate Job.
       tuning: where autotune results come from; None for what the project states, else `auto`.
-      child_memory_bytes: memory of the machine that a compile may take; None for most of it.
-      topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
-        workload's mesh.
-      options: extra XLA options.
-      without_xla_patches: changes to XLA that are not made; see `xlapipe.compile.xla_patches`.
+      topology: as text.
       project: the folder whose project file, or one above it, states whether plans are `untuned`;
         None for the current one.
       use_cache: take results of earlier compiles from this user's cache, and keep new ones there.

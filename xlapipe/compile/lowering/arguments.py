@@ -108,8 +108,7 @@ def _static_positions(workload: Workload) -> frozenset[int]:
 class _Place:
     """Makes leaves abstract, on the mesh or on the device.
 
-    Attributes:
-      abstract_objects: by the id of an object of `shared_objects`, the object with abstract leaves.
+    Of an object of `shared_objects`, `abstract_objects` has by its id the one with abstract leaves.
     """
 
     workload: Workload

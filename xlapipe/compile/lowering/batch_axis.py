@@ -63,11 +63,9 @@ _NOT_ZERO = {"sort", "top_k", "argmax", "argmin", "iota"}
 
 
 class BatchAxis:
-    """The values of a jaxpr and of its part.
+    """The values of a jaxpr and of its part; `largest_bytes` are of the largest with the axis.
 
-    Attributes:
-      largest_bytes: size of the largest value with the axis of the batch.
-      mixed_by: the first equation whose results no rule covers, as `primitive at file:line`.
+    `mixed_by` is the first equation whose results no rule covers, as `primitive at file:line`.
     """
 
     def __init__(self, parts: int) -> None:

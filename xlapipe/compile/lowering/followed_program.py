@@ -72,11 +72,7 @@ Count = Counter[tuple[str, Any]]
 
 
 class DeviceArray(NamedTuple):
-    """An operand or a result in device memory, by its position among them.
-
-    Attributes:
-      values: of an operand that is a constant; None if they are unknown.
-    """
+    """An operand or a result in device memory, by its position; with the values of a constant."""
 
     position: int
     values: Any = None

@@ -27,12 +27,9 @@ Place = tuple[str, int]
 
 
 class Gradient(NamedTuple):
-    """A call of a gradient.
+    """A call of a gradient, perhaps `of` the gradient of another function.
 
-    Attributes:
-      of: the gradient of another function.
-      loss: what is differentiated.
-      given: positions of the arguments that it is differentiated by.
+    `loss` is what is differentiated, by the arguments at the positions `given`.
     """
 
     of: Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -65,11 +65,10 @@ class ForwardValue:
 
 @dataclass(frozen=True)
 class PolicySite:
-    """A call in the step that a policy can be given to.
+    """A call in the step, at `file:line`, that a policy can be given to.
 
     Attributes:
       kind: `gradient`, `scan` or `checkpoint`.
-      source: `file:line`.
       function: as the user calls it, e.g. `nnx.value_and_grad`.
       positions: positions of the differentiated arguments; empty for others.
       made_before: whether the call is one of what `function` returned elsewhere.
@@ -89,15 +88,12 @@ class PolicySite:
 
 @dataclass(frozen=True)
 class FormSite:
-    """A call that can be written in another form, with equal results.
+    """A call, at `file:line` and a column, that can be written in another form, with equal results.
 
     Attributes:
       kind: `vmap`, `cast`, or `microbatches` and `loss` of a gradient.
-      source: `file:line`.
-      column: of the call on the line.
       size: items of the axis that blocks are taken of.
       largest_bytes: size of the largest value of all items, without what a vmap returns.
-      function: as the user calls it, e.g. `nnx.value_and_grad`.
       batch: positions of the arguments with that axis, of a gradient.
       refused: why it has no other form; empty if it has.
       dtype: in which `cast` moves a value.
@@ -125,11 +121,7 @@ class FormSite:
 class SideEffect:
     """An equation in a differentiated function that does more than compute its outputs.
 
-    Attributes:
-      primitive: primitive of jax, e.g. `debug_print`.
-      source: `file:line` of the user; None if unknown.
-      loop: `file:line` of the innermost scan that is differentiated; None outside.
-      calls: numbers of the repeated functions that it is in.
+    The source is `file:line` of the user, None if unknown; loop and calls are as of `ForwardValue`.
     """
 
     primitive: str
@@ -140,16 +132,13 @@ class SideEffect:
 
 @dataclass(frozen=True)
 class LoopCall:
-    """The one expression that calls a function, in a `for` loop.
+    """The one expression that calls a function, in a `for` loop, at most `calls` times.
 
     Attributes:
-      source: `file:line`.
-      written: the expression.
+      written: the expression, whose line is the source.
       function: what it calls with `arguments`, e.g. `Block.__call__`.
       counter: variable that counts the iterations from 0.
       header: of the loop, with the counter.
-      header_source: `file:line` of that.
-      calls: the most iterations.
     """
 
     source: str
@@ -194,11 +183,9 @@ class RepeatedCall:
 
 @dataclass(frozen=True)
 class ForwardGraph:
-    """The forward pass of a step.
+    """The forward pass of a step, in the order in which it is computed and traced.
 
     Attributes:
-      values: in the order in which they are computed.
-      sites: in the order in which they are traced.
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
       arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
       effects: those that are repeated if the equations around them are recomputed.
@@ -206,7 +193,6 @@ class ForwardGraph:
         it is the step's own.
       repeated: what the differentiated functions call several times.
       program_sha256: digest of the lowered step.
-      forms: calls with other forms.
     """
 
     values: tuple[ForwardValue, ...]
