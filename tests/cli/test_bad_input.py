@@ -61,10 +61,6 @@ def in_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         (["show", "nowhere"], ["nowhere"]),
         (["check", "nowhere-at-all"], ["unknown workload"]),
         (["explain", "run.log", "--plan", "a", "--workload", "b"], ["two programs", "fix: give"]),
-        (
-            ["device", "calibrate", "--out", "gpu.json"],
-            ["--target attached or --from", "fix: give one"],
-        ),
     ],
 )
 def test_refused_before_compiling(

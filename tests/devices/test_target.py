@@ -225,7 +225,7 @@ def _edited(old: str, new: str) -> bytes:
     ("content", "message"),
     [
         (b"", "no `gpu_device_info"),
-        (b"\xff\xfe\x00", "expected UTF-8 text, found another byte at 0"),
+        (b"\xff\xfe\x00", "line 1: unexpected character"),
         (b"hello", "line 1: expected `:`"),
         (b'platform_name: "CUDA"\n', "no `gpu_device_info"),
         (b"gpu_device_info {\n core_count: 1\n", "line 3: the text ends before `}`"),

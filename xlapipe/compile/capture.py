@@ -192,7 +192,7 @@ def _manifest(
         tuned=lock is not None and record.fusion_without_result is None,
         extra_options=extra,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
-        left_out=left_out(os.environ, lowered_here=job.program is not None),
+        left_out=tuple(left_out(os.environ, lowered_here=job.program is not None)),
     )
 
 

@@ -36,11 +36,6 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {CPU_DEVICES: match[1], **kept} if match else kept
 
 
-def left_out(environment: Mapping[str, str], *, lowered_here: bool) -> tuple[str, ...]:
-    """What the compiling child does not get and could change the program, as `NAME=value`."""
-    return tuple(_left_out(environment, lowered_here))
-
-
 def refuse_changed_variables(
     workload: str,
     before: Mapping[str, str],
@@ -64,7 +59,7 @@ def refuse_changed_variables(
         and not _is_in_force(settings.get(name.lower()), value)
         and (name not in _FLAGS or name in platform_named(platform).flag_variables)
     }
-    for setting in _left_out(changed, lowered_here=False):
+    for setting in left_out(changed, lowered_here=False):
         name = setting.partition("=")[0]
         fix = (
             "options={'xla_…': value} on the workload, or compiler_options= of jax.jit"
@@ -84,7 +79,8 @@ def _is_in_force(setting: object, value: str) -> bool:
     return setting is not None and str(setting) == value
 
 
-def _left_out(environment: Mapping[str, str], lowered_here: bool) -> Iterator[str]:
+def left_out(environment: Mapping[str, str], *, lowered_here: bool) -> Iterator[str]:
+    """What the compiling child does not get and could change the program, as `NAME=value`."""
     for name, value in sorted(environment.items()):
         if name in _FLAGS:
             flags = [flag for flag in value.split() if not _NEUTRAL_FLAG.fullmatch(flag)]

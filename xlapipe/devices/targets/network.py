@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +12,7 @@ from msgspec import Meta
 
 from xlapipe.errors import NetworkError
 from xlapipe.files.typed_data import Line, MisfitError, typed
-from xlapipe.project_file import TABLE, nearest, stated
+from xlapipe.project_file import TABLE, stated
 
 _KEY = "network"
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
@@ -88,11 +87,9 @@ def network_named(name: str) -> Network:
         return _described(name)
     known = networks()
     if name not in known:
-        close = get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else ""
         raise NetworkError(
-            f"unknown network {name!r}: expected one of {', '.join(known)}{hint}; fix: use one of "
-            f"these, or describe your own: {_OWN}"
+            f"unknown network {name!r}: expected one of {', '.join(known)}; fix: use one of these, "
+            f"or describe your own: {_OWN}"
         )
     return known[name]
 
@@ -153,7 +150,7 @@ def _network_from(value: Any, *, where: str) -> Network:
     if unknown:
         raise NetworkError(
             f"{where}: expected {', '.join(known)}, found "
-            f"{', '.join(map(repr, unknown))}{nearest(unknown[0], known)}"
+            f"{', '.join(map(repr, unknown))}; fix: correct or remove it"
         )
     try:
         return typed(Network, value)

@@ -42,13 +42,6 @@ def target_from_file(path: str | Path) -> Target:
     path = Path(path)
     refusal = Refusal(TargetError, "give a GpuTargetConfigProto in text form")
     content = read_plain(path, limit_bytes=_MAX_CONFIG_BYTES, refusal=refusal)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TargetError(
-            f"target config {path}: expected UTF-8 text, found another byte at {error.start}; "
-            "fix: give a GpuTargetConfigProto in text form, not in binary form"
-        ) from None
     name = path.stem
     if not _NAME.fullmatch(name):
         raise TargetError(
@@ -62,6 +55,7 @@ def target_from_file(path: str | Path) -> Target:
             f"fix: rename the file, e.g. to {name}_device{path.suffix}, because dumps of both "
             "targets would be in one folder"
         )
+    text = content.decode("utf-8", errors="replace")
     return _from_text(text, name=name, source="file", where=f"target config {path}")
 
 
