@@ -17,7 +17,6 @@ def choose(
     *,
     remat: bool = False,
     offload: bool = False,
-    options: bool = False,
     remedies: bool = False,
     target: str | Sequence[str] = (),
     maximise: str | None = None,
@@ -35,7 +34,6 @@ def choose(
       vary: values of arguments of the workload's function.
       remat: search policies of `jax.checkpoint`.
       offload: try to keep saved values in the host's memory.
-      options: try XLA options.
       remedies: try what may save memory, as the command does without options: donation, XLA
         options, policies, half the batch, more devices.
       target: one or several names of `xlapipe targets`.
@@ -56,7 +54,6 @@ def choose(
         vary,
         remat=remat,
         offload=offload,
-        options=options,
         remedies=remedies,
         targets=(target,) if isinstance(target, str) else target,
         maximise=maximise,

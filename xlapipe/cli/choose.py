@@ -38,7 +38,7 @@ OPTIONS: Options = {
     "--price NAME=PRICE,…": "what one device costs per hour, e.g. h100=2.9,b200=5.5: rows then "
     "have the cost of a million steps, or items of --maximise",
     **FITTING,
-    **hidden({"--options": "", "--compiles N": ""}),
+    **hidden({"--compiles N": ""}),
     **hidden({usage: FITTING[usage] for usage in _RARE}),
 }
 
@@ -98,14 +98,13 @@ def _choice(options: argparse.Namespace) -> "Choice":
     options.target = None
     search = search_settings(options)
     prices = _prices(options.price, targets or [default_target()])
-    remedies = not (axes or options.remat or options.offload or options.options)
+    remedies = not (axes or options.remat or options.offload)
     with shown_search() as shown:
         return choose(
             options.workload,
             {axis.name: axis.values for axis in axes},
             remat=options.remat,
             offload=options.offload,
-            options=options.options,
             remedies=remedies,
             targets=targets,
             maximise=options.maximise,

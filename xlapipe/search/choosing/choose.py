@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xlapipe.compile.defaults import default_target
-from xlapipe.compile.job import XlaOption
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
 from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, LOSS, SCAN
 from xlapipe.devices.environment.scratch import scratch_folder
@@ -49,21 +48,6 @@ _SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
 # Budgets between the largest plan that fits and the smallest that does not.
 _BETWEEN = (0.25, 0.5, 0.75)
 _MOST_OFFLOADED = 3
-
-
-def _option(text: str, name: str, value: XlaOption) -> StepChange:
-    """A change by an XLA option."""
-    code = f"jax.jit(step, compiler_options={{{name!r}: {value!r}}})\n"
-    return StepChange(f"{text} ({name}={value})", code, options={name: value})
-
-
-# XLA options that decide between memory and time.
-_OPTIONS = (
-    _option("hide the latency of collectives", "xla_gpu_enable_latency_hiding_scheduler", True),
-    _option(
-        "leave all matrix products to cuBLAS or hipBLASLt", "xla_gpu_enable_triton_gemm", False
-    ),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +91,6 @@ def choose(
     *,
     remat: bool = False,
     offload: bool = False,
-    options: bool = False,
     remedies: bool = False,
     targets: Sequence[str] = (),
     maximise: str | None = None,
@@ -125,7 +108,6 @@ def choose(
       vary: values of arguments of the workload's function.
       remat: try policies of `jax.checkpoint`.
       offload: try policies that move values to the host's memory.
-      options: try XLA options.
       remedies: try changes that may save memory: donation, XLA options, policies of
         `jax.checkpoint`, half the batch, more devices.
       targets: names of `xlapipe targets`; the default target if empty.
@@ -159,7 +141,7 @@ def choose(
         prices=prices or {},
         on_progress=on_progress,
     )
-    rounds = _Search(compiled, bases, remat, offload, remedies, _OPTIONS if options else ())
+    rounds = _Search(compiled, bases, remat, offload, remedies)
     interrupt: KeyboardInterrupt | None = None
     try:
         rounds.run()
@@ -206,7 +188,6 @@ class _Search:
     Attributes:
       bases: the step as written with each value of `--vary`, target by target.
       remat, offload, remedies: as of `choose`.
-      options: changes by XLA options.
       notes: advice, filled while it runs.
       saved: as of `Choice`, filled while it runs.
     """
@@ -216,7 +197,6 @@ class _Search:
     remat: bool
     offload: bool
     remedies: bool
-    options: Sequence[StepChange]
     notes: list[str] = field(default_factory=list)
     saved: SavedValues | None = None
     _written: Program | None = None
@@ -229,7 +209,7 @@ class _Search:
         self._order = Order(self.compiles, self._graphs)
 
     def run(self) -> None:
-        if self.remat or self.offload or self.options or self.remedies:
+        if self.remat or self.offload or self.remedies:
             with scratch_folder("choose-") as folder:
                 self._compile_forms(folder)
         else:
@@ -353,7 +333,6 @@ class _Search:
 
     def _changes(self, base: Candidate, places: Sequence[PolicyPlace]) -> Iterator[StepChange]:
         """Changes of a step, those that are quick to make first."""
-        yield from self.options
         if self.remat or self.offload:
             yield from self._policies(places, base.target)
             if self.remat:

@@ -146,7 +146,7 @@ def _other(kernel: LaunchedKernel) -> KernelWork:
         features.operations,
         cost.flops or {},
         features.threads or kernel.threads,
-        features.what or f"{call.element}[{','.join(map(str, call.dims))}]",
+        f"{call.element}[{','.join(map(str, call.dims))}]",
         partly_unknown=name == UNCOUNTED and not cost.stated,
     )
     if work.kind != "loop":

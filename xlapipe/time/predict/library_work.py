@@ -53,16 +53,11 @@ class LibraryCall:
 
 @dataclass(frozen=True, slots=True)
 class LibraryPoint:
-    """Where a call is among those of its kind, and its work.
-
-    Attributes:
-      kind, what, threads: only if not those that every call has.
-    """
+    """Where a call is among those of its kind, and its work; kind and threads only if others."""
 
     point: tuple[float, ...]
     operations: float
     kind: str = ""
-    what: str = ""
     threads: int = 0
 
 
@@ -128,8 +123,7 @@ def _pivots(call: LibraryCall) -> LibraryPoint:
 def _top(call: LibraryCall) -> LibraryPoint:
     columns, rows = call.size, prod(call.first[:-1])
     kept, operations = _largest(rows, columns, call.dims[-1] if call.dims else 1, call.gpu)
-    what = f"{call.dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
-    return LibraryPoint((log(columns), log(rows), log(kept)), operations, what=what)
+    return LibraryPoint((log(columns), log(rows), log(kept)), operations)
 
 
 def _sorted(call: LibraryCall) -> LibraryPoint:
