@@ -92,5 +92,5 @@ def test_a_refused_program_has_no_plan_for_a_test() -> None:
 def test_the_row_that_the_whole_plan_is_read_for_has_an_estimated_time() -> None:
     """The dump of a TPU has no configuration of the device, whose name states it."""
     seen: list[Program] = []
-    memory, _ = planned_memory(job_of(own("donated")), MemoryBudget(), on_program=seen.append)
+    memory = planned_memory(job_of(own("donated")), MemoryBudget(), on_program=seen.append)
     assert seen and memory.predicted is not None and memory.predicted.step_seconds

@@ -53,7 +53,7 @@ def target_name(options: argparse.Namespace) -> str:
     return config.stem if config is not None else options.target or default_target()
 
 
-def search_settings(options: argparse.Namespace, out: Path | None = None) -> "SearchSettings":
+def search_settings(options: argparse.Namespace) -> "SearchSettings":
     """The values of the options of `FITTING`."""
     from xlapipe.search.memory_budget import memory_budget
     from xlapipe.search.rows import SearchSettings
@@ -68,7 +68,6 @@ def search_settings(options: argparse.Namespace, out: Path | None = None) -> "Se
         memory=memory_budget(options.memory),
         at_once=options.jobs,
         scheduler=options.scheduler,
-        out=out,
     )
 
 

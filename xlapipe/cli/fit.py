@@ -25,7 +25,6 @@ OPTIONS: Options = {
     **WORKLOAD,
     **VARY,
     **FITTING,
-    "--out DIR": "write whole dumps there; default: write none",
 }
 
 
@@ -87,4 +86,4 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
             text = f"{row.candidate.values_text}: {fits_text(row)}".removeprefix(": ")
             bar.add_done(last=escape(text))
 
-        return compile_rows(candidates, search_settings(options, options.out), on_done)
+        return compile_rows(candidates, search_settings(options), on_done)

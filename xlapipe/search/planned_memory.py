@@ -135,18 +135,17 @@ def planned_memory(
     job: Job,
     budget: MemoryBudget,
     *,
-    whole: bool = False,
     on_program: Callable[[Program], None] | None = None,
-) -> tuple[PlannedMemory, CompiledDump | None]:
+) -> PlannedMemory:
     """Compiles a job, and reads the memory of its plan; `on_program` gets the plan itself."""
     started = time.monotonic()
     job = replace(job, memory_fraction=budget.share or DEFAULT_MEMORY_FRACTION)
-    if on_program is not None and not whole:
+    if on_program is None:
+        compiled = _compile_plan(job)
+    else:
         job = replace(job, plan_only=True, with_texts=True)
-    is_dump = whole or on_program is not None
-    dump = compile_dump(job, None, allow_refused=True) if is_dump else None
-    compiled = _compile_plan(job) if dump is None else _plan_from_dump(dump)
-    if on_program is not None and dump is not None:
+        dump = compile_dump(job, None, allow_refused=True)
+        compiled = _plan_from_dump(dump)
         on_program(dump.dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
@@ -166,7 +165,7 @@ def planned_memory(
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
     seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
-    memory = PlannedMemory(
+    return PlannedMemory(
         workload=facts.workload,
         topology=facts.topology,
         argument_bytes=totals.parameter_bytes,
@@ -194,7 +193,6 @@ def planned_memory(
         else None,
         predicted_lock=lock,
     )
-    return memory, dump if whole else None
 
 
 SMALL_MARGIN = (

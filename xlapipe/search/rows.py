@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings
-from xlapipe.compile.pipeline import CompiledDump, keep_dump, run_jobs
+from xlapipe.compile.pipeline import run_jobs
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plans.program import Program
 from xlapipe.search.candidate import Candidate, job_of
@@ -29,15 +28,12 @@ class SearchSettings:
       memory: what a plan may take.
       at_once: number of compiles that run at the same time; None for the number of cores.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
-      out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
-        optimise kernels, which changes no allocation.
     """
 
     compile: CompileSettings = field(default_factory=CompileSettings)
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     at_once: int | None = None
     scheduler: str | None = None
-    out: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -183,17 +179,9 @@ def compile_rows(
     def number_of(job: Job) -> int:
         return next(number for number, (_, other) in enumerate(started) if other is job)
 
-    def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
+    def work(job: Job) -> PlannedMemory:
         on_program = on_first_program if job is started[0][1] else None
-        return planned_memory(
-            job, search.memory, whole=search.out is not None, on_program=on_program
-        )
-
-    def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
-        memory, compiled = result
-        if compiled is not None and search.out is not None:
-            keep_dump(job, compiled, search.out)
-        return memory
+        return planned_memory(job, search.memory, on_program=on_program)
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         number = number_of(job)
@@ -203,8 +191,14 @@ def compile_rows(
             raise outcome
         on_done(row)
 
-    at_once = search.at_once or os.cpu_count() or 1
-    run_jobs(jobs(), work, keep, at_once=at_once, on_done=done, scheduler=search.scheduler)
+    run_jobs(
+        jobs(),
+        work,
+        lambda job, memory: memory,
+        at_once=search.at_once or os.cpu_count() or 1,
+        on_done=done,
+        scheduler=search.scheduler,
+    )
     return tuple(rows[number] for number in range(len(started)))
 
 
