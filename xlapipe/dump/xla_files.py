@@ -5,16 +5,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from xlapipe.devices.platforms.dump_files import STAGE_TITLES
 from xlapipe.errors import DumpError
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.program import Program
+from xlapipe.plans.short_repr import short_repr
 
 
-class StageText(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StageText:
     """The text of one stage of the compiler."""
+
+    __repr__ = short_repr
 
     title: str
     text: str
