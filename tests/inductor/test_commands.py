@@ -32,7 +32,7 @@ def test_show_prints_totals_findings_and_how_exact(
     printed = capsys.readouterr().out
     assert "derived from IR, not exact" in printed
     assert re.search(r"own_peak_bytes +576\n", printed)
-    assert "buffers that nothing reads: 1, 256 B" in printed
+    assert "duplicate stores: 1, 128 B" in printed
     assert "reads of memory that nothing wrote: 1, 64 B" in printed
     assert "calls that hide bytes: 1" in printed
 
@@ -100,6 +100,7 @@ def test_show_json(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["own_peak"]["lower_bound"]
     assert figures["exact"] is False
     assert [finding["kind"] for finding in figures["findings"]] == [
+        "duplicate_store",
         "uninitialised_read",
         "never_read",
     ]
@@ -124,7 +125,7 @@ def test_report_as_a_page(tmp_path: Path, ir: Path, capsys: pytest.CaptureFixtur
     assert main(["report", "--out", str(page), str(ir)]) == 0
     html = page.read_text()
     assert "held at the peak: 576 B" in html
-    assert "buffers that nothing reads: 1, 256 B" in html
+    assert "duplicate stores: 1, 128 B" in html
     assert "<script" not in html
     assert "Content-Security-Policy" in html
 

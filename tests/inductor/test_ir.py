@@ -67,7 +67,11 @@ def test_a_fused_node(tmp_path: Path) -> None:
 def test_findings_name_node_bytes_and_line(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, written.IR_FUSED)
     found = {finding.kind: finding for finding in plan.findings}
-    assert len(found) == len(plan.findings) == 2
+    assert len(found) == len(plan.findings) == 3
+    duplicate = found[FindingKind.DUPLICATE_STORE]
+    assert (duplicate.node, duplicate.size_bytes) == ("op2", 128)
+    assert "buf2" in duplicate.detail
+    assert "buf1" in duplicate.detail
     copied = found[FindingKind.UNINITIALISED]
     assert (copied.node, copied.size_bytes) == ("op4", 64)
     assert "reads buf3" in copied.detail
@@ -76,6 +80,12 @@ def test_findings_name_node_bytes_and_line(tmp_path: Path) -> None:
     lines = written.IR_FUSED.splitlines()
     for finding in plan.findings:
         assert lines[finding.line - 1].strip().startswith(f"{finding.node}: ")
+
+
+def test_values_that_differ_are_no_duplicates(tmp_path: Path) -> None:
+    text = written.IR_FUSED.replace("exp = ops.exp(load)", "exp = ops.sin(load)", 1)
+    kinds = [finding.kind for finding in plan_of(tmp_path, text).findings]
+    assert FindingKind.DUPLICATE_STORE not in kinds
 
 
 def test_a_buffer_with_another_use_is_not_written_over(tmp_path: Path) -> None:
@@ -96,6 +106,7 @@ def test_a_buffer_with_another_use_is_not_written_over(tmp_path: Path) -> None:
         ("op2: SchedulerNode(ComputedBuffer)", "op2 SchedulerNode", "first line of a node"),
         ("can_inplace=True", "can_inplace=Maybe", "a user"),
         ("op2.group.device", "op1.group.device", "a line of node op2"),
+        ("mul = ops.mul(load, constant)", "mul = ops.mul(load, constant", "Python"),
     ],
 )
 def test_damage_is_an_error_with_the_line(

@@ -87,6 +87,13 @@ def test_resnet_bytes(resnet: InductorDump) -> None:
     assert not plan.exact
 
 
+def test_resnet_duplicate_stores(resnet: InductorDump) -> None:
+    (plan,) = resnet.plans
+    stores = [f for f in plan.findings if f.kind == FindingKind.DUPLICATE_STORE]
+    assert len(stores) == 139
+    assert sum(store.size_bytes or 0 for store in stores) == 49_838_948_352
+
+
 def test_spectral(seeds: Path) -> None:
     (plan,) = read_inductor(seeds / "002_0926b2a0123efc8b.txt").plans
     own = [a for a in plan.allocations if a.parameter_number is None]

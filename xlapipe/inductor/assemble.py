@@ -47,7 +47,7 @@ def plan_of_wrapper(
         returned,
         saved,
         exact=True,
-        findings=tuple(wrapper_findings(replay)),
+        findings=wrapper_findings(replay),
         notes=(*notes, *replay.notes),
         resized_storages=tuple(replay.resized) or (ir_resized(ir) if ir is not None else ()),
     )
@@ -63,7 +63,7 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
         ir_returned(graph),
         None,
         exact=False,
-        findings=tuple(ir_findings(graph)),
+        findings=ir_findings(graph),
         notes=(
             "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
             "keeps longer, and arguments that the caller gives away, are not in it",

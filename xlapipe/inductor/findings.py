@@ -1,10 +1,12 @@
-"""Findings: work and memory that a graph does not need, in wrapper code or, without it, in IR."""
+"""Findings: work and memory that a graph does not need, in the bodies of IR or in wrapper code."""
 
 from collections.abc import Hashable, Iterator
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.loop_bodies import LoopBody, ValueTable, read_body
+from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.wrapper.launches import Launch
 from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
@@ -12,40 +14,94 @@ from xlapipe.inductor.wrapper.triton_source import TritonKernel
 _SECTOR_BYTES = 32
 
 
-def ir_findings(graph: IrGraph) -> Iterator[InductorFinding]:
-    """Memory that nothing reads, and loops that read what nothing wrote, in the order of nodes."""
-    written: set[str] = set()
-    for leaf in graph.leaves:
-        loads = [item.name for item in leaf.reads if item.kind == "MemoryDep"]
-        for name in dict.fromkeys(loads if leaf.kind == "SchedulerNode" else ()):
-            memory = graph.memory_of(name)
-            definer = graph.definer.get(memory)
-            if definer is None or not definer.is_nop or memory in written:
-                continue
-            if "Concat" not in definer.inner:
-                size = graph.element_bytes(memory)
-                detail = f"reads {name}, which no kernel has written"
-                yield InductorFinding(FindingKind.UNINITIALISED, leaf.name, size, detail, leaf.line)
+def ir_findings(graph: IrGraph) -> tuple[InductorFinding, ...]:
+    """Findings, in the order of the nodes."""
+    return tuple(_IrFinder(graph).find())
+
+
+class _IrFinder:
+    def __init__(self, graph: IrGraph) -> None:
+        self._graph = graph
+        self._table = ValueTable()
+        self._written: set[str] = set()
+
+    def find(self) -> Iterator[InductorFinding]:
+        for node in self._graph.nodes:
+            yield from self._node(node)
+
+    def _node(self, node: IrNode) -> Iterator[InductorFinding]:
+        first: dict[tuple[object, ...], str] = {}
+        for leaf in node.leaves:
+            body = read_body(leaf.body, self._table) if leaf.body is not None else None
+            if body is not None:
+                yield from self._uninitialised(leaf, body)
+                yield from self._duplicates(leaf, body, first)
+            yield from self._never_read(leaf)
+            self._advance(leaf, body)
+
+    def _advance(self, leaf: IrNode, body: LoopBody | None) -> None:
+        """Records what the buffers hold after a leaf."""
+        for store in body.stores if body is not None else ():
+            state = self._table.number("stored", store.value, store.place)
+            self._table.states[self._graph.memory_of(store.buffer)] = state
+        if leaf.is_nop:
+            return
         for buffer in leaf.outputs:
-            if not buffer.users and buffer.layout is not None and graph.owns_memory(buffer):
-                size, detail = buffer.layout.storage_bytes, f"nothing reads {buffer.name}"
-                yield InductorFinding(FindingKind.NEVER_READ, leaf.name, size, detail, leaf.line)
-            if not leaf.is_nop:
-                written.add(graph.memory_of(buffer.name))
+            memory = self._graph.memory_of(buffer.name)
+            self._written.add(memory)
+            if buffer.mutations and body is None:
+                self._table.states[memory] = self._table.number("after", buffer.name)
+
+    def _duplicates(
+        self, leaf: IrNode, body: LoopBody, first: dict[tuple[object, ...], str]
+    ) -> Iterator[InductorFinding]:
+        for store in body.stores:
+            buffer = self._graph.buffers.get(store.buffer)
+            if buffer is None or buffer.layout is None:
+                continue
+            key = (store.value, store.place, buffer.layout)
+            if key in first and first[key] != store.buffer:
+                detail = f"{store.buffer} gets the same values as {first[key]}"
+                size = buffer.layout.storage_bytes
+                yield _finding(FindingKind.DUPLICATE_STORE, leaf, size, detail)
+            else:
+                first.setdefault(key, store.buffer)
+
+    def _never_read(self, leaf: IrNode) -> Iterator[InductorFinding]:
+        for buffer in leaf.outputs:
+            if buffer.users or buffer.layout is None or not self._graph.owns_memory(buffer):
+                continue
+            detail = f"nothing reads {buffer.name}"
+            yield _finding(FindingKind.NEVER_READ, leaf, buffer.layout.storage_bytes, detail)
+
+    def _uninitialised(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
+        """Loads of memory that was only allocated."""
+        for name in dict.fromkeys(body.loads):
+            memory = self._graph.memory_of(name)
+            definer = self._graph.definer.get(memory)
+            if definer is None or not definer.is_nop or memory in self._written:
+                continue
+            if "Concat" in definer.inner:
+                continue
+            size = self._graph.element_bytes(memory)
+            detail = f"reads {name}, which no kernel has written"
+            yield _finding(FindingKind.UNINITIALISED, leaf, size, detail)
 
 
-def wrapper_findings(replay: Replay) -> Iterator[InductorFinding]:
+def _finding(kind: FindingKind, leaf: IrNode, size: int | None, detail: str) -> InductorFinding:
+    return InductorFinding(kind, leaf.name, size, detail, leaf.line)
+
+
+def wrapper_findings(replay: Replay) -> tuple[InductorFinding, ...]:
     """Findings, in the order of the launches."""
-    return _Finder(replay).find()
+    return tuple(_WrapperFinder(replay).find())
 
 
-class _Finder:
+class _WrapperFinder:
     def __init__(self, replay: Replay) -> None:
         self._launches = replay.launches
         self._storages = replay.storages
-        # Numbers of values from 1, equal ones alike; and what a storage holds, at first its own.
-        self._numbers: dict[Hashable, int] = {}
-        self._states: dict[int, int] = {}
+        self._table = ValueTable()
         self._written: set[int] = set()
         self._reduced: dict[Hashable, Launch] = {}
 
@@ -67,12 +123,11 @@ class _Finder:
         for place, operand in enumerate((*launch.written, *launch.outputs)):
             self._written.add(operand.tensor.storage)
             which = first.get(operand.parameter or "", operand.parameter) or place
-            value = self._numbers.setdefault((key, which), len(self._numbers) + 1)
-            self._states[operand.tensor.storage] = value
+            self._table.states[operand.tensor.storage] = self._table.number(key, "writes", which)
 
     def _key(self, launch: Launch) -> Hashable:
         read = (
-            (self._states.get(tensor.storage, -tensor.storage), tensor.layout, tensor.offset_bytes)
+            (self._table.state(tensor.storage), tensor.layout, tensor.offset_bytes)
             for tensor in (operand.tensor for operand in launch.read)
         )
         return (launch.kernel.name, tuple(read), launch.scalars)

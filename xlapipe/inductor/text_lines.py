@@ -37,6 +37,10 @@ class TextLines:
         lines = source.lines
         return cls(source.where, lines, range(1, len(lines) + 1))
 
+    def part(self, start: int, end: int) -> "TextLines":
+        """Lines from index `start` up to, not including, `end`."""
+        return TextLines(self.where, self.lines[start:end], self.numbers[start:end], self.left_out)
+
     def number(self, index: int) -> int:
         """Number in the file of the line at `index`, or of the last line."""
         if not self.numbers:

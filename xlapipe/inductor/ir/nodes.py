@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.text_lines import TextLines
 
 OUTPUT = "OUTPUT"
 """The user of a buffer that the graph returns."""
@@ -65,6 +66,7 @@ class IrNode:
         classes of its parts.
       kernel: what an extern node calls; None where the dump prints None or nothing.
       layouts: layouts of buffers and arguments that it names.
+      body: lines of the loop's body; None for a node without a loop.
     """
 
     name: str
@@ -79,6 +81,7 @@ class IrNode:
     device: str | None = None
     parts: tuple["IrNode", ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    body: TextLines | None = None
 
     @property
     def leaves(self) -> tuple["IrNode", ...]:

@@ -23,8 +23,8 @@ from xlapipe.inductor.text_lines import TextLines
 _HEADER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Z]\w*)\((?P<inner>[\w., ]*)\)")
 _ATTRIBUTE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<key>(?:\.\w+)+)(?:\[\d+\])? ?=(?P<value>.*)")
 _LAYOUT_LINE = re.compile(r"(?P<name>\w+)_layout ?=(?P<value>.*)")
-# The body of a loop, and the source of a Triton kernel.
-_NOT_READ = re.compile(r"class \w+?_loop_body\b.*:|\w+ Triton code:")
+_BODY = re.compile(r"class \w+?_loop_body\b.*:")
+_TRITON = re.compile(r"\w+ Triton code:")
 _BUFFER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Za-z_]\w*)")
 # What TORCH_LOGS writes before a dump.
 _TITLES = ("BEFORE FUSION", "AFTER FUSION")
@@ -122,8 +122,10 @@ class _Reader:
             _, layout = self._values.layout(self._value(match["value"]), at)
             if layout is not None:
                 fields.setdefault("layouts", {})[match["name"]] = layout
-        elif _NOT_READ.fullmatch(line) is not None:
-            self._skip_indented()
+        elif _BODY.fullmatch(line) is not None:
+            fields["body"] = self._indented()
+        elif _TRITON.fullmatch(line) is not None:
+            self._indented()
         elif _HEADER.fullmatch(line) is not None:
             return False
         elif at == len(self._lines) - 1:
@@ -204,12 +206,12 @@ class _Reader:
             self._at += 1
         return " ".join(pieces).strip()
 
-    def _skip_indented(self) -> None:
-        """Skips lines after the current one that are indented deeper, and single blank ones."""
+    def _indented(self) -> TextLines:
+        """Lines after the current one that are indented deeper, single blank ones among them."""
         lines = self._text.lines
         indent = _indent(lines[self._at])
         self._at += 1
-        end = self._at
+        start = end = self._at
         while self._at < len(lines):
             if self._lines[self._at]:
                 if _indent(lines[self._at]) <= indent:
@@ -219,6 +221,7 @@ class _Reader:
                 break
             self._at += 1
         self._at = end
+        return self._text.part(start, end)
 
 
 def _depth(text: str) -> int:
