@@ -284,7 +284,9 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
         if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
             *results, workspace = operation.results
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
-            arrays = [_array(result) for result in results]
+            # dtype as XLA writes it, and dimensions.
+            kinds = [ir.RankedTensorType(result.type) for result in results]
+            arrays = [(str(kind.element_type), kind.shape) for kind in kinds]
             size_bytes = workspaces.get(call_key(target, arrays))
             if size_bytes is None and predicted:
                 size_bytes = attention_workspace_bytes(target, arrays)
@@ -294,12 +296,6 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bo
 
     if workspaces or predicted:
         module.operation.walk(visit)
-
-
-def _array(value: Any) -> tuple[str, list[int]]:
-    """dtype as XLA writes it, and dimensions."""
-    kind = ir.RankedTensorType(value.type)
-    return str(kind.element_type), kind.shape
 
 
 def _next_name(file: str) -> str:

@@ -37,7 +37,6 @@ _XLA_FIX = (
 )
 _UNSLICED = "Slice not assigned"
 _UNSLICED_FIX = "give XLA option xla_gpu_enable_dynamic_slice_fusion=False: that pass fails here"
-_HASHABLE = "; fix: give a static argument that can be hashed, such as a tuple instead of a list"
 _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
@@ -143,7 +142,6 @@ def error_of(job: Job, error: ChildError) -> XlapipeError:
         return TargetError(f"target {target.name}: refused by {compiler}: {text}; {fix}")
     if error.stage == "lower":
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
-        fix = _HASHABLE if "Non-hashable static arguments" in text else fix
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
     kind = LockRefusedError if error.stage == LOCK_STAGE else CompileError
     kernels = _listed_kernels(job.log_path.read_text(errors="replace"))

@@ -51,16 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "xlapipe_device: the test needs an NVIDIA GPU; without one it is skipped"
     )
-    if config.getoption("xlapipe_update") and _in_ci():
+    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    if config.getoption("xlapipe_update") and in_ci:
         raise pytest.UsageError(
             "--xlapipe-update: refused in CI (the environment variable CI is set); fix: write the "
             "goldens locally, review what changed, and commit them"
         )
     config.pluginmanager.register(_Summary(), "xlapipe-summary")
-
-
-def _in_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -189,7 +189,7 @@ class BatchAxis:
         for _ in range(len(inputs) + 2):
             results = self.outputs(a.params["jaxpr"], b.params["jaxpr"], inputs)
             joined = [
-                _joined(before, after)
+                _elements("add", [before, after])  # what is either of two
                 for before, after in zip(inputs[carried], results, strict=False)
             ]
             if joined == inputs[carried]:
@@ -220,11 +220,6 @@ class _Equation(NamedTuple):
         """Whether operands are the same, or rows, without a factor."""
         own = [self.values[n] for n in numbers]
         return all(v.degree == 0 and v.kind is not Kind.SUM for v in own)
-
-
-def _joined(a: BatchPart, b: BatchPart) -> BatchPart:
-    """What is either of two."""
-    return _elements("add", [a, b])
 
 
 def _elements(name: str, values: Sequence[BatchPart]) -> BatchPart:

@@ -161,7 +161,8 @@ class FollowedProgram:
             if name not in _LOADS:
                 self._count["stored", given[0].position] += size_bytes(moved)
             if name in _UPDATES and any(
-                getattr(v.aval, "dtype", None) == np.int32 for v in _indices(equation)
+                getattr(v.aval, "dtype", None) == np.int32 and getattr(v.aval, "shape", ())
+                for v in equation.invars[1:]  # arrays at which a kernel reads or writes
             ):
                 self._count["scattered", ""] += prod(moved.shape)
             elif name in _UPDATES:
@@ -272,11 +273,6 @@ def _element_at(values: Any, tree: Any, given: Sequence[Any]) -> Sequence[Any]:
     if None in given or len(numbers) != len(np.shape(values)):
         return []
     return [int(np.asarray(values)[tuple(numbers)])]
-
-
-def _indices(equation: Any) -> list[Any]:
-    """Arrays at which a kernel reads or writes."""
-    return [v for v in equation.invars[1:] if getattr(v.aval, "shape", ())]
 
 
 def _name(atom: Any) -> Any:

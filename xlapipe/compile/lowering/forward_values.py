@@ -241,7 +241,10 @@ class _Walk:
                 for variable in body.invars[carried_inputs(equation.params)]:
                     inner[variable] = self._add_carry(variable.aval, place)
         if equation.primitive.name == "shard_map":
-            place = replace(place, devices=place.devices * _manual_devices(equation.params))
+            mesh = equation.params["mesh"]  # each of its devices has values of its own
+            axes = equation.params.get("manual_axes", mesh.axis_names)
+            devices = place.devices * prod(mesh.shape[axis] for axis in axes)
+            place = replace(place, devices=devices)
         self.equations(body, inner, place)
         if equation.primitive.name == "scan" and not place.backward:
             carried = carried_inputs(equation.params)
@@ -502,13 +505,6 @@ def _moves_to_host(equation: Any) -> bool:
     if equation.primitive.name != "device_put":
         return False
     return bool(equation.outvars[0].aval.memory_space == jax.memory.Space.Host)
-
-
-def _manual_devices(parameters: Mapping[str, Any]) -> int:
-    """The number of devices that have separate values inside of a `shard_map`."""
-    mesh = parameters["mesh"]
-    axes = parameters.get("manual_axes", mesh.axis_names)
-    return prod(mesh.shape[axis] for axis in axes)
 
 
 def _operations(equation: Any) -> int:
