@@ -24,6 +24,7 @@ from xlapipe.api.testing.session import PlansOfTest, PlanUnderTest, explanations
 from xlapipe.compile import child_process
 from xlapipe.compile.compiler_identity import digest_of
 from xlapipe.compile.lowering.in_process import lower_in_test
+from xlapipe.compile.lowering.leaves import same_buffers
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.targets.catalogue import target_named
@@ -199,7 +200,7 @@ def test_a_failed_comparison_of_totals_lists_the_largest_values(
     assert "broken.py:" in text
 
 
-def test_a_local_function(plans: PlansOfTest) -> None:
+def test_a_local_function_with_one_array_in_two_leaves(plans: PlansOfTest) -> None:
     factor = 3
     x = jnp.zeros((64, 1024))
 
@@ -209,7 +210,8 @@ def test_a_local_function(plans: PlansOfTest) -> None:
     plan = plans(step, {"k": x, "v": x}, np.float32(1), donate="cache")
     assert plan.dump.manifest.workload.startswith("test_file-test_it-a-b")
     assert [leaf.path for leaf in plan.program.arguments] == ["cache['k']", "cache['v']", "rate"]
-    assert plan.aliases("cache")
+    assert [row.outcome for row in plan.donations] == [DonationOutcome.SAME_BUFFER] * 2
+    assert "cache['v'] is the same array" in str(plan.aliases("cache['k']"))
 
 
 def test_a_jitted_step_keeps_its_donation() -> None:
@@ -219,6 +221,16 @@ def test_a_jitted_step_keeps_its_donation() -> None:
     lowered, lowered_own = (lower_in_test(item, TARGET.config_text) for item in (workload, own))
     assert [leaf.donated for leaf in lowered_own.arguments] == [True, False]
     assert lowered_own == lowered
+
+
+def test_leaves_that_share_a_buffer_are_found() -> None:
+    x, y, n = jnp.zeros((4,)), jnp.ones((4,)), np.zeros((4,))
+    key = jax.random.key(0)
+    tree = {"x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
+    again = {"y": y, "x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
+    shared = same_buffers(Workload(name="w", fn=lambda a, b: (a, b), args=(tree, again)))
+    assert shared["b['x']"] == "a['x']" and shared["a['x']"] == "b['x']"
+    assert {path.partition("[")[2] for path in shared} == {"'x']", "'key']"}
 
 
 def test_a_typed_key_is_an_argument(plans: PlansOfTest) -> None:

@@ -88,11 +88,11 @@ def test_long_lists_are_cut() -> None:
     (violation,) = expect.GatheredLiveAtMost(0).check(eight).violations
     assert violation.found.endswith("g7 (64 B)")
     (violation,) = expect.GatheredLiveAtMost(0).check(nine).violations
-    assert violation.found.endswith("g7 (64 B) and 1 more")
+    assert violation.found.endswith("g7 (64 B), … 9 in total")
     (violation,) = expect.LeavesTotal("y", 1).check(eight).violations
     assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7"
     (violation,) = expect.LeavesTotal("y", 1).check(nine).violations
-    assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7 and 1 more"
+    assert violation.found == "the program has x0, x1, x2, x3, x4, x5, x6, x7, … 9 in total"
 
 
 @pytest.mark.parametrize(

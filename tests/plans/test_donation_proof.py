@@ -151,6 +151,19 @@ def test_a_leaf_that_is_not_donated_gets_the_advice_that_works(
     assert violation.advice.startswith(advice)
 
 
+def test_the_same_buffer_in_two_leaves() -> None:
+    shared = program(
+        *IN_PLACE.plan.entry.instructions,
+        allocations=IN_PLACE.plan.allocations,
+        arguments=(leaf("cache", 0, same_as="weights['head']"),),
+        aliases=(InputOutputAlias(0, ()),),
+    )
+    row = only(shared)
+    assert row.outcome is DonationOutcome.SAME_BUFFER
+    assert "weights['head'] is the same array" in row.reason
+    assert not check_all((Aliased("cache"),), shared)[0].holds
+
+
 def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) -> Program:
     """An alias with an additional copy: out of the donated buffer, or from temp memory into it."""
     other = value("copy", shape, bytes_copied)

@@ -32,7 +32,7 @@ from xlapipe.time.cost.flops import VECTOR
         ),
         (
             DonationOutcome,
-            "aliased, aliased, but copied, buffer donor only, unused, dropped",
+            "aliased, aliased, but copied, same buffer twice, buffer donor only, unused, dropped",
         ),
         (MemoryRole, "argument, output, temp, constant, thread-local"),
         (InstructionCategory, "gemm, collective, copy, fusion, instruction"),

@@ -6,7 +6,10 @@ from xlapipe.expect.collectives import collectives_of
 from xlapipe.expect.expectation import Expectation, Finding, Violation, no_live_ranges
 from xlapipe.plans.gathered_values import GatheredValue, gathered_values, most_alive
 from xlapipe.plans.program import Program
-from xlapipe.plans.wording import counted, listed
+from xlapipe.plans.wording import counted
+
+# Gathered values that a violation lists.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class GatheredLiveAtMost(Expectation):
         if alive_bytes <= self.limit_bytes:
             return self.finding(measured)
         largest = max(alive, key=lambda held: held.value.size_bytes)
+        listed = ", ".join(map(_named, alive[:_MAX_LISTED]))
         return self.finding(
             measured,
             Violation(
                 f"at most {self.limit_bytes:,} B of gathered values alive at the same time",
-                f"{alive_bytes:,} B: {listed([*map(_named, alive)])}",
+                f"{alive_bytes:,} B: {listed}"
+                + (f", … {len(alive)} in total" if len(alive) > _MAX_LISTED else ""),
                 _where(largest),
                 largest.collective.source,
                 "gather each weight where it is used, and again in the backward pass instead of "

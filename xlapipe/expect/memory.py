@@ -11,7 +11,7 @@ from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
 from xlapipe.plans.program import Program
-from xlapipe.plans.wording import counted, listed
+from xlapipe.plans.wording import counted
 from xlapipe.time.predicted_locks.plan_error import other_plan
 
 # Leaves or, of more, arguments that an error lists.
@@ -322,11 +322,13 @@ def no_leaf_named(program: Program, name: str) -> Violation:
     """The violation for a name that matches no argument or output."""
     paths = [leaf.path for leaf in program.leaves]
     names = list(dict.fromkeys(map(argument_name, paths))) if len(paths) > _MAX_LISTED else paths
+    more = f", … {len(names)} in total" if len(names) > _MAX_LISTED else ""
+    listed = ", ".join(names[:_MAX_LISTED]) + more
     near = get_close_matches(name, dict.fromkeys([*names, *paths]), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return Violation(
         f"an argument or output named {name!r}",
-        f"the program has {listed(names, _MAX_LISTED) or 'no recorded leaf names'}",
+        f"the program has {listed or 'no recorded leaf names'}",
         advice=f"{hint}name a leaf by the function's parameter and its path, e.g. cache[0]['k'], "
         "out[1]",
     )

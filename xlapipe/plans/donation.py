@@ -38,6 +38,7 @@ class DonationOutcome(StrEnum):
 
     ALIASED = "aliased"
     COPIED = "aliased, but copied"
+    SAME_BUFFER = "same buffer twice"
     DONOR_ONLY = "buffer donor only"
     UNUSED = "unused"
     DROPPED = "dropped"
@@ -161,6 +162,13 @@ class _Outcomes:
             return _row(leaf, DonationOutcome.DROPPED, cause_of_disuse(program, leaf))
         alias = self._plan.alias_of_parameter.get(leaf.parameter_number)
         path = program.output_path(alias.output_index) if alias is not None else None
+        if leaf.same_as is not None:
+            cause = Cause(
+                f"{leaf.same_as} is the same array: a call that donates a buffer and also reads "
+                "it through another argument fails at run time",
+                "pass a copy (`jnp.copy`), or pass the array only once",
+            )
+            return _row(leaf, DonationOutcome.SAME_BUFFER, cause, output=path)
         if alias is None or path is None:
             donor = leaf.parameter_number in self._donors
             outcome = DonationOutcome.DONOR_ONLY if donor else DonationOutcome.UNUSED

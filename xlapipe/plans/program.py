@@ -56,6 +56,8 @@ class ArgumentLeaf:
         device's own.
       donation_dropped_by: the setting of jax that drops the author's donation of it, e.g.
         `jax_debug_nans`; None if none does.
+      same_as: path of another leaf that is the same array; None if none is, or if that is unknown,
+        as of abstract arguments.
     """
 
     path: str
@@ -67,6 +69,7 @@ class ArgumentLeaf:
     spec: Spec | None = None
     memory_kind: str | None = None
     donation_dropped_by: str | None = None
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from xlapipe.compile.lowering.arguments import shard_bytes
+from xlapipe.compile.lowering.names import named_leaves
 from xlapipe.compile.messages import LoweredProgram
 from xlapipe.jax_private import is_reference, lowering_of, parse_flatten_op_sharding, tiled_sharding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Spec, matches
+from xlapipe.workload import Workload
 
 
 def argument_leaves(
@@ -99,6 +101,39 @@ def output_leaves(
             zip(paths, avals, details["out_shardings"], strict=True)
         )
     )
+
+
+def same_buffers(workload: Workload) -> dict[str, str]:
+    """Paths of leaves that are one array, each to the first other one.
+
+    Arguments that are abstract have no buffers, and nothing is known of them.
+    """
+    first: dict[Any, str] = {}
+    same: dict[str, str] = {}
+    for path, leaf in named_leaves(workload):
+        buffer = _buffer(leaf)
+        if buffer is None:
+            continue
+        other = first.setdefault(buffer, path)
+        if other != path:
+            same[path] = other
+            same.setdefault(other, path)
+    return same
+
+
+def _buffer(leaf: Any) -> Any:
+    """What two leaves have in common if they are one buffer; None if that is unknown.
+
+    A numpy array is copied to the device for each leaf, and can be shared freely.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or leaf.size == 0:
+        return None
+    if leaf.is_deleted():
+        return None
+    try:
+        return leaf.unsafe_buffer_pointer()
+    except (ValueError, RuntimeError, NotImplementedError, AttributeError):
+        return id(leaf)  # on several devices, or a typed key
 
 
 def _tokens(details: Mapping[str, Any]) -> int:

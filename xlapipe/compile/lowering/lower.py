@@ -39,7 +39,7 @@ from xlapipe.compile.lowering.jit_parameters import (
     refuse_other_device,
 )
 from xlapipe.compile.lowering.kernel_codes import kernel_codes, stated_costs
-from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves
+from xlapipe.compile.lowering.leaves import argument_leaves, output_leaves, same_buffers
 from xlapipe.compile.lowering.lost_updates import (
     listing_lost_updates,
     lost_updates_error,
@@ -237,6 +237,8 @@ def _lowered_program(
         dropped=dropped_donations(step.step.fn),
         several=len(devices) > 1,
     )
+    same = same_buffers(workload)
+    arguments = tuple(replace(leaf, same_as=same.get(leaf.path)) for leaf in arguments)
     # The marker of eqx.filter_jit is an added constant, which users cannot change.
     constant = [
         not depends and name != EQUINOX_MARKER
