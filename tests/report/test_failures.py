@@ -181,7 +181,11 @@ JSON_KEYS = {
     "free_bytes",
     "largest_free_bytes",
     "memory",
+    "hardware",
+    "call",
     "exceeds_limit",
+    "instruction",
+    "warnings",
 }
 
 
@@ -209,27 +213,27 @@ def test_the_command_reads_standard_input_and_prints_text(
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "memory", "requested_bytes", "limit_bytes"),
+    ("text", "kind", "memory", "hardware", "requested_bytes", "limit_bytes"),
     [
-        ("Program hbm requirement 512.00M:\n", "compile", "device", 512 * MIB, None),
+        ("Program hbm requirement 512.00M:\n", "compile", "device", "tpu", 512 * MIB, None),
         (
             "Ran out of memory in memory space smem. Used 2.00M of 1.00M smem. Exceeded smem "
             "capacity by 1.00M.",
-            *("compile", "on_chip", 2 * MIB, MIB),
+            *("compile", "on_chip", "tpu", 2 * MIB, MIB),
         ),
         (
             "Scoped allocation with size 17.50M and limit 16.00M exceeded scoped vmem limit by "
             "1.50M.",
-            *("compile", "on_chip", round(17.5 * MIB), 16 * MIB),
+            *("compile", "on_chip", "tpu", round(17.5 * MIB), 16 * MIB),
         ),
         (
             "Shared memory size limit exceeded: requested 320.0KiB, available: 99.0KiB",
-            *("compile", "on_chip", 320 * 1024, 99 * 1024),
+            *("compile", "on_chip", "gpu", 320 * 1024, 99 * 1024),
         ),
         (
             "Allocator (xla_gpu_host_bfc) ran out of memory trying to allocate 16.00GiB (rounded "
             "to 17179869184)requested by op",
-            *("execution", "host", 16 * GIB, None),
+            *("execution", "host", "gpu", 16 * GIB, None),
         ),
     ],
 )
@@ -237,11 +241,12 @@ def test_which_memory_ran_out(
     text: str,
     kind: str,
     memory: str,
+    hardware: str | None,
     requested_bytes: int | None,
     limit_bytes: int | None,
 ) -> None:
     failure = explained(text)
-    assert (failure.kind, failure.memory) == (kind, memory)
+    assert (failure.kind, failure.memory, failure.hardware) == (kind, memory, hardware)
     assert (failure.requested_bytes, failure.limit_bytes) == (requested_bytes, limit_bytes)
     printed = "\n".join(printed_lines(failure))
     assert ("the plan itself is larger than the memory" in printed) == (memory == "device")
@@ -266,6 +271,32 @@ def test_free_bytes_of_a_fragmented_pool() -> None:
     requested_bytes = failure.requested_bytes or 0
     assert failure.free.size_bytes >= requested_bytes > failure.largest_free.size_bytes
     assert "cuda_async" in "\n".join(printed_lines(failure))
+
+
+_TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 71, in main
+    {code}
+{marks}  File "/home/me/.venv/lib/python3.12/site-packages/jax/_src/api.py", line 200, in reraise
+    return fun(*args)
+jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB.
+"""
+_MARKED = "state, loss = train_step(state, read(batches))"
+
+
+@pytest.mark.parametrize(
+    ("code", "marks", "function"),
+    [
+        ("state, loss = train_step(state, batch)", "", "train_step"),
+        ("loss = float(trainer.step(next(batches)))", "", "trainer.step"),
+        (_MARKED, "                  ~~~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^\n", None),
+    ],
+)
+def test_the_line_that_the_traceback_names(code: str, marks: str, function: str | None) -> None:
+    failure = explained(_TRACEBACK.format(code=code, marks=marks))
+    assert failure.call is not None
+    assert (failure.call.source, failure.call.function) == ("/home/me/train.py:71", function)
+    assert "called at   /home/me/train.py:71" in "\n".join(printed_lines(failure))
 
 
 def test_a_log_without_a_failure_is_one_error(
@@ -366,6 +397,73 @@ def test_numbers_of_more_digits_than_a_size(log: FailureLog, digits: int) -> Non
     assert all((failure.requested_bytes or 0) < 10**30 for failure in failures)
 
 
+BFC = "W xla/tsl/framework/bfc_allocator.cc:497] "
+CANNOT_REDUCE = (
+    "W hlo_rematerialization.cc:3005] Can't reduce memory use below 20.00GiB (21474836480 bytes) "
+    "by rematerialization; only reduced to 30.00GiB (32212254720 bytes), down from 31.00GiB "
+    "(33285996544 bytes) originally\n"
+)
+REPLICATED = (
+    "E spmd_partitioner.cc:613] [spmd] Involuntary full rematerialization. The compiler was not "
+    "able to go from sharding {devices=[2,1]<=[2]} to {devices=[1,2]<=[2]} without doing a full "
+    "rematerialization of the tensor for HLO operation: %gather.3 = f32[1000,300]{1,0} "
+    'gather(f32[9]{0} %p), metadata={op_name="jit(f)/gather" source_file="/m/embed.py" '
+    "source_line=12}. You probably want to enrich the sharding annotations.\n"
+)
+LATER_REPLICATED = (
+    "W spmd_partitioner.cc:650] [SPMD] Involuntary full rematerialization. The compiler cannot go "
+    "from sharding {devices=[2,1]<=[2]} to {devices=[1,2]<=[2]} efficiently for HLO operation "
+    "%copy.1 = bf16[1000,600]{1,0} copy(%x). As the last resort, SPMD will replicate the tensor.\n"
+)
+
+
+def test_a_program_that_xla_could_not_reduce_is_why_its_request_failed() -> None:
+    text = (
+        CANNOT_REDUCE
+        + f"{BFC}Allocator (GPU_0_bfc) ran out of memory trying to allocate 29.80GiB (rounded to "
+        "31997507840)requested by op\n" + BFC + "**" + "_" * 98 + "\n"
+        "E client.cc:3] Execution of replica 0 failed: RESOURCE_EXHAUSTED: Out of memory while "
+        "trying to allocate 31997507700 bytes.\nTraceback (most recent call last):\n"
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 31997507700 "
+        "bytes.\n"
+    )
+    log = read_log(text)
+    printed = "\n".join(failure_lines(log))
+    assert len(log.failures) == 1 and "(printed 2 times)" in printed
+    assert "needs 30.00 GiB (32,212,254,720 B): XLA compiled it for 20.00 GiB" in printed
+    assert "2 of 100 parts in use: no other array is in the way" in printed
+
+
+def test_a_warning_without_a_failure_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(CANNOT_REDUCE + "step 10 loss 2.31\n")
+    assert main(["explain", str(log)]) == 0
+    printed = capsys.readouterr().out
+    assert "needs 30.00 GiB (32,212,254,720 B): XLA compiled it for 20.00 GiB" in printed
+    assert "No allocation failed in this log" in printed
+    assert main(["explain", str(log), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["kind"] is None
+    assert figures["warnings"][0]["needed_bytes"] == 32_212_254_720
+
+
+@pytest.mark.parametrize(
+    ("warning", "shape"), [(REPLICATED, "f32[1000,300]"), (LATER_REPLICATED, "bf16[1000,600]")]
+)
+@pytest.mark.parametrize("requested", [1_200_000, 1_200_128, 1_300_000])
+def test_a_replicated_array_that_is_the_failed_request(
+    warning: str, shape: str, requested: int
+) -> None:
+    log = read_log(warning + out_of_memory(f"{requested} bytes"))
+    printed = "\n".join(failure_lines(log))
+    assert f"XLA replicates {shape} = 1,200,000 B" in printed
+    assert ("exactly the failed request" in printed) == (requested != 1_300_000)
+    assert ("/m/embed.py:12" in printed) == (warning is REPLICATED)
+    assert "from {devices=[2,1]<=[2]} to {devices=[1,2]<=[2]}" in printed
+
+
 def test_a_request_larger_than_the_limit_cannot_fit_at_any_time() -> None:
     text = "I pjrt: XLA backend allocating 10000000000 bytes on device 0 for BFCAllocator.\n"
     for size, is_larger in (("10000000256", True), ("9999999744", False)):
@@ -381,6 +479,22 @@ def test_quoted_text_is_not_cut_at_a_decimal_point(end: str) -> None:
     text = "Ran out of memory in memory space vmem. Used 17.05M of 16.00M vmem. Exceeded vmem "
     failure = explained(f"{text}capacity by 1.05M{end}")
     assert failure.message == f"{text}capacity by 1.05M"
+
+
+def test_the_convolution_that_could_not_be_timed() -> None:
+    text = (
+        "XlaRuntimeError: UNKNOWN: Failed to determine best cudnn convolution algorithm for:\n"
+        "%cudnn-conv.7 = (f32[1,8,90,90]{3,2,1,0}, u8[0]{0}) custom-call(f32[1,4,90,90] %a), "
+        'custom_call_target="__cudnn$convForward", metadata={op_name="jit(f)/conv" '
+        'source_file="/m/model.py" source_line=41}\nOriginal error: RESOURCE_EXHAUSTED: Out of '
+        "memory while trying to allocate 6266290176 bytes.\n"
+    )
+    failure = explained(text)
+    instruction = failure.instruction
+    assert instruction is not None and failure.kind == "autotuning"
+    assert (instruction.shape, instruction.source) == ("f32[1,8,90,90]", "/m/model.py:41")
+    printed = "\n".join(printed_lines(failure))
+    assert "f32[1,8,90,90]" in printed and "/m/model.py:41" in printed
 
 
 def test_two_requests_of_other_sizes_are_two_failures() -> None:

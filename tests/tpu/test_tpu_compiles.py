@@ -171,7 +171,7 @@ def test_the_memory_of_the_host_is_separate(tmp_path: Path) -> None:
     dump = make_dump(job_of(own("on_host")), tmp_path).dump
     state_bytes = 1000 * 1024 * 4
     host = dump.plan.spaces[MemorySpace.HOST]
-    assert (host.total_bytes, host.aliased_bytes) == (state_bytes, state_bytes)
+    assert (host.total_allocation_bytes, host.aliased_bytes) == (state_bytes, state_bytes)
     assert dump.manifest.memory_analysis["host_argument_bytes"] == host.parameter_bytes
     assert dump.manifest.memory_analysis["host_alias_bytes"] == host.aliased_bytes
     assert dump.plan.totals.parameter_bytes == state_bytes

@@ -38,16 +38,18 @@ def run(options: argparse.Namespace) -> int:
         raise XlapipeError("explain: --plan and --workload name two programs; fix: give one")
     where = "standard input" if options.log == _STDIN else options.log
     log = read_log(_read(options.log))
-    failure = log.last_failure
-    if failure is None:
+    if not log.failures and not log.warnings:
         raise XlapipeError(_not_recognised(where, log.unrecognised))
+    failure = log.last_failure
     planned = None
-    if options.plan is not None:
+    if failure is None:
+        pass  # a warning names no allocation of a plan
+    elif options.plan is not None:
         planned = _planned_of_dump(failure, options.plan)
     elif options.workload is not None:
         planned = _compiled(failure, options)
     if options.json:
-        print_json(failure_figures(failure, planned))
+        print_json(failure_figures(log, planned))
         return 0
     for line in failure_lines(log, planned=planned):
         print_text(line)

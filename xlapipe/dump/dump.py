@@ -229,7 +229,7 @@ def write_dump(
     refuse_other_files(path)
     manifest = with_digests(manifest, files)
     contents = {**files, MANIFEST: manifest_bytes(manifest)}
-    stored = (_packed(name, content) for name, content in contents.items())
+    stored = (_as_stored(path, name, content) for name, content in contents.items())
     write_folder(path, dict(stored), fix=fix)
 
 
@@ -277,6 +277,19 @@ def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
     """Writes the source lines of a dump's files where those in the folder are others."""
     if SOURCE_LINES in files and read_file(path, SOURCE_LINES) != files[SOURCE_LINES]:
         write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
+
+
+def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
+    """The name and the bytes on disk: those of `folder` if it has this content.
+
+    Another build of liblzma packs the same content into other bytes.
+    """
+    for suffix in ("", *_PACKED):
+        file = folder / f"{name}{suffix}"
+        with suppress(DumpError, OSError):
+            if os.path.lexists(file) and read_file(folder, name) == content:
+                return file.name, read_plain(file, follow_links=False)
+    return _packed(name, content)
 
 
 def _packed(name: str, content: bytes) -> tuple[str, bytes]:

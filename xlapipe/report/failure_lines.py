@@ -4,13 +4,14 @@ In words for a terminal, and as JSON.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import peak_of
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import FailureKind, Memory, MemoryFailure
+from xlapipe.report.failures.failure import FailureKind, LoggedBuffer, Memory, MemoryFailure
+from xlapipe.report.failures.messages import MemoryWarning, WarningKind
 from xlapipe.report.failures.read_log import LogFindings
 from xlapipe.report.failures.sizes import LoggedSize
 from xlapipe.report.records import named
@@ -21,6 +22,7 @@ from xlapipe.report.xla_subject import XlaSubject
 _MAX_BUFFERS = 8
 _MAX_CHUNKS = 5
 _MAX_MESSAGE = 240
+_MAX_WARNINGS = 5
 
 _TITLES = {
     FailureKind.EXECUTION: "a program could not allocate memory when it ran",
@@ -113,62 +115,89 @@ def planned_failure(failure: MemoryFailure, dump: XlaSubject) -> dict[str, Any]:
 
 
 def _candidates(failure: MemoryFailure, plan: Plan) -> list[BufferAllocation]:
-    """Allocations that may be the requested one: temporary first, then outputs, then arguments."""
-    requested = failure.requested
     # A compile reports the size of the whole program.
-    if requested is None or failure.kind is FailureKind.COMPILE:
+    if failure.requested is None or failure.kind is FailureKind.COMPILE:
         return []
-
-    def is_size(size_bytes: int) -> bool:
-        padded = -(-size_bytes // _GRANULE_BYTES) * _GRANULE_BYTES
-        return requested.may_be(size_bytes) or requested.may_be(padded)
-
-    def rank(allocation: BufferAllocation) -> tuple[bool, bool, int]:
-        is_output = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
-        return allocation.is_a(AllocationKind.PARAMETER), is_output, -allocation.size_bytes
-
-    return sorted(
-        (
-            allocation
-            for allocation in plan.device_allocations
-            if not allocation.is_a(AllocationKind.THREAD_LOCAL) and is_size(allocation.size_bytes)
-        ),
-        key=rank,
-    )
+    return allocations_of_size(plan.device_allocations, failure.requested)
 
 
-def failure_figures(
-    failure: MemoryFailure, planned: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def allocations_of_size(
+    allocations: Iterable[BufferAllocation], requested: LoggedSize
+) -> list[BufferAllocation]:
+    """Allocations that may be the requested one: temporary first, then outputs, then arguments."""
+    of_size = [
+        allocation
+        for allocation in allocations
+        if not allocation.is_a(AllocationKind.THREAD_LOCAL)
+        and _is_size(allocation.size_bytes, requested)
+    ]
+    return sorted(of_size, key=lambda allocation: (_rank(allocation), -allocation.size_bytes))
+
+
+def _is_size(size_bytes: int, requested: LoggedSize) -> bool:
+    rounded = -(-size_bytes // _GRANULE_BYTES) * _GRANULE_BYTES
+    return requested.may_be(size_bytes) or requested.may_be(rounded)
+
+
+def _rank(allocation: BufferAllocation) -> int:
+    if allocation.is_a(AllocationKind.PARAMETER):
+        return 2
+    return 1 if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) else 0
+
+
+def failure_figures(log: LogFindings, planned: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON of `xlapipe explain`; what the log does not contain is None.
 
-    `plan` is a key only if a plan was given.
+    `kind` is None if the log has warnings only; `plan` is a key only if a plan was given.
     """
-    free, largest = failure.free, failure.largest_free
+    failure = log.last_failure
+    free, largest = (failure.free, failure.largest_free) if failure is not None else (None, None)
     figures = {
         **named(failure, "kind", "requested_bytes", "executable_name", "device"),
-        **named(failure, "limit_bytes", "held_bytes", "memory", "exceeds_limit"),
-        "free_bytes": free.size_bytes if free is not None else None,
-        "largest_free_bytes": largest.size_bytes if largest is not None else None,
+        **named(failure, "limit_bytes", "held_bytes"),
+        **named(free, "size_bytes", prefix="free_"),
+        **named(failure, "memory", "hardware", "exceeds_limit"),
+        "call": _fields(failure.call, "source", "function") if failure is not None else None,
+        "instruction": _fields(failure.instruction, "name", "shape", "source", "op_name")
+        if failure is not None
+        else None,
+        "warnings": [
+            named(warning, "kind", "line", "count", "message", "needed_bytes", "limit_bytes")
+            | named(warning, "original_bytes", "shape", "instruction", "sharding", "source")
+            for warning in log.warnings
+        ],
     }
+    figures["free_bytes"] = figures.pop("free_size_bytes")
+    figures["largest_free_bytes"] = largest.size_bytes if largest is not None else None
     return figures if planned is None else {**figures, "plan": planned}
 
 
+def _fields(record: Any, *names: str) -> dict[str, Any] | None:
+    return named(record, *names) if record is not None else None
+
+
 def failure_lines(log: LogFindings, *, planned: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """The failure that ended the run, for a terminal; nothing without one."""
+    """What a log reports, for a terminal."""
     failure = log.last_failure
     if failure is None:
+        yield "warning: XLA compiled a program that needs more memory than it wanted"
+        for warning in log.warnings:
+            yield f"  line {warning.line}: {_shortened(warning.message)}{_times(warning.count)}"
+            yield from (f"  {line}" for line in _warning_lines(warning))
+        yield "No allocation failed in this log: the warning did not end the run, which went on."
         return
     title = _ON_CHIP_TITLE if failure.memory is Memory.ON_CHIP else _TITLES[failure.kind]
+    explaining = [logged for logged in log.warnings if _explains(logged, failure)]
     yield f"{failure.kind}: {title}"
-    times = f" (printed {failure.count} times)" if failure.count > 1 else ""
-    yield f"  line {failure.line}: {_shortened(failure.message)}{times}"
+    yield f"  line {failure.line}: {_shortened(failure.message)}{_times(failure.count)}"
     if failure.exceeds_limit:
         yield (
             f"  cannot fit at any time: {exact(failure.requested_bytes or 0)} requested, "
             f"{exact(failure.limit_bytes or 0)} is the limit"
         )
     yield f"  why {failure.kind}: {failure.reason}"
+    for warning in explaining:
+        yield from (f"  {line}" for line in _warning_lines(warning, failed=True))
     yield from _figure_lines(failure)
     if failure.allocator is not None:
         yield from _allocator_lines(failure.allocator)
@@ -193,6 +222,70 @@ def failure_lines(log: LogFindings, *, planned: Mapping[str, Any] | None = None)
         yield ""
         yield f"{len(others)} other memory failures in this log:"
         yield from (f"  line {other.line}: {_shortened(other.message)}" for other in others)
+    rest = [warning for warning in log.warnings if warning not in explaining]
+    if rest:
+        yield ""
+        yield "XLA also warned:"
+        for warning in rest[:_MAX_WARNINGS]:
+            text = "; ".join(_warning_lines(warning))
+            yield f"  line {warning.line}: {text}{_times(warning.count)}"
+        if len(rest) > _MAX_WARNINGS:
+            yield f"  and {len(rest) - _MAX_WARNINGS} more"
+
+
+def _explains(warning: MemoryWarning, failure: MemoryFailure) -> bool:
+    """Whether a warning is about the program or the array of a failed request."""
+    requested, needed_bytes = failure.requested, warning.needed_bytes
+    if requested is None or needed_bytes is None:
+        return False
+    if warning.kind is WarningKind.REPLICATED:
+        return _is_size(needed_bytes, requested)
+    if warning.kind is WarningKind.ARGUMENTS:
+        return requested.most_bytes <= needed_bytes
+    # The request is the program's temporary memory, which is most of it.
+    return needed_bytes // 2 <= requested.size_bytes <= needed_bytes + requested.slack_bytes
+
+
+def _warning_lines(warning: MemoryWarning, *, failed: bool = False) -> Iterator[str]:
+    needed, limit = _both(warning.needed_bytes), _both(warning.limit_bytes)
+    if warning.kind is WarningKind.ARGUMENTS:
+        yield f"arguments and outputs alone need {needed}, more than XLA's limit of {limit}"
+    elif warning.kind is WarningKind.REMATERIALISATION:
+        least = _as_xla(warning.needed_bytes or 0)
+        yield (
+            f"the program needs {needed}: XLA compiled it for {limit} and could not rematerialise "
+            f"below {least}"
+        )
+        if warning.original_bytes is not None:
+            saved_bytes = warning.original_bytes - (warning.needed_bytes or 0)
+            saved = f"saved {exact(saved_bytes)}" if saved_bytes else "saved nothing"
+            yield f"rematerialisation {saved}: {_as_xla(warning.original_bytes)} before"
+    elif warning.shape is None:
+        yield f"XLA replicates an array on every device to go from {warning.sharding}"
+    else:
+        same = ", exactly the failed request" if failed else ""
+        source = f", at {warning.source}" if warning.source else ""
+        yield (
+            f"XLA replicates {warning.shape} = {exact(warning.needed_bytes or 0)} on every "
+            f"device{same}: {warning.instruction}{source}"
+        )
+        yield (
+            f"involuntary full rematerialisation, from {warning.sharding}: give the array and its "
+            "producer one sharding"
+        )
+
+
+def _both(size_bytes: int | None) -> str:
+    return f"{_as_xla(size_bytes or 0)} ({exact(size_bytes or 0)})"
+
+
+def _as_xla(size_bytes: int) -> str:
+    """With two decimals, as XLA prints it."""
+    return f"{size_bytes / 2**30:.2f} GiB" if size_bytes >= 2**30 else rounded(size_bytes)
+
+
+def _times(count: int) -> str:
+    return f" (printed {count} times)" if count > 1 else ""
 
 
 def _advice(failure: MemoryFailure) -> str:
@@ -224,19 +317,33 @@ def _shortened(message: str) -> str:
 
 def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
     in_pool = failure.kind is not FailureKind.COMPILE and failure.memory is Memory.DEVICE
-    compiled = failure.kind is FailureKind.COMPILE
+    compiled, instruction = failure.kind is FailureKind.COMPILE, failure.instruction
     rows = (
         ("requested", _logged(failure.requested), True),
         ("executable", failure.executable_name, True),
+        ("called at", _call(failure), False),
         ("device", failure.device, in_pool),
         ("limit", _size(failure.limit_bytes), in_pool),
         ("in use", _size(failure.held_bytes), in_pool),
         ("free", _logged(failure.free), False),
         ("one piece", _logged(failure.largest_free), False),
+        ("timed", f"{instruction.name} {instruction.shape}" if instruction else None, False),
+        ("of", _source(instruction.op_name, instruction.source) if instruction else None, False),
     )
     for name, value, always in rows:
         if value is not None or (always and not (compiled and name == "device")):
             yield f"  {name:<11} {value or 'not in the log'}"
+
+
+def _source(op_name: str | None, source: str | None) -> str | None:
+    return "  ".join(filter(None, (source, op_name))) or None
+
+
+def _call(failure: MemoryFailure) -> str | None:
+    call = failure.call
+    if call is None:
+        return None
+    return f"{call.source}, {call.function}(…)" if call.function else call.source
 
 
 def _logged(size: LoggedSize | None) -> str | None:
@@ -267,9 +374,12 @@ def _part_lines(failure: MemoryFailure) -> Iterator[str]:
         yield f"  {name:<20} {rounded(size_bytes):>12}"
     if failure.buffers:
         yield "  largest buffers that XLA lists:"
-    for buffer in failure.buffers[:_MAX_BUFFERS]:
-        about = (buffer.op_name or buffer.label, buffer.shape, buffer.source)
-        yield f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
+    yield from map(_buffer_line, failure.buffers[:_MAX_BUFFERS])
+
+
+def _buffer_line(buffer: LoggedBuffer) -> str:
+    about = (buffer.op_name or buffer.label, buffer.shape, buffer.source)
+    return f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
 
 
 def _plan_lines(failure: MemoryFailure, planned: Mapping[str, Any]) -> Iterator[str]:

@@ -141,4 +141,7 @@ NVIDIA = Platform(
     overlap_option="xla_gpu_enable_latency_hiding_scheduler",
     plan_only_options={"xla_backend_optimization_level": 0},
     cuda_folder_option="xla_gpu_cuda_data_dir",
+    thunk_holders=frozenset(
+        {"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
+    ),
 )

@@ -77,6 +77,7 @@ class Platform:
       topology_arguments: the arguments of `jax.experimental.topologies.get_topology_desc`, from
         the target's config text and a topology in the platform's own form; None for one device.
       device_figures: from the target's config text.
+      thunk_holders: thunk kinds that are always followed by thunks nested in them.
       child_environment: variables that the compiling process needs.
       flag_variables: variables of the environment that hold flags of its compiler.
       plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
@@ -139,6 +140,7 @@ class Platform:
     dump_autotune_flag: str | None = None
     results_folder_option: str | None = None
     complete_autotune_option: str | None = None
+    thunk_holders: frozenset[str] = frozenset()
     child_environment: Mapping[str, str] = field(default_factory=dict)
     flag_variables: tuple[str, ...] = ("XLA_FLAGS",)
     plan_only_options: Mapping[str, int] = field(default_factory=dict)

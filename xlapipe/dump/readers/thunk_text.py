@@ -19,6 +19,7 @@ A thunk is nested in the nearest thunk above it with less indentation. Labels (`
 import re
 from collections.abc import Iterator
 
+from xlapipe.devices.platforms import PLATFORMS
 from xlapipe.dump.readers.source_text import COPY_AGAIN, DUMP_AGAIN, SourceText, int64, shown
 from xlapipe.plans import Thunk
 
@@ -30,6 +31,9 @@ _THUNK = re.compile(
 _NUMBERED = re.compile(r"\d+: k[A-Z]")
 _EMPTY = re.compile(r" *No thunks\.")
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
+# Thunks of these kinds are followed by the thunks nested in them, so none of them can be the last.
+_HOLDERS = frozenset().union(*(platform.thunk_holders for platform in PLATFORMS))
+_ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 
 
@@ -99,3 +103,14 @@ def _check_complete(source: SourceText, thunks: list[Thunk], ids: list[int]) -> 
     )
     if missing is not None:
         source.fail(end, f"a thunk {missing:03}, since numbers are consecutive", "none", COPY_AGAIN)
+    if thunks and thunks[-1].kind in _HOLDERS:
+        source.fail(end, f"the thunks nested in {thunks[-1].kind}", "no more", COPY_AGAIN)
+    pending: set[str] = set()
+    for thunk in thunks:
+        if match := _ASYNC_ID.search(thunk.detail):
+            if thunk.kind == "kAsyncStart":
+                pending.add(match[1])
+            elif thunk.kind == "kAsyncDone":
+                pending.discard(match[1])
+    if pending:
+        source.fail(end, f"kAsyncDone with async_id={min(pending)}", "no more", COPY_AGAIN)

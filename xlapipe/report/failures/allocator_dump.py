@@ -42,10 +42,15 @@ class AllocatorDump:
     """What an allocator printed about one failed allocation.
 
     Attributes:
+      start: offset of the first character in the log.
       head: its first line.
+      name: name of the allocator, e.g. `GPU_0_bfc`.
       requested: exact if the allocator printed a rounded size, which is a multiple of 256.
       tolerated: whether the caller continues without this allocation.
+      limit_bytes: the most that the allocator may take from the device.
+      held_bytes: bytes in use.
       pool_bytes: what the allocator has taken from the device.
+      largest_free: the largest contiguous free chunk.
       in_use: chunks in use by size, most bytes first.
       picture: the pool in a hundred characters: `*` in use, `_` free, `x` lost by rounding. By
         default XLA logs only this of the dump; the rest has the level INFO.

@@ -3,7 +3,7 @@
 import re
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump
-from xlapipe.report.failures.failure import FailureKind
+from xlapipe.report.failures.failure import FailureKind, LoggedInstruction
 from xlapipe.report.failures.messages import Message
 from xlapipe.report.failures.sizes import LoggedSize
 
@@ -32,6 +32,13 @@ _REFUSED = re.compile(
 _LAST_TRY = 1 / 0.9 + 0.01
 # A pool whose picture has this many free pieces, of this share in hundredths.
 _PIECES, _FREE_SHARE = 3, 25
+# In `Failed to determine best cudnn convolution algorithm for:`, `Autotuning failed for HLO:`.
+_INSTRUCTION = re.compile(
+    r"\bfor(?: HLO)?:\s*(?P<name>%[\w.-]+) = \(?(?P<shape>\w+\[[\d,]*\])(?P<rest>[^\n]*)"
+)
+_OP_NAME = re.compile(r'op_name="(?P<value>[^"]*)"')
+_SOURCE = re.compile(r'source_file="(?P<file>[^"]*)"\s+source_line=(?P<line>\d+)')
+
 Cause = tuple[FailureKind, str]
 
 
@@ -47,7 +54,7 @@ def kind_and_reason(
     if message.by_compiler:
         return FailureKind.COMPILE, "the compiler reports it"
     near = text[max(0, message.start - _NEAR) : message.start + 300]
-    frames = _traceback_before(text, message.start)
+    frames = traceback_before(text, message.start)
     match = _AUTOTUNING.search(near[max(0, near.rfind(_TRACEBACK)) :])
     if match is not None:
         return FailureKind.AUTOTUNING, f"the log names {match[0]!r} beside the failure"
@@ -123,7 +130,22 @@ def _by_picture(dump: AllocatorDump, requested_bytes: int) -> Cause | None:
     )
 
 
-def _traceback_before(text: str, start: int) -> str:
+def timed_instruction(text: str, start: int) -> LoggedInstruction | None:
+    """The HLO instruction that XLA was timing when a message was printed."""
+    matches = list(_INSTRUCTION.finditer(text, max(0, start - 4 * _NEAR), start))
+    if not matches:
+        return None
+    match = matches[-1]
+    op_name, source = _OP_NAME.search(match["rest"]), _SOURCE.search(match["rest"])
+    return LoggedInstruction(
+        match["name"],
+        match["shape"],
+        f"{source['file']}:{source['line']}" if source is not None else None,
+        op_name["value"] if op_name is not None else None,
+    )
+
+
+def traceback_before(text: str, start: int) -> str:
     """The traceback that ends with the message; empty if absent."""
     begin = text.rfind(_TRACEBACK, max(0, start - 60_000), start)
     if begin < 0:

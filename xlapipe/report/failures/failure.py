@@ -28,8 +28,27 @@ class Memory(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """The last line of a traceback that is not of a library.
+
+    Attributes:
+      source: `file:line`.
+      function: what that line calls, e.g. `train_step`; None if it calls several.
+    """
+
+    source: str
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedBuffer:
-    """A buffer that XLA lists; None for what it does not print. `source` is `file:line`."""
+    """A buffer that XLA lists in its error.
+
+    Attributes:
+      op_name, source, label, shape: None if XLA did not print it.
+      source: `file:line`.
+      label: the HLO instruction.
+    """
 
     size_bytes: int
     op_name: str | None = None
@@ -38,15 +57,34 @@ class LoggedBuffer:
     shape: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedInstruction:
+    """The HLO instruction whose kernels XLA was timing; `source` is `file:line`."""
+
+    name: str
+    shape: str
+    source: str | None = None
+    op_name: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryFailure:
     """One failure. A figure that the log does not contain is None.
 
     Attributes:
+      line: line number of the last message of it in the log, from 1.
+      message: the message, on one line.
       reason: the part of the log that decided `kind`.
+      count: how many times the log has it.
       requested: what was asked for: one allocation, or, if a compile failed, the whole program.
+      executable_name: the module, e.g. `jit_train_step`.
+      device: as the log names it, e.g. `GPU_0`.
       limit_bytes: what the allocator or the compiler may use.
+      call: the user's line in the traceback of the message.
+      instruction: what XLA was timing, if autotuning failed.
       parts: names and bytes of parts of the request or of the program.
+      buffers: the largest buffers of the program, as XLA lists them.
+      allocator: the allocator's own dump.
       raised: whether it is the message of an exception, which can end the run.
     """
 
@@ -60,6 +98,8 @@ class MemoryFailure:
     device: str | None = None
     memory: Memory = Memory.DEVICE
     limit_bytes: int | None = None
+    call: Call | None = None
+    instruction: LoggedInstruction | None = None
     parts: tuple[tuple[str, int], ...] = ()
     buffers: tuple[LoggedBuffer, ...] = ()
     allocator: AllocatorDump | None = None
@@ -93,6 +133,12 @@ class MemoryFailure:
             and self.limit_bytes is not None
             and self.requested.size_bytes - self.requested.slack_bytes > self.limit_bytes
         )
+
+    @property
+    def hardware(self) -> str:
+        """`tpu` if a compiler for TPUs reports it, else `gpu`."""
+        for_tpu = self.kind is FailureKind.COMPILE and "hared memory" not in self.message
+        return "tpu" if for_tpu else "gpu"
 
 
 _STATS = re.compile(

@@ -19,6 +19,11 @@ _PREFIX = re.compile(
     rf"|{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+:\d+\] ?"  # vLLM
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+:\d+\] ?"  # absl, as XLA logs
 )
+# Every sentence that is read has one of these; lines of its report are at most so far from it.
+_MARKER = re.compile(
+    r"(?i)memory|alloc|exhausted|rematerialization|XLA backend|base limit|\boom|requirement"
+)
+_BEFORE, _AFTER = 300, 1000
 # A number at the end of a log that was cut off may lack digits.
 _CUT_NUMBER = re.compile(r"\d[\d.]* ?\Z")
 # More digits than any size has; Python does not convert thousands of them.
@@ -27,7 +32,7 @@ _LONGEST_NUMBER = 40
 
 
 def log_text(text: str) -> str:
-    r"""The same lines without prefixes and colours.
+    r"""The same lines without prefixes and colours; lines far from any sentence are empty.
 
     >>> log_text("3: out of memory\r\n")
     'out of memory\n'
@@ -35,7 +40,13 @@ def log_text(text: str) -> str:
     plain = _ANSI.sub("", _NO_SIZE.sub("?", text))
     plain = plain[:-_LONGEST_NUMBER] + _CUT_NUMBER.sub("", plain[-_LONGEST_NUMBER:])
     lines = plain.replace("\r\n", "\n").replace("\r", " ").split("\n")
-    return "\n".join(map(_without_prefix, lines))
+    kept, kept_to = [""] * len(lines), 0
+    for number, line in enumerate(lines):
+        if _MARKER.search(line) is not None:
+            begin, end = max(kept_to, number - _BEFORE), min(len(lines), number + _AFTER)
+            kept[begin:end] = map(_without_prefix, lines[begin:end])
+            kept_to = max(kept_to, end)
+    return "\n".join(kept)
 
 
 def _without_prefix(line: str) -> str:

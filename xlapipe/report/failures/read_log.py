@@ -1,4 +1,4 @@
-"""From the text of a log to its memory failures."""
+"""From the text of a log to its memory failures and XLA's warnings."""
 
 import re
 from bisect import bisect_right
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.report.failures.allocator_dump import AllocatorDump, read_allocator_dumps
-from xlapipe.report.failures.cause import kind_and_reason
+from xlapipe.report.failures.cause import kind_and_reason, timed_instruction, traceback_before
 from xlapipe.report.failures.failure import (
     FailureKind,
     Memory,
@@ -15,8 +15,15 @@ from xlapipe.report.failures.failure import (
     read_parts,
 )
 from xlapipe.report.failures.log_text import log_text
-from xlapipe.report.failures.messages import HOST, Message, find_messages
+from xlapipe.report.failures.messages import (
+    HOST,
+    MemoryWarning,
+    Message,
+    find_messages,
+    find_warnings,
+)
 from xlapipe.report.failures.sizes import ROUNDED
+from xlapipe.report.failures.traceback_call import called_by
 
 _EXECUTABLE = re.compile(
     r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
@@ -36,8 +43,8 @@ _UNRECOGNISED = re.compile(
     r"(?i)RESOURCE.EXHAUSTED|out.of.memory|\bOOM|oom.kill|ALLOC_FAILED|MemoryError|bad_alloc"
 )
 _FIGURES = (
-    *("requested", "executable_name", "device", "limit_bytes", "parts", "buffers"),
-    "allocator",
+    *("requested", "executable_name", "device", "limit_bytes", "call", "instruction", "parts"),
+    *("buffers", "allocator"),
 )
 
 
@@ -47,10 +54,12 @@ class LogFindings:
 
     Attributes:
       failures: in order; equal ones that follow each other are one.
+      warnings: in order.
       unrecognised: number and text of the last line about memory, if nothing was recognised.
     """
 
     failures: tuple[MemoryFailure, ...] = ()
+    warnings: tuple[MemoryWarning, ...] = ()
     unrecognised: tuple[int, str] | None = None
 
     @property
@@ -61,7 +70,7 @@ class LogFindings:
 
 
 def read_log(text: str) -> LogFindings:
-    """Every failure; an allocation that the run did without is none."""
+    """Every failure and warning; an allocation that the run did without is not a failure."""
     text = log_text(text)
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
     dumps = read_allocator_dumps(text)
@@ -81,8 +90,10 @@ def read_log(text: str) -> LogFindings:
             failures[-1] = _merged(failures[-1], failure)
         else:
             failures.append(failure)
-    unrecognised = None if failures else _unrecognised(text, line_starts)
-    return LogFindings(tuple(failures), unrecognised)
+    warnings = sorted(find_warnings(text), key=lambda warning: warning.start)
+    lines = [replace(item, line=bisect_right(line_starts, item.start)) for item in warnings]
+    unrecognised = None if failures or lines else _unrecognised(text, line_starts)
+    return LogFindings(tuple(failures), tuple(lines), unrecognised)
 
 
 def _unrecognised(text: str, line_starts: Sequence[int]) -> tuple[int, str] | None:
@@ -152,6 +163,7 @@ def _failure(
     kind, reason = kind_and_reason(text, message, name, dump, requested, limit_bytes)
     on_device = Memory.ON_CHIP if message.on_chip else Memory.DEVICE
     before = text[max(0, message.start - _MAX_LINE) : message.start]
+    autotuning = kind is FailureKind.AUTOTUNING
     return MemoryFailure(
         kind=kind,
         line=line,
@@ -162,6 +174,8 @@ def _failure(
         device=device,
         memory=Memory.HOST if device == HOST else on_device,
         limit_bytes=limit_bytes,
+        call=called_by(traceback_before(text, message.start)),
+        instruction=timed_instruction(text, message.start) if autotuning else None,
         parts=read_parts(report),
         buffers=read_buffers(report),
         allocator=dump,

@@ -34,6 +34,9 @@ class LoggedSize:
         """The largest size that the log's number can represent."""
         return self.size_bytes + self.slack_bytes
 
+    def __add__(self, other: "LoggedSize") -> "LoggedSize":
+        return LoggedSize(self.size_bytes + other.size_bytes, self.slack_bytes + other.slack_bytes)
+
     def may_be(self, size_bytes: int) -> bool:
         """Whether the log's number can represent `size_bytes`."""
         return abs(size_bytes - self.size_bytes) <= self.slack_bytes
