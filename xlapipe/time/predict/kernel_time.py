@@ -252,9 +252,9 @@ def _program_part(program: ProgramWork, constants: Constants) -> TimePart:
 
 
 def _least_seconds(work: KernelWork, constants: Constants) -> float:
-    """The least time of a Pallas kernel: its products at the rate of Triton's kernels."""
+    """The least time: of scores of attention, or of products at the rate of Triton's kernels."""
     if work.program is None:
-        return 0.0
+        return work.least_seconds
     shares = constants.fitted.peak_shares
     return sum(
         flops / (shares.get(f"triton {name}", 1.0) * _peak(name, constants))

@@ -8,6 +8,7 @@ from math import inf, log2, prod
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.time.cost.flops import ATTENTION_PRODUCTS
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes
 from xlapipe.time.predict.convolutions import Convolution, Engine, convolution_of, engine_work
 from xlapipe.time.predict.fusion import LaunchedKernel
@@ -29,6 +30,9 @@ _PLACE_OF_ENGINE = {
         )
     )
 }
+# Least seconds of a score of cuDNN's attention: on an H200, heads of 16 to 64 took equally long.
+_ATTENTION = "__cudnn$fmha"
+_SCORE_SECONDS = {"Backward": 1.56e-12, "Bias": 0.99e-12, "": 0.57e-12}
 _TERMS_OF_SMALL_MATRICES = 300
 # Side of a tile, and least terms of small matrices, without tensor cores.
 _EXACT_TILE, _EXACT_TERMS = 32, 85
@@ -136,6 +140,11 @@ def library_product(call: LaunchedKernel) -> KernelWork:
     )
     what = f"{sum(flops.values()):,} operations"
     work = replace(work, point=point, what=what)
+    if target.startswith(_ATTENTION):
+        products = ATTENTION_PRODUCTS["backward" if "Backward" in target else "forward"]
+        scores = sum(flops.values()) / (2 * products * max(inputs[-1], 1))
+        of_a_score = next(seconds for name, seconds in _SCORE_SECONDS.items() if name in target)
+        return replace(work, least_seconds=of_a_score * scores / call.gpu.clocks)
     convolution = convolution_of(inner, call.scope) if target.startswith("__cudnn$conv") else None
     return work if convolution is None else _by_engine(work, convolution, inner, call.gpu)
 

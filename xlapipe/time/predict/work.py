@@ -48,6 +48,7 @@ class KernelWork:
       point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
       read_bytes, written_bytes: bytes that the kernel touches.
       operations: arithmetic on elements, in simple float32 operations.
+      least_seconds: that it takes, whatever similar timed kernels took.
       flops: of products and convolutions by type; empty if there are none.
       threads: number of threads; 0 if unknown.
       what: description of the work for users.
@@ -82,6 +83,7 @@ class KernelWork:
     threads: int
     what: str
     link_bytes: int = 0
+    least_seconds: float = 0.0
     serial_accesses: float = 0.0
     sector_bytes: int = 0
     updates: Updates | None = None
