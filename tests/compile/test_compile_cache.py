@@ -11,7 +11,7 @@ import pytest
 
 from tests.folders import STEPS
 from xlapipe.cli import main
-from xlapipe.compile import child_process, compile_cache, compiler_identity
+from xlapipe.compile import compile_cache, compiler_identity
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
@@ -239,14 +239,13 @@ def test_texts_that_are_not_utf8_are_in_messages_and_keys(tmp_path: Path) -> Non
     assert compile_key(of_folder, PROGRAM, variables) != compile_key(of_folder, PROGRAM, {})
 
 
-def test_compiles_on_a_device_and_repeated_ones_use_no_cache(
+def test_compiles_for_which_the_cache_is_off_have_no_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("XLAPIPE_NO_CACHE")
     monkeypatch.chdir(STEPS)
     (made,) = jobs_of(["small_step:small_step"], CompileSettings(target="h200"))
-    assert child_process._cache_folder(made) is not None
-    assert child_process._cache_folder(replace(made, target=None)) is None
+    assert made.cache_folder is not None
     (off,) = jobs_of(["small_step:small_step"], CompileSettings(target="h200", use_cache=False))
     assert off.cache_folder is None
     monkeypatch.setenv("XLAPIPE_NO_CACHE", "1")

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from xlapipe.files.typed_data import typed
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, leaf_json
 from xlapipe.run.executable import LoadedExecutable
 from xlapipe.run.inputs import random_inputs, stored_array
 
@@ -76,6 +76,6 @@ def test_a_key_is_stored_as_its_words(dtype: str, words: int) -> None:
 
 def test_the_memory_of_a_leaf_is_in_the_manifest_only_if_it_is_not_the_devices() -> None:
     for leaf in ARGUMENTS:
-        data = leaf.to_json()
+        data = leaf_json(leaf)
         assert ("memory_kind" in data) == (leaf.memory_kind is not None)
         assert typed(ArgumentLeaf, data) == leaf

@@ -25,7 +25,7 @@ from xlapipe.dump.dump import open_dump, read_manifest
 from xlapipe.dump.manifest import MANIFEST, Manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.files.typed_data import typed
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, leaf_json
 from xlapipe.plans.thunks import Thunk
 from xlapipe.run import executable
 from xlapipe.run import executable as selecting
@@ -253,6 +253,6 @@ def test_invalid_specs_are_refused(spec: Any, built: Path) -> None:
     ],
 )
 def test_leaves_round_trip_through_json(leaf: Any) -> None:
-    data = json.loads(json.dumps(leaf.to_json()))
+    data = json.loads(json.dumps(leaf_json(leaf)))
     assert typed(type(leaf), data) == leaf
     assert ("spec" in data) == (leaf.spec is not None)

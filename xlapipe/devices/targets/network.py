@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from xlapipe.errors import NetworkError
 from xlapipe.files.typed_data import Line, MisfitError, typed
-from xlapipe.project_file import TABLE, stated
+from xlapipe.project_file import TABLE, nearest, stated
 
 _KEY = "network"
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
@@ -150,7 +150,7 @@ def _network_from(value: Any, *, where: str) -> Network:
     if unknown:
         raise NetworkError(
             f"{where}: expected {', '.join(known)}, found "
-            f"{', '.join(map(repr, unknown))}; fix: correct or remove it"
+            f"{', '.join(map(repr, unknown))}{nearest(unknown[0], known)}"
         )
     try:
         return typed(Network, value)
