@@ -130,7 +130,7 @@ def test_a_copy_is_for_what_its_operand_is_for() -> None:
     overview = Overview(
         open_subject(GOLDENS / "qwen3-train" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}")
     )
-    rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:66")]
+    rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:61")]
     assert Purpose.SAVED in {row.purpose for row in rows}
     # The counter of the loop is copied, and read by the loop of the backward pass.
     assert Purpose.COPY not in {row.purpose for row in rows}
