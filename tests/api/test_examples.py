@@ -62,6 +62,7 @@ def test_a_second_run_compiles_nothing(
     assert plans(second.stdout) == (0, uses)
 
 
+@pytest.mark.slow
 def test_a_missing_donation_is_explained_first(
     projects: Path, jaxlib_version: str, golden_jaxlib: str
 ) -> None:

@@ -116,6 +116,7 @@ def test_an_unknown_target_is_one_error_at_the_line_of_the_test(tmp_path: Path) 
     assert "xlapipe/compile/make_jobs.py" not in done.stdout
 
 
+@pytest.mark.slow
 def test_an_unwritable_cache_folder_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import numpy as np\n"
@@ -126,6 +127,7 @@ def test_an_unwritable_cache_folder_keeps_nothing(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout and "1 compiled, 0 unchanged" in done.stdout
 
 
+@pytest.mark.slow
 def test_notes_on_a_step_are_printed_and_fail_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import jax\n"

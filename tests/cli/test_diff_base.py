@@ -137,6 +137,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.jax
 def test_the_action_gives_each_change_its_verdict(repository: Path, tmp_path: Path) -> None:
     write_project(repository, after=False)

@@ -44,6 +44,7 @@ def files_of(reference: str) -> Mapping[str, bytes]:
     return compile_dump(job_of(reference), None).files
 
 
+@pytest.mark.slow
 def test_a_forked_child_writes_the_same_dump(servers: ServerOfEnvironment) -> None:
     direct = files_of("small_step:small_step")
     assert servers._server is None
@@ -57,6 +58,7 @@ def test_a_forked_child_writes_the_same_dump(servers: ServerOfEnvironment) -> No
     assert servers._server is None
 
 
+@pytest.mark.slow
 def test_one_server_forks_children_with_any_number_of_cpu_devices(
     servers: ServerOfEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def test_endings_of_forked_children(servers: ServerOfEnvironment) -> None:
             files_of(f"broken:{workload}")
 
 
+@pytest.mark.slow
 def test_variables_that_imports_set_are_in_forked_children(
     servers: ServerOfEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

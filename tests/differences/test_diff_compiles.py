@@ -63,6 +63,7 @@ def test_a_folder_that_cannot_be_written_is_refused(
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> None:
     reference = WorkloadReference("test", "batches:decode_of_four", folder=STEPS)
     job = Job(reference=reference, target=target_named("h200"))

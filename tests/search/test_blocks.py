@@ -137,6 +137,7 @@ def outputs(module: ModuleType, name: str) -> list[np.ndarray[Any, Any]]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(results)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -173,6 +174,7 @@ def test_recomputed_blocks_give_the_same_bits(name: str, tmp_path: Path) -> None
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain transformer", "nnx transformer", "linen ViT"])
 def test_a_searched_policy_keeps_the_same_values_of_blocks_at_other_sizes(
     name: str, tmp_path: Path

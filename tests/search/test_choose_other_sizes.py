@@ -223,6 +223,7 @@ def origins(values: Any) -> Counter[tuple[str, str | None]]:
     return Counter((v.key.primitive, v.source) for v in own if v.key is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "share"),
     [

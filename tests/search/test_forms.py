@@ -231,6 +231,7 @@ SLOW = pytest.mark.slow
 LOSSES = ["picked", pytest.param("optax", marks=SLOW), pytest.param("one hot", marks=SLOW)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LOSSES, "mlp", "convolution"])
 def test_microbatches_of_a_mean_over_the_batch_are_equal(name: str, tmp_path: Path) -> None:
     loss, args = MEANS[name]
@@ -240,6 +241,7 @@ def test_microbatches_of_a_mean_over_the_batch_are_equal(name: str, tmp_path: Pa
     assert_equal(gradient_of(loss), args, own[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     loss, args = MEANS[name]
@@ -249,6 +251,7 @@ def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     assert_equal(gradient_of(loss), args, change)
 
 
+@pytest.mark.slow
 def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
     loss, args = MEANS["optax"]
     graph = recorded(gradient_of(loss), args, tmp_path)
@@ -335,6 +338,7 @@ def closing(loss: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_loss_closes_over_is_split(tmp_path: Path) -> None:
     loss, args = MEANS["optax"]
     own = changes(closing(loss), args, tmp_path)
@@ -476,6 +480,7 @@ def test_a_loop_without_a_source_file_has_no_scan() -> None:
     assert forms._scan_of("<ipython-input-1>:3") is None
 
 
+@pytest.mark.slow
 def test_forms_over_a_mesh_that_splits_the_batch_are_equal(tmp_path: Path) -> None:
     out = tmp_path / "forms.json"
     subprocess.run(

@@ -65,6 +65,7 @@ WIDE, NARROW = ROWS * 4 * WIDTH * 4, ROWS * WIDTH * 4
 KEPT_SINCE_0_12 = 4 if jax.__version_info__ >= (0, 12) else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "by_hand"),
     [
@@ -105,6 +106,7 @@ def test_a_step_without_a_gradient_keeps_nothing(tmp_path: Path) -> None:
     assert kept("choose_steps:forward(batch=8)", tmp_path)[1] is None
 
 
+@pytest.mark.slow
 def test_jaxs_next_checkpoint_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
