@@ -1,4 +1,4 @@
-"""Kernels without machine code, which takes half of a compile, and changes nothing in a plan.
+"""Kernels without machine code, which takes long, and changes nothing in a plan.
 
 XLA looks for ptxas in the folder that an option names. There a script writes empty files. Where the
 module's name is known, another option names its PTX, and XLA does not run LLVM.
