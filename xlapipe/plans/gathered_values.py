@@ -168,7 +168,7 @@ class _GatheredValueFinder:
             start=live.start,
             end=live.end,
             ends_at=ends_at,
-            # Of a root that computes nothing, the value is an output.
+            # The value of a root that computes nothing is an output.
             is_output=ends_at is None
             or (is_root and self._plan.instructions[ends_at].opcode in FORWARDS),
         )
