@@ -58,16 +58,6 @@ def typed(kind: type[Typed], data: Any) -> Typed:
         raise MisfitError("expected text, found half of a surrogate pair") from None
 
 
-def typed_line(kind: type[Typed], line: str, where: str, refusal: Refusal) -> Typed:
-    """The value in one line of a file of JSON lines."""
-    try:
-        return typed(kind, parse_json(line))
-    except MisfitError as error:
-        refusal.fail(f"{where}: {visible_line(str(error))}")
-    except ValueError as error:
-        refusal.fail(f"{where}: expected JSON, found {visible_line(str(error))}")
-
-
 def read_typed(
     path: Path,
     kind: type[Typed],
