@@ -4,7 +4,6 @@ Screenshots go to build/screenshots, in light and dark.
 """
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -80,15 +79,18 @@ def test_injected_scripts_do_not_run(opened: Open, goldens: Path, driver: Chrome
 
 def test_tables_sort(opened: Open, goldens: Path) -> None:
     driver = opened(goldens / PREFILL)
-    table = element(driver, "#fusions-0 table")
-    (heading,) = (h for h in table.find_elements(By.TAG_NAME, "th") if h.text.startswith("bytes"))
+    table = element(driver, "#time-0 table")
+    (heading,) = (
+        h for h in table.find_elements(By.TAG_NAME, "th") if h.text.startswith("bytes read")
+    )
     button = heading.find_element(By.TAG_NAME, "button")
 
     def column() -> list[int]:
-        script = (
-            "return [...arguments[0].tBodies[0].rows].map(r => Number(r.cells[4].dataset.value))"
-        )
-        return driver.execute_script(script, table)
+        script = """
+        const index = arguments[1].cellIndex;
+        return [...arguments[0].tBodies[0].rows].map(r => Number(r.cells[index].dataset.value));
+        """
+        return driver.execute_script(script, table, heading)
 
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
     button.send_keys(Keys.ENTER)
@@ -181,21 +183,19 @@ def test_screenshots(opened: Open, goldens: Path, theme: str) -> None:
 
 
 def assert_unfolded_rows_fit(driver: Chrome, width: int) -> None:
-    """Opens every group of values: what differs is listed, and nothing is wider than the screen."""
-    folded, texts, right = driver.execute_script(
+    """Opens every group of values: each is listed, and nothing is wider than the screen."""
+    folded, right = driver.execute_script(
         """
         const groups = [...document.querySelectorAll("#peak-0 .ranked details")];
         const folded = groups.filter((group) => !group.open).length;
         for (const group of groups) group.open = true;
         const rows = [...document.querySelectorAll("#peak-0 .ranked details li")];
-        return [folded === groups.length,
-                groups.map((group) => group.querySelector("p").textContent),
+        return [groups.length > 0 && rows.length > groups.length && folded === groups.length,
                 Math.max(...rows.map((row) => row.getBoundingClientRect().right),
                          document.documentElement.scrollWidth)];
         """
     )
     assert folded
-    assert texts and all(re.fullmatch(r"Alike: .+\. They differ in .+\.", text) for text in texts)
     assert right <= width
 
 
