@@ -111,6 +111,7 @@ def test_a_workload_that_fails_leaves_goldens_alone(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_own_folder")
 def test_a_compile_that_hangs_is_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -78,6 +78,7 @@ def test_one_server_forks_children_with_any_number_of_cpu_devices(
     assert not server.serves(environment_of(job_of("broken:good"))), "jax refuses it at its import"
 
 
+@pytest.mark.slow
 def test_a_server_is_replaced_when_none_of_its_children_runs(
     servers: ServerOfEnvironment, tmp_path: Path
 ) -> None:

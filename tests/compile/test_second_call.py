@@ -55,6 +55,7 @@ def test_predictions_equal_what_jax_compiles(forms: dict[str, Any]) -> None:
     assert "ValueError" in compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "argument", "why"),
     [

@@ -59,6 +59,7 @@ def lines(*names: str) -> set[str]:
     return {LINES[name] for name in names}
 
 
+@pytest.mark.slow
 def test_every_instruction_of_nnx_has_a_line_of_the_users(of: DumpOf) -> None:
     assert sources(of("nnx_step")) == lines("nnx linear", "nnx norm", "nnx loss", "nnx update")
 

@@ -69,14 +69,14 @@ def test_numbers_that_no_gpu_has(tmp_path: Path, name: str, field: str, value: s
         target_from_file(path)
 
 
-# One target of each architecture is compiled by `make test`, the others by `make test-slow`.
-OF_AN_ARCHITECTURE = {"a100_sxm_80", "a6000", "b200", "h200", "l4", "rtx6000pro", "t4"}
+# A data-center GPU of each generation is compiled by `make test`, the others by `make test-slow`.
+COMPILED_FIRST = {"a100_sxm_80", "b200", "h200", "t4"}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in OF_AN_ARCHITECTURE else pytest.mark.slow)
+        pytest.param(name, marks=() if name in COMPILED_FIRST else pytest.mark.slow)
         for name in SUPPORTED
         if target_named(name).platform == "cuda"  # the others: tests/amd
     ],

@@ -88,6 +88,7 @@ def test_models_that_were_run_have_the_kernel_on_hopper(size: str) -> None:
     assert (chosen == "persistent") == (jax_for_hopper() and size != "32b")
 
 
+@pytest.mark.slow
 @HOPPER
 def test_a_layer_of_4b_compiles_and_meets_its_expectations(tmp_path: Path) -> None:
     arguments = f"layers=1,config={asdict(CONFIGS['4b'])!r},implementation='persistent'"

@@ -90,6 +90,7 @@ def workload() -> Any:
     return qwen3_generate(2, config=CONFIGS["4b"])
 
 
+@pytest.mark.slow
 def test_a_step_of_4b_compiles_for_an_h200_and_its_floor_is_that_of_its_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -152,6 +152,7 @@ values = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(values)
 def test_the_sweep_finds_the_same_conflicts_as_comparing_all_pairs(

@@ -96,6 +96,7 @@ def test_the_manifest_holds_the_sharding_of_every_leaf(built: Path) -> None:
     assert [leaf.size_bytes for leaf in manifest.outputs] == [512, 256, 4]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_outputs_of_one(built: Path) -> None:
     arguments = ["run", str(built), "--seed", "3", "--repeat", "2", "--json"]
     alone = run_command([*ON_CPUS, *arguments], JAX_NUM_CPU_DEVICES="2")

@@ -56,9 +56,13 @@ def test_a_limit_that_nothing_meets_states_what_is_missing(
         ("without_gradient", "the step has no gradient"),
         ("without_a_place_for_a_policy", "there is no place for a policy; fix: call"),
         ("hidden_residuals", "residuals that a jax.custom_vjp hides; fix: leave"),
-        ("donated_residuals", "its donation has no effect"),
+        pytest.param("donated_residuals", "its donation has no effect", marks=pytest.mark.slow),
         ("other_loop_in_each_trace", "traced: once .*, then .* compared; fix: let"),
-        ("other_constant_in_each_process", "another program each time .* compared; fix: let"),
+        pytest.param(
+            "other_constant_in_each_process",
+            "another program each time .* compared; fix: let",
+            marks=pytest.mark.slow,
+        ),
         (
             "side_effect",
             "debug_print at choose_refused_steps.py:.* happen twice",

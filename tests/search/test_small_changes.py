@@ -39,6 +39,7 @@ def undo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stop()
 
 
+@pytest.mark.slow
 def test_captured_constants_are_arguments_or_are_not_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
