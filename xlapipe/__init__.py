@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from xlapipe.api.choose_rows import choose
     from xlapipe.api.compare_plans import diff
     from xlapipe.api.compile_step import build, plan
-    from xlapipe.api.find_target import target
     from xlapipe.api.graphs_plan import GraphsPlan
     from xlapipe.api.loaded_step import LoadedStep, load
+    from xlapipe.api.plan_arguments import target
     from xlapipe.api.step_plan import StepPlan, read
     from xlapipe.devices.targets.target import Target
     from xlapipe.dump.autotune_lock import read_lock

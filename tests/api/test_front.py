@@ -20,8 +20,7 @@ from xlapipe.api import loaded_step
 from xlapipe.errors import DumpError
 from xlapipe.expect import Donated
 from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.run.built_executable import read_executable
-from xlapipe.run.start_loading import LoadingExecutable
+from xlapipe.run.built_executable import LoadingExecutable, read_executable
 
 pytestmark = pytest.mark.jax
 

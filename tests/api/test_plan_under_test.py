@@ -22,7 +22,7 @@ from xlapipe.api.step_plan import StepPlan
 from xlapipe.api.testing.goldens import Goldens
 from xlapipe.api.testing.session import PlansOfTest, PlanUnderTest, explanations
 from xlapipe.compile import child_process
-from xlapipe.compile.compiler_identity import digest_of
+from xlapipe.compile.compile_cache import digest_of
 from xlapipe.compile.lowering.in_process import lower_in_test
 from xlapipe.compile.lowering.leaves import same_buffers
 from xlapipe.compile.messages import LoweredProgram

@@ -10,7 +10,7 @@ from tests.cli.test_pull_request import run, scripts
 from xlapipe.cli import main
 from xlapipe.differences.comparing.base_checkout import base_checkout
 from xlapipe.errors import XlapipeError
-from xlapipe.report.change_limits import broken_limits, parse_limits
+from xlapipe.report.changed_workloads import broken_limits, parse_limits
 
 GIT = (
     *("git", "-c", "user.name=a", "-c", "user.email=a@b.c"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.folders import STEPS
 from xlapipe.cli import main
-from xlapipe.compile import compile_cache, compiler_identity
+from xlapipe.compile import compile_cache
 from xlapipe.compile.child_process import compile_workload
 from xlapipe.compile.compile_cache import CompileCache, compile_key
 from xlapipe.compile.job import Job
@@ -214,10 +214,10 @@ def test_everything_that_affects_a_plan_is_in_the_key(
     ]
     for name, value in (("_package", ["9"]), ("_xlapipe_sources", "edited")):
         with monkeypatch.context() as patch:
-            patch.setattr(compiler_identity, name, lambda *_, value=value: value)
+            patch.setattr(compile_cache, name, lambda *_, value=value: value)
             keys.append(key())
     with monkeypatch.context() as patch:
-        patch.setattr(compiler_identity.sys, "version", "3.99")
+        patch.setattr(compile_cache.sys, "version", "3.99")
         keys.append(key())
     assert len(set(keys)) == len(keys)
     # Where the compile writes, how long it may take, and what is expected.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compile.unassembled_kernels import without_assembler
+from xlapipe.compile.compile_program import without_assembler
 from xlapipe.devices.environment.machine import Machine
 
 pytestmark = pytest.mark.jax

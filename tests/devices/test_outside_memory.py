@@ -9,9 +9,8 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB
 from tests.search.test_fit_report import lines_of, planned
 from xlapipe.devices.targets.catalogue import catalogue
-from xlapipe.devices.targets.outside_memory import measured_outside
 from xlapipe.dump.dump import open_dump
-from xlapipe.plans.usable_memory import OutsidePlan, outside_plan
+from xlapipe.plans.usable_memory import OutsidePlan, measured_outside, outside_plan
 from xlapipe.search.rows import Row
 from xlapipe.search.sweep import combinations
 

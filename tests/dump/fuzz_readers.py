@@ -34,7 +34,7 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.dump import mutate
 from tests.dump.mutate import VALUES, json_value
 from tests.shared.dumps import DATA, ROOT
-from xlapipe.api.find_target import target
+from xlapipe.api.plan_arguments import target
 from xlapipe.cli import main
 from xlapipe.compile.compile_cache import CompileCache
 from xlapipe.compile.job import Job

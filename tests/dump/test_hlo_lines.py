@@ -5,11 +5,11 @@ import time
 import pytest
 
 from tests.shared.hlo_objects import instruction
-from xlapipe.dump.readers import backend_config
 from xlapipe.dump.readers.hlo_instruction import InstructionParser
 from xlapipe.dump.readers.hlo_spellings import opcode_of
 from xlapipe.dump.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.dump.readers.hlo_text import parse_hlo
+from xlapipe.dump.readers.instruction_attributes import canonical_config
 from xlapipe.dump.readers.source_lines import source_line
 from xlapipe.dump.readers.source_text import LineReader, SourceText
 from xlapipe.errors import DumpError
@@ -217,12 +217,12 @@ def test_computations_are_in_the_order_of_calls() -> None:
 
 
 def test_canonical_configs() -> None:
-    assert backend_config.canonical('{"b":1.0,"a":[{"d":2,"c":1e-05}]}') == (
+    assert canonical_config('{"b":1.0,"a":[{"d":2,"c":1e-05}]}') == (
         '{"a":[{"c":1e-05,"d":2}],"b":1}'
     )
-    assert backend_config.canonical("{not json}") == "{not json}"
+    assert canonical_config("{not json}") == "{not json}"
     deep = '{"a":' * 100_000
-    assert backend_config.canonical(deep) == deep
+    assert canonical_config(deep) == deep
 
 
 def test_brackets_attributes_and_strings() -> None:

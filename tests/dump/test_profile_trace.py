@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from xlapipe.dump.readers.hlo_proto import XSpace
 from xlapipe.dump.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.errors import DumpError
-from xlapipe.plans.kernel_event import CallInterval
+from xlapipe.time.profiles.joined_profile import CallInterval
 
 TRACE = Path(__file__).with_name("texts").joinpath("trace.txtpb").read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ import pytest
 
 from xlapipe.dump.readers.hlo_proto import LiteralProto
 from xlapipe.dump.readers.hlo_text import parse_hlo
-from xlapipe.dump.readers.scalar_constants import integer_of_proto, integer_of_text
+from xlapipe.dump.readers.instruction_attributes import integer_of_proto, integer_of_text
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.loops import executions, find_loops

@@ -10,10 +10,9 @@ _UNPACKS = {"gzip", "lzma", "bz2", "zipfile", "tarfile"}
 # Modules that open files of their own, by reason.
 ALLOWED = {
     "the package's own data and modules": {
-        "compile/compiler_identity.py",
         "devices/targets/catalogue.py",
-        "devices/targets/outside_memory.py",
         "devices/targets/tpu_catalogue.py",
+        "plans/usable_memory.py",
         "devices/targets/network.py",
         "dump/readers/hlo_proto/__init__.py",
         "search/choosing/forms.py",
@@ -32,7 +31,6 @@ ALLOWED = {
         "compile/compile_cache.py",
         "compile/compile_program.py",
         "compile/failed_child.py",
-        "compile/unassembled_kernels.py",
         "compile/xla_log.py",
         "run/calibration/profiles.py",
         "run/calibration/time_programs.py",
@@ -41,7 +39,6 @@ ALLOWED = {
     "the kernel's files, and libraries that are loaded": {
         "compile/xla_patches/stand_ins.py",
         "devices/environment/machine.py",
-        "devices/environment/process_state.py",
         "compile/xla_patches/loaded_library.py",
         "run/jax_distributed.py",
     },

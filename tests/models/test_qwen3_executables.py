@@ -31,8 +31,7 @@ from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, TempAtMost, check_all
 from xlapipe.registry import find_workload
 from xlapipe.report.xla_subject import XlaSubject
-from xlapipe.run.built_executable import BuiltExecutable
-from xlapipe.run.start_loading import LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable, LoadingExecutable
 
 pytestmark = [pytest.mark.jax, pytest.mark.slow]
 

@@ -21,8 +21,7 @@ from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe import LoadedStep, XlapipeError
 from xlapipe.dump.manifest import Manifest
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
-from xlapipe.run.built_executable import BuiltExecutable
-from xlapipe.run.start_loading import LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable, LoadingExecutable
 
 pytestmark = pytest.mark.jax
 

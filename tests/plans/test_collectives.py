@@ -28,9 +28,9 @@ from xlapipe.expect import (
     GatheredLiveAtMost,
     NoUndefinedCopy,
 )
+from xlapipe.expect.gathered import gathered_values, most_alive
 from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.collectives import split_scopes, wire_bytes
-from xlapipe.plans.gathered_values import gathered_values, most_alive
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.loops import executions
 from xlapipe.plans.program import Program, RequestedCollective

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.shared.small_hlo import Place, plan_of_text
-from xlapipe.plans.gathered_values import GatheredValue, gathered_values, most_alive
+from xlapipe.expect.gathered import GatheredValue, gathered_values, most_alive
 
 X, WIDE = "f32[4]{0}", "f32[8]{0}"
 GROUPS = "replica_groups={{0,1}}, dimensions={0}"

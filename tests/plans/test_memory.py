@@ -3,7 +3,7 @@
 from tests.shared.hlo_objects import logical_buffer
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.memory_spaces import HOST_COLOR
-from xlapipe.run.memory_account import reconcile
+from xlapipe.run.run_result import reconcile
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
 TABLE = (logical_buffer("tuple{}", 0, 16, "(f32[75]{0})"),)

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from xlapipe.dump.readers.hlo_text import parse_hlo
-from xlapipe.dump.readers.slice_transfers import transfer_of, transfer_of_text
+from xlapipe.dump.readers.instruction_attributes import transfer_of, transfer_of_text
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.plans import Plan
 from xlapipe.plans.collectives import Collective, find_collectives

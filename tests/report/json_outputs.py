@@ -41,8 +41,7 @@ from xlapipe.report.dump_row import dump_row
 from xlapipe.report.records import plain_data
 from xlapipe.report.subjects import open_subject
 from xlapipe.run.capture_target import CapturedTarget
-from xlapipe.run.memory_account import MemoryAccount
-from xlapipe.run.run_result import DeviceRun, OutputDigest, RunResult
+from xlapipe.run.run_result import DeviceRun, MemoryAccount, OutputDigest, RunResult
 from xlapipe.search.candidate import Candidate, StepChange
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.saved import SavedRow, SavedValues

@@ -30,7 +30,6 @@ from xlapipe.run.calibration.profiles import ProgramProfile, plan_in
 from xlapipe.run.calibration.timed_program import TimedProgram
 from xlapipe.time.cost import step_cost
 from xlapipe.time.cost.schedule import schedule_of, sites_of
-from xlapipe.time.cost.signature import signature
 from xlapipe.time.predict import predict
 from xlapipe.time.predict.calibration import (
     Calibration,
@@ -38,6 +37,7 @@ from xlapipe.time.predict.calibration import (
     parse_calibration,
     shipped_calibration,
 )
+from xlapipe.time.predict.kernel_work import signature
 from xlapipe.time.prediction_settings import PredictionSettings
 
 pytestmark = pytest.mark.jax

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jax._src import source_info_util
 
-from xlapipe.compile.compiler_identity import digest_of
+from xlapipe.compile.compile_cache import digest_of
 from xlapipe.compile.lowering.load_workload import load_workload
 from xlapipe.compile.lowering.lower import lower
 from xlapipe.devices.targets.catalogue import target_named

@@ -7,7 +7,7 @@ from tests.shared.small_hlo import plan_of_text
 # One byte takes a microsecond, and so does one operation.
 from tests.time.cost_of_text import module
 from xlapipe.time.cost.schedule import Site, schedule_of
-from xlapipe.time.cost.signature import signature
+from xlapipe.time.predict.kernel_work import signature
 
 KERNEL_BODY = """%body (x: f32[8], y: f32[8]) -> pred[8] {
   %x = f32[8]{0} parameter(0)

@@ -13,8 +13,9 @@ from xlapipe.cli import main
 from xlapipe.dump.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
 from xlapipe.errors import DumpError
 from xlapipe.plans import Plan, Thunk
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.time.profiles.joined_profile import (
+    CallInterval,
+    KernelEvent,
     MeasuredKernel,
     MeasuredStep,
     expected_launches,

@@ -20,7 +20,7 @@ from xlapipe.devices.targets.device import device_of_target
 from xlapipe.differences.compare import compare_opened
 from xlapipe.dump.readers import read_path
 from xlapipe.report.subjects import TimeOptions, open_subject
-from xlapipe.report.why_lines import why_lines
+from xlapipe.report.time_lines import why_lines
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import kernel_work, predict
 from xlapipe.time.predict.calibration import (

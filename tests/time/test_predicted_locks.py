@@ -11,7 +11,6 @@ from tests.conftest import ROOT
 from xlapipe.errors import TargetError
 from xlapipe.time.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.time.predicted_locks.basis import Basis
-from xlapipe.time.predicted_locks.block_limits import block_limits, fitted
 from xlapipe.time.predicted_locks.fingerprint import fingerprint
 from xlapipe.time.predicted_locks.form import Form, form_of
 from xlapipe.time.predicted_locks.instructions import tuned_instructions
@@ -21,7 +20,7 @@ from xlapipe.time.predicted_locks.known_results import (
     KnownResults,
 )
 from xlapipe.time.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
-from xlapipe.time.predicted_locks.predict import nearest, predict_lock
+from xlapipe.time.predicted_locks.predict import block_limits, fitted, nearest, predict_lock
 
 # As jaxlib prints it before XLA assigns configs. XLA's own keys of it, from an H200's tuning log.
 MODULE = """HloModule , entry_computation_layout={(bf16[4096,2048]{1,0})->bf16[4096,8192]{1,0}}

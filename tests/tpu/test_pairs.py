@@ -10,8 +10,7 @@ from tests.tpu.live import job_of, needs_libtpu
 from tests.tpu.pairs import PAIRS
 from xlapipe.compile.pipeline import make_dump
 from xlapipe.differences.time_changes import time_changes
-from xlapipe.time.predict.prediction import Prediction
-from xlapipe.time.predict.timeline import ASYNCHRONOUS
+from xlapipe.time.predict.prediction import ASYNCHRONOUS, Prediction
 from xlapipe.time.study import study_of
 
 pytestmark = needs_libtpu

@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xlapipe.errors import DumpError, XlapipeError
-from xlapipe.run.built_executable import BuiltExecutable, read_executable
-from xlapipe.run.start_loading import LoadingExecutable, start_loading
+from xlapipe.run.built_executable import (
+    BuiltExecutable,
+    LoadingExecutable,
+    read_executable,
+    start_loading,
+)
 
 if TYPE_CHECKING:
     from xlapipe.plans.program import ArgumentLeaf

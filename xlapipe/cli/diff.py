@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xlapipe.compile.job import Job, XlaOption
     from xlapipe.differences import Difference
     from xlapipe.differences.compilers import CompilerComparison
-    from xlapipe.report.change_limits import Limits
+    from xlapipe.report.changed_workloads import Limits
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -63,7 +63,7 @@ def parse_xla_options(text: str) -> "dict[str, XlaOption]":
 
 def limits(text: str) -> "Limits":
     """The limits of `--fail-on`."""
-    from xlapipe.report.change_limits import parse_limits
+    from xlapipe.report.changed_workloads import parse_limits
 
     return parse_limits(text)
 
@@ -135,8 +135,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_markdown(options: argparse.Namespace) -> int:
-    from xlapipe.report.change_limits import broken_limits
     from xlapipe.report.changed_dumps import changed_dumps, changed_markdown
+    from xlapipe.report.changed_workloads import broken_limits
 
     folders = list(map(Path, options.subjects))
     if len(folders) != 2 or options.workload is not None:
@@ -263,7 +263,7 @@ def _difference(options: argparse.Namespace) -> "Difference":
     from xlapipe.cli.progress import shown_steps
     from xlapipe.compile.make_jobs import jobs_of
     from xlapipe.devices.environment.scratch import scratch_folder
-    from xlapipe.differences.comparing.two_compiles import compile_each
+    from xlapipe.differences.comparing.two_commits import compile_each
 
     with shown_steps() as show, scratch_folder("diff-") as scratch:
         if options.workload is None:

@@ -11,16 +11,22 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
+import shutil
+import sys
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from xlapipe.compile.compiler_identity import compiler_identity, digest_of
+import msgspec
+
 from xlapipe.compile.job import Job
 from xlapipe.compile.messages import (
     CompileRecord,
@@ -29,6 +35,7 @@ from xlapipe.compile.messages import (
     to_json,
 )
 from xlapipe.devices.environment.scratch import is_trusted, make_own_folder
+from xlapipe.devices.platforms import Platform
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import parse_json, read_plain
 from xlapipe.files.typed_data import typed
@@ -43,6 +50,14 @@ _UNUSED_SECONDS = 30 * 24 * 3600
 # Six times smaller, at 200 MB/s.
 _COMPRESSION_LEVEL = 1
 _RECORD = "record.json"
+_JAX = ("jax", "jaxlib")
+# Variables of XLA, its plugins, the libraries that they load, and LLVM.
+_READ_BY_COMPILERS = re.compile(
+    r"(XLA_|JAX_|TF_|TPU_|LIBTPU_|CUDA|CUDNN|NVIDIA_|NCCL_|LD_|LLVM_|MLIR_|TRITON_)"
+)
+# Holds only paths of the compile's own folder, whose files are in the key.
+_OWN_VARIABLES = ("XLA_FLAGS",)
+_PROGRAMS = ("ptxas", "nvlink")
 
 
 @dataclass(frozen=True)
@@ -164,3 +179,61 @@ def _place(name: str, job: Job) -> Path:
     if path.parent == job.dump_folder or (job.serialize and path == job.executable_path):
         return path
     raise ValueError(name)
+
+
+def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) -> dict[str, object]:
+    """What compiles: contents of packages, xlapipe itself, and the environment, as plain data.
+
+    Another compiler, another xlapipe, or another variable that XLA reads is another key.
+    """
+    return {
+        "packages": {name: _package(name) for name in (*_JAX, *own_platform.compiler_packages)},
+        "xlapipe": _xlapipe_sources(),
+        "python": sys.version,
+        "machine": platform.machine(),
+        "standard library": os.path.dirname(os.__file__),
+        "variables": {
+            name: value
+            for name, value in sorted(environment.items())
+            if _READ_BY_COMPILERS.match(name) and name not in _OWN_VARIABLES
+        },
+        "programs": {name: _program(name, environment.get("PATH")) for name in _PROGRAMS},
+    }
+
+
+def digest_of(**parts: object) -> str:
+    """SHA-256 of plain data and dataclasses, whatever the order of keys."""
+    plain = msgspec.to_builtins(parts, enc_hook=str, order="deterministic")
+    text = json.dumps(plain, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _package(name: str) -> list[str] | None:
+    """Version of an installed package, and a digest of the list of its files with their digests."""
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError:
+        return None
+    record = installed.read_text("RECORD") or ""
+    return [installed.version, hashlib.sha256(record.encode()).hexdigest()]
+
+
+def _program(name: str, path: str | None) -> tuple[str, int, int] | None:
+    """Where XLA would find a program, its bytes and when it was written: toolkits are replaced."""
+    place = shutil.which(name, path=path)
+    if place is None:
+        return None
+    state = Path(place).stat()
+    return place, state.st_size, state.st_mtime_ns
+
+
+@cache
+def _xlapipe_sources() -> str:
+    """Digest of xlapipe's own modules: a checkout changes without another version."""
+    folder = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,6 +1,7 @@
 """Compiles a lowered program with XLA, in the compiling child."""
 
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,7 +25,6 @@ from xlapipe.compile.job import Job
 from xlapipe.compile.lowering.module_kernels import may_hold_kernels
 from xlapipe.compile.lowering.xla_input import apply_settings, refuse_other_options
 from xlapipe.compile.messages import LoweredProgram
-from xlapipe.compile.unassembled_kernels import without_assembler
 from xlapipe.compile.wire_format import field, number
 from xlapipe.compile.xla_patches import XlaPatch
 from xlapipe.compile.xla_patches.client_order import (
@@ -33,6 +33,7 @@ from xlapipe.compile.xla_patches.client_order import (
     in_client_order,
     layout_options,
 )
+from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.platforms import Platform
 from xlapipe.dump.readers.hlo_proto import HloProto
 from xlapipe.plans.workspaces import call_key
@@ -45,6 +46,17 @@ _ENDED_PROGRAM = re.compile(r"\w+ exited with non-zero error code (\d+)")
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 # Operations that XLA may compute with a tuned product, convolution or library call.
 _TUNED = re.compile(rb"dot|convolution|einsum|custom_call|composite|triangular_solve|cholesky")
+# XLA also asks for its version, and for the newest version of PTX that it reads.
+_SCRIPT = """#!/bin/sh
+case "$*" in *--version* | *--input-as-string*) exec {ptxas} "$@" ;; esac
+while [ $# -gt 1 ]; do
+  if [ "$1" = -o ]; then : > "$2"; fi
+  shift
+done
+"""
+
+
+_PTX_OPTION = "xla_gpu_ptx_file"
 
 
 @dataclass(frozen=True)
@@ -307,3 +319,25 @@ def _next_name(file: str) -> str:
 def fingerprint_text(content: bytes) -> str:
     """The text of a module as `tuned_instructions` reads it."""
     return jax_private.module_text(HloProto.FromString(content).hlo_module.SerializeToString())
+
+
+def without_assembler(folder: Path, folder_option: str, module: str = "") -> dict[str, str]:
+    """XLA's options for compiles without machine code, which takes long and changes no plan.
+
+    XLA looks for ptxas in the folder that an option names. There a script writes empty files. Where
+    the module's name is known, another option names its PTX, and XLA does not run LLVM.
+
+    `module` is the module's name in a dump, with its number; empty if it is not known.
+    """
+    machine, script = Machine.local(), folder / "bin" / "ptxas"
+    ptxas, libdevice = machine.cuda_tool("ptxas"), machine.libdevice_folder()
+    if ptxas is not None and libdevice is not None and not script.exists():
+        script.parent.mkdir(parents=True)
+        script.write_text(_SCRIPT.format(ptxas=shlex.quote(str(ptxas))), encoding="utf-8")
+        script.chmod(0o755)
+        (folder / "nvvm").symlink_to(libdevice.parent)
+    if not module or not script.exists():
+        return {folder_option: str(folder)}
+    ptx = folder / f"{module}.ptx"
+    ptx.write_text("// none\n", encoding="utf-8")
+    return {folder_option: str(folder), _PTX_OPTION: str(ptx)}

@@ -11,7 +11,8 @@ The steps, in order:
 - `wrapper.replay` follows the wrapper's statements, `wrapper.calls` its calls, and
   `wrapper.evaluation` its expressions. `derive` makes the same events from IR by liveness and
   Inductor's rule for in-place reuse. Both drive `allocations.Replay`, which counts bytes.
-- `linking` lists which arguments of a backward graph the forward graph gave away.
+- `reader` reads all graphs, and lists which arguments of a backward graph the forward graph gave
+  away.
 - `assemble` makes the `inductor_plan`, with `gemms_and_collectives` and `findings`; `verify` checks
   it.
 

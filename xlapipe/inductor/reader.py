@@ -1,5 +1,7 @@
 """From files to InductorPlans: each graph's documents, forward graphs linked to backward graphs."""
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,15 +15,21 @@ from xlapipe.inductor.graph_files import GraphFiles, graphs_of
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
 from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.ir.text import read_ir
-from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.linking import link
+from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.verify import verify
 from xlapipe.inductor.wrapper.evaluation import GivenArgument, Known
-from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
+from xlapipe.inductor.wrapper.output_code import (
+    WrapperCode,
+    is_cpp_wrapper,
+    literal_sizes,
+    read_wrapper,
+)
 from xlapipe.inductor.wrapper.replay import replay_wrapper
+from xlapipe.inductor.wrapper.sizes_and_dtypes import Gathered
 from xlapipe.plans.short_repr import short_repr
 
 _ALONE = "no forward graph was found: every argument counts as kept by the caller"
+_TANGENT = re.compile(r"tangents_\d+")
 
 
 @dataclass(frozen=True)
@@ -165,3 +173,84 @@ def _plan(graph: _Graph) -> InductorPlan:
         notes.append(_ALONE)
     replayed = graph.replayed if graph.given is None else graph.replay(Known(given=graph.given))
     return plan_of_wrapper(graph.files, replayed, ir=graph.ir, saved=graph.saved, notes=notes)
+
+
+@dataclass(frozen=True)
+class Link:
+    """How many of a forward graph's outputs are saved, and who owns the backward's arguments."""
+
+    saved: int
+    given: Mapping[str, GivenArgument]
+
+
+def link(forward: Replay, backward: WrapperCode) -> Link | None:
+    """Matches outputs and arguments; None where their numbers or sizes do not match.
+
+    AOTAutograd's forward graph returns what the user asked for, then what it saves; its backward
+    graph takes what was saved, then the tangents. What was saved and is neither an argument of the
+    forward graph nor one of the user's outputs has no other owner: the backward graph frees it at
+    its `del`.
+    """
+    names = argument_names(backward)
+    saved_names = [name for name in names if _TANGENT.fullmatch(name) is None]
+    count = len(saved_names)
+    if not count or count > len(forward.returned):
+        return None
+    first = len(forward.returned) - count
+    pairs = _paired(saved_names, forward.returned[first:], argument_layouts(backward))
+    if pairs is None:
+        return None
+    users = {tensor.storage for _, tensor in forward.returned[:first] if tensor is not None}
+    return Link(count, {name: _given(forward, tensor, users) for name, tensor in pairs.items()})
+
+
+def _given(forward: Replay, tensor: Tensor, users: set[int]) -> GivenArgument:
+    storage = forward.storages[tensor.storage]
+    if storage.argument or storage.constant or tensor.storage in users:
+        return GivenArgument(None, None)
+    return GivenArgument(tensor.storage, storage.size_bytes)
+
+
+def _paired(
+    names: Sequence[str],
+    outputs: Sequence[tuple[str, Tensor | None]],
+    layouts: Mapping[str, Layout],
+) -> dict[str, Tensor] | None:
+    """Arguments with the tensors that were saved for them.
+
+    Saved numbers come last among the outputs and first among the arguments.
+    """
+    numbers = [tensor for _, tensor in outputs if tensor is None]
+    tensors = [tensor for _, tensor in outputs if tensor is not None]
+    pairs = dict(zip(names[len(numbers) :], tensors, strict=True))
+    for name, tensor in pairs.items():
+        layout = layouts.get(name)
+        if layout is None or tensor.layout is None:
+            continue
+        known = all(isinstance(size, int) for size in (*layout.shape, *tensor.layout.shape))
+        if known and layout.shape != tensor.layout.shape:
+            return None
+    return pairs
+
+
+def argument_names(code: WrapperCode) -> tuple[str, ...]:
+    """Names that `call` unpacks from its arguments."""
+    for node in ast.walk(code.functions["call"]):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=items) | ast.List(elts=items)], value=ast.Name(id="args")
+            ):
+                return tuple(item.id for item in items if isinstance(item, ast.Name))
+    return ()
+
+
+def argument_layouts(code: WrapperCode) -> Mapping[str, Layout]:
+    """Layouts of the arguments as far as they are numbers."""
+    layouts = {
+        name: example for name, example in code.examples.items() if isinstance(example, Layout)
+    }
+    for name, asserted in Gathered(code, {}).asserted.items():
+        shape, strides = map(literal_sizes, asserted.args[1:3])
+        if name not in layouts and shape is not None and strides is not None:
+            layouts[name] = Layout(None, shape, strides)
+    return layouts

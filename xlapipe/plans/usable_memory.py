@@ -3,15 +3,18 @@
 The CUDA context and the libraries that a program calls take memory outside of XLA's pool.
 """
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.devices.targets.catalogue import name_of_target
-from xlapipe.devices.targets.outside_memory import MeasuredOutside, measured_outside
 from xlapipe.devices.targets.target import Target
 from xlapipe.devices.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.files.typed_data import typed
 from xlapipe.plans import Plan
 
 # Prefixes of the custom calls of each library.
@@ -29,6 +32,38 @@ _LABELS = {
     "cufft": "cuFFT",
     "nccl": "NCCL",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOutside:
+    """Memory outside XLA's pool, measured on one kind of GPU; see `outside_memory.toml`.
+
+    Attributes:
+      device, driver, jax, date: what it was measured with, and when.
+      visible_bytes: the device's memory as CUDA reports it.
+      parts: bytes by what takes them: `context`, `cublas`, …
+      nccl: bytes of one communicator, by its number of GPUs.
+    """
+
+    device: str
+    driver: str
+    jax: str
+    date: str
+    visible_bytes: int
+    parts: Mapping[str, int]
+    nccl: Mapping[str, int] = field(default_factory=dict)
+
+
+def measured_outside(target_name: str) -> MeasuredOutside | None:
+    """The measurement of a GPU, by its name in the catalogue, if any."""
+    return _measured().get(target_name)
+
+
+@cache
+def _measured() -> Mapping[str, MeasuredOutside]:
+    path = files("xlapipe.devices.targets") / "outside_memory.toml"
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: typed(MeasuredOutside, row) for name, row in rows.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from xlapipe.errors import XlapipeError
 from xlapipe.report.xla_subject import XlaSubject
-from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE
+from xlapipe.time.predict.prediction import ASYNCHRONOUS, COMPUTE
 
 STREAMS = (COMPUTE, ASYNCHRONOUS, "idle", "source lines")
 """Rows of a timeline, in the order in which they are shown."""

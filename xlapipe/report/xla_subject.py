@@ -108,7 +108,7 @@ class XlaSubject:
     def lines(self, options: ShowOptions) -> Iterator[Text]:
         """What `xlapipe show` prints on a terminal."""
         if options.kernel is not None:
-            from xlapipe.report.why_lines import why_lines
+            from xlapipe.report.time_lines import why_lines
 
             yield from map(Text, why_lines(self.prediction, options.kernel))
             return

@@ -1,17 +1,17 @@
-"""A built executable in host memory, and what its kernels need to be loaded. Imports no jax.
+"""Starts to load a built executable, in a thread."""
 
-The executable is in PJRT's serialised form, never a pickle. Its bytes are compared with the
-manifest's digest when they are read; all that describes it is plain data.
-"""
-
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE, read_checked_file, read_manifest
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import DumpError
+from xlapipe.plans.program import ArgumentLeaf
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,34 @@ def built_manifest(path: Path) -> Manifest:
     if EXECUTABLE not in manifest.files:
         raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
     return manifest
+
+
+@dataclass(frozen=True)
+class LoadingExecutable:
+    """An executable that is being loaded in a thread.
+
+    Attributes:
+      device: jax's first GPU that it runs on.
+      place: puts the whole array of an argument, on the host or an output of a program, where the
+        program takes it.
+      execute: a function, once it is loaded, that starts the program with a list of placed arrays,
+        one for each parameter, and returns the list of outputs without waiting for them.
+    """
+
+    device: Any
+    place: Callable[[ArgumentLeaf, Any], Any]
+    execute: "Future[Any]"
+
+
+def start_loading(built: BuiltExecutable) -> LoadingExecutable:
+    """Selects the GPUs of an executable, and starts to load it onto them."""
+    from xlapipe.run.executable import load_executable, select_devices  # imports jax
+
+    devices = select_devices(built.path, built.manifest)
+    loader = ThreadPoolExecutor(1, f"loading {built.path.name}")
+    loading = loader.submit(load_executable, built, devices)
+    executing: Future[Any] = loader.submit(lambda: loading.result().execute)
+    loader.shutdown(wait=False)
+    return LoadingExecutable(
+        devices[0], lambda leaf, value: loading.result().place(leaf, value), executing
+    )

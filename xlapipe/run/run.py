@@ -25,12 +25,12 @@ from xlapipe.run.built_executable import built_manifest
 from xlapipe.run.executable import LoadedExecutable, load_executable, select_devices
 from xlapipe.run.inputs import random_inputs
 from xlapipe.run.jax_distributed import exchange, host_count, joined
-from xlapipe.run.memory_account import reconcile
 from xlapipe.run.run_result import (
     DeviceRun,
     OutputDigest,
     ProfiledRun,
     RunResult,
+    reconcile,
 )
 from xlapipe.time.profiles.joined_profile import join_profile
 

@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from xlapipe.compile.job import Job
 from xlapipe.compile.make_jobs import CompileSettings, jobs_of
-from xlapipe.compile.pipeline import CompiledDump, compile_dump, run_jobs, write_new
+from xlapipe.compile.pipeline import CompiledDump, compile_dump, make_dump, run_jobs, write_new
 from xlapipe.differences.comparing.base_checkout import BaseCheckout
+from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import find_workload, registered_workloads
 
@@ -115,3 +116,34 @@ def _compile_side(
     out.mkdir()
     run_jobs(list(jobs.values()), work, keep, at_once=at_once, on_done=done)
     return failed
+
+
+def compile_each(
+    jobs: Mapping[str, Job], out: Path | None, scratch: Path, *, on_done: Callable[[str], None]
+) -> dict[str, XlaFiles]:
+    """Compiles two jobs in parallel and opens their dumps, by the labels of the jobs."""
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise XlapipeError(
+                f"{out}: cannot be written: {error.strerror}; fix: choose another --out"
+            ) from None
+    labels = {id(job): label for label, job in jobs.items()}
+    folders = {id(job): out or scratch / str(number) for number, job in enumerate(jobs.values())}
+    opened: dict[str, XlaFiles] = {}
+
+    def done(job: Job, made: CompiledDump | XlapipeError) -> None:
+        if isinstance(made, XlapipeError):
+            raise made
+        opened[labels[id(job)]] = made.dump
+        on_done(labels[id(job)])
+
+    run_jobs(
+        tuple(jobs.values()),
+        lambda job: make_dump(job, folders[id(job)]),
+        lambda job, made: made,
+        at_once=2,
+        on_done=done,
+    )
+    return opened

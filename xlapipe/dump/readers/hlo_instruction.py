@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import TypedDict
 
-from xlapipe.dump.readers import backend_config
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_text
 from xlapipe.dump.readers.hlo_spellings import opcode_of
 from xlapipe.dump.readers.hlo_syntax import (
@@ -20,9 +19,14 @@ from xlapipe.dump.readers.hlo_syntax import (
     instruction_head,
     unquote,
 )
+from xlapipe.dump.readers.instruction_attributes import (
+    canonical_config,
+    decode_at,
+    integer_of_text,
+    real_of_text,
+    transfer_of_text,
+)
 from xlapipe.dump.readers.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.dump.readers.scalar_constants import integer_of_text, real_of_text
-from xlapipe.dump.readers.slice_transfers import transfer_of_text
 from xlapipe.dump.readers.source_lines import source_line
 from xlapipe.dump.readers.source_text import LineReader, shown, without_index_comments
 from xlapipe.plans import Instruction, SourceLine
@@ -122,7 +126,7 @@ class InstructionParser:
             tail = text[config_start + len(", backend_config=") :]
             canonical = self._configs.get(tail)
             if canonical is None:
-                decoded = backend_config.decode_at(tail, 0)
+                decoded = decode_at(tail, 0)
                 if decoded is not None and decoded[1] == len(tail):
                     canonical = self._configs[tail] = decoded[0]
             if canonical is not None and _read_attributes(text, end, config_start, attributes):
@@ -137,7 +141,7 @@ class InstructionParser:
         config_text = attributes.get("backend_config", "")
         if config_text.startswith('"'):
             config_text = unquote(config_text) or ""
-        attributes["backend_config"] = backend_config.canonical(config_text)
+        attributes["backend_config"] = canonical_config(config_text)
         return attributes
 
     def _collective(self, opcode: str, attributes: dict[str, str]) -> CollectiveGroups | None:

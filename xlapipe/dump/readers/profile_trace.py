@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 
 from xlapipe.dump.readers.hlo_proto import XEvent, XPlane, XSpace
 from xlapipe.errors import DumpError
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.time.profiles.joined_profile import CallInterval, KernelEvent
 
 _DEVICE = "/device:GPU:"
 _HOST = "/host:CPU"

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from xlapipe.dump.readers import backend_config
 from xlapipe.dump.readers.contraction import MAY_CONTRACT, contraction_of_proto
 from xlapipe.dump.readers.hlo_header import Donor, sorted_aliases
 from xlapipe.dump.readers.hlo_proto import (
@@ -17,10 +16,14 @@ from xlapipe.dump.readers.hlo_proto import (
     OpMetadata,
 )
 from xlapipe.dump.readers.hlo_spellings import in_call_order, without_tuple_elements
+from xlapipe.dump.readers.instruction_attributes import (
+    canonical_config,
+    integer_of_proto,
+    real_of_proto,
+    transfer_of,
+)
 from xlapipe.dump.readers.proto_shapes import Shapes
 from xlapipe.dump.readers.replica_groups import Axis, Groups, iota_groups, mesh_groups
-from xlapipe.dump.readers.scalar_constants import integer_of_proto, real_of_proto
-from xlapipe.dump.readers.slice_transfers import transfer_of
 from xlapipe.dump.readers.source_lines import SourceLines, source_line
 from xlapipe.dump.readers.source_text import DUMP_AGAIN
 from xlapipe.errors import DumpError
@@ -149,11 +152,9 @@ class ModuleReader:
         self, proto: HloInstructionProto, names: Mapping[int, str], computation: str
     ) -> Instruction:
         opcode, config = proto.opcode, proto.backend_config
-        canonical_config = self._configs.get(config) if config else ""
-        if canonical_config is None:
-            canonical_config = self._configs[config] = backend_config.canonical(
-                config.decode("utf-8", "replace")
-            )
+        canonical = self._configs.get(config) if config else ""
+        if canonical is None:
+            canonical = self._configs[config] = canonical_config(config.decode("utf-8", "replace"))
         try:
             operands = tuple([names[operand] for operand in proto.operand_ids])
             called = tuple([self._computations[c] for c in proto.called_computation_ids])
@@ -175,7 +176,7 @@ class ModuleReader:
             proto.custom_call_target if opcode == "custom-call" else None,
             metadata.op_name or None,
             self._source(proto.name, metadata),
-            canonical_config,
+            canonical,
             self._collective(proto, opcode),
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
             contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,

@@ -1,6 +1,7 @@
 """Read what is at a path: a proto, or text of any version of XLA, with the texts beside it."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -9,15 +10,23 @@ from xlapipe.devices.platforms import platform_named, platform_of_config
 from xlapipe.dump.readers.allocations_text import find_total, parse_allocations, platform_of
 from xlapipe.dump.readers.file_contents import read_bytes, read_source
 from xlapipe.dump.readers.files import DumpFiles, files_at
-from xlapipe.dump.readers.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.dump.readers.source_lines import SourceLines, read_source_lines
-from xlapipe.dump.readers.source_text import LineReader, SourceText
+from xlapipe.dump.readers.source_text import COPY_AGAIN, LineReader, SourceText
 from xlapipe.dump.readers.thunk_text import parse_thunks
 from xlapipe.errors import DumpError
-from xlapipe.plans import BufferAllocation, LiveRanges, Plan
+from xlapipe.plans import BufferAllocation, LiveRange, LiveRanges, Plan
 from xlapipe.plans.verify import verify
 
 Part = TypeVar("Part")
+# Sizes of values in bytes by name.
+ValueSizes = Mapping[str, int]
+
+_HEADING = re.compile(r"HloLiveRange \(max (\d+)\):")
+_SEQUENCE_HEADING = re.compile("  InstructionSequence:")
+_RANGES_HEADING = re.compile("  BufferLiveRange:")
+_STEP = re.compile(r"    (\d+):([^\s:{}]+)")
+_RANGE = re.compile(r"    ([^\s:{}]+)(\{[\d,]*\}):(\d+)-(\d+)")
+_PEAK_HEADING = re.compile(r"  Live ranges at (\d+) \(peak\):")
 
 
 @dataclass(frozen=True)
@@ -169,3 +178,68 @@ def _live_ranges(allocations: tuple[BufferAllocation, ...], texts: DumpTexts) ->
         return replace(live_ranges, live_range_peak_bytes=None) if is_padded else live_ranges
     section = find_live_ranges(texts.assignment) if texts.assignment is not None else None
     return parse_live_ranges(section, size_bytes) if section is not None else None
+
+
+def find_live_ranges(source: SourceText) -> LineReader | None:
+    """A reader at the section's heading, or None."""
+    if "HloLiveRange" not in source.text:
+        return None
+    for position, line in enumerate(source.lines):
+        if line.startswith("HloLiveRange"):
+            return LineReader(source, position)
+    return None
+
+
+def parse_live_ranges(lines: LineReader, size_bytes: ValueSizes) -> LiveRanges:
+    """Parse the section whose heading is the next line.
+
+        HloLiveRange (max 3):
+          InstructionSequence:
+            0:x.1
+          BufferLiveRange:
+            x.1{}:0-3
+          Live ranges at 1 (peak):
+            x.1{}: 16 bytes (cumulative: 16 bytes)
+
+    What is alive at the peak follows from the ranges, so the lines after its heading are not read.
+    """
+    heading = lines.expect(_HEADING, "`HloLiveRange (max N):`")
+    last = lines.int64(heading[1], "a position")
+    schedule = _schedule(lines)
+    if len(schedule) != last:
+        expected = f"{last} positions, as in the heading `HloLiveRange (max {last})`"
+        lines.source.fail(lines.number - 1, expected, str(len(schedule)), COPY_AGAIN)
+    ranges = _ranges(lines, last, size_bytes)
+    peak = lines.expect(_PEAK_HEADING, "`  Live ranges at N (peak):`")
+    peak_position = lines.int64(peak[1], "a position")
+    alive = (live.name for live in ranges if live.start <= peak_position <= live.end)
+    peak_bytes = sum(size_bytes.get(name, 0) for name in alive)
+    return LiveRanges(schedule, ranges, peak_position, peak_bytes)
+
+
+def _schedule(lines: LineReader) -> tuple[str, ...]:
+    """The instructions by position, up to the heading of the ranges."""
+    lines.expect(_SEQUENCE_HEADING, f"`{_SEQUENCE_HEADING.pattern}`")
+    schedule: list[str] = []
+    for match in lines.matching(_STEP):
+        if match[1] != str(len(schedule)):
+            lines.fail_at(f"position {len(schedule)}")
+        schedule.append(match[2])
+    lines.expect(_RANGES_HEADING, f"`    N:name` or `{_RANGES_HEADING.pattern}`")
+    return tuple(schedule)
+
+
+def _ranges(lines: LineReader, last: int, size_bytes: ValueSizes) -> tuple[LiveRange, ...]:
+    ranges: list[LiveRange] = []
+    for match in lines.matching(_RANGE):
+        name, index, start_text, end_text = match.groups()
+        start = lines.int64(start_text, "a position")
+        end = lines.int64(end_text, "a position")
+        if not start <= end <= last:
+            lines.fail_at(f"a live range with 0 <= start <= end <= {last}")
+        if index != "{}" or name + index in size_bytes:
+            name += index
+        ranges.append(LiveRange(name, start, end))
+    if len({live.name for live in ranges}) != len(ranges):
+        lines.fail("one live range per value", "a value twice")
+    return tuple(ranges)

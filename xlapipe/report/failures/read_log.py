@@ -1,5 +1,6 @@
 """From the text of a log to its memory failures and XLA's warnings."""
 
+import builtins
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -8,13 +9,13 @@ from dataclasses import dataclass, replace
 from xlapipe.report.failures.allocator_dump import AllocatorDump, read_allocator_dumps
 from xlapipe.report.failures.cause import kind_and_reason, timed_instruction, traceback_before
 from xlapipe.report.failures.failure import (
+    Call,
     FailureKind,
     Memory,
     MemoryFailure,
     read_buffers,
     read_parts,
 )
-from xlapipe.report.failures.log_text import log_text
 from xlapipe.report.failures.messages import (
     HOST,
     MemoryWarning,
@@ -23,7 +24,6 @@ from xlapipe.report.failures.messages import (
     find_warnings,
 )
 from xlapipe.report.failures.sizes import ROUNDED
-from xlapipe.report.failures.traceback_call import called_by
 
 _EXECUTABLE = re.compile(
     r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
@@ -46,6 +46,46 @@ _FIGURES = (
     *("requested", "executable_name", "device", "limit_bytes", "call", "instruction", "parts"),
     *("buffers", "allocator"),
 )
+_FRAME = re.compile(
+    r"""^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in \S+)?[ \t]*\n"""
+    r"""(?:\s+(?!File ")(?P<code>[^\n]+))?""",
+    re.MULTILINE,
+)
+# Files of installed packages, and of the interpreter itself.
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|jax|jaxlib|flax|optax|equinox|haiku|torch_xla)/"
+    r"|/lib/python3\.\d+/|^<(?:frozen|string)"
+)
+# Functions that a step is passed through: `float(step(x))`, `jax.block_until_ready(step(x))`.
+_AROUND = re.compile(rf"(?:jax|jnp|np|numpy|time|tqdm)\.|(?:{'|'.join(dir(builtins))})$")
+_CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_LEVEL = r"\[?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\]?"
+_PREFIX = re.compile(
+    r"\[\d+,\d+\]<std\w+>: ?"  # Open MPI, --tag-output
+    r"|\s{0,4}\d{1,5}: "  # srun --label
+    r"|\[[A-Za-z_.-]*rank[ _]?\d+\]:? "  # torchrun and others
+    r"|\([\w.:/-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\) "  # Ray
+    r"|\[pod/[\w./-]+\] "  # kubectl logs --prefix
+    r"|[\w.-]+ +\| "  # docker compose
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"  # CRI
+    # Python's logging: a time, fields that end with a separator, a level.
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*\]?:?"
+    rf"(?:\s*(?:-|\||::)?\s*(?:{_LEVEL}|\[?[\w./<>-]+(?::\d+)?\]?)\s*(?:-|\||::)\s+)*"
+    rf"(?:\s*{_LEVEL}:?\s)?\s?"
+    rf"|{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+:\d+\] ?"  # vLLM
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+:\d+\] ?"  # absl, as XLA logs
+)
+# Every sentence that is read has one of these; lines of its report are at most so far from it.
+_MARKER = re.compile(
+    r"(?i)memory|alloc|exhausted|rematerialization|XLA backend|base limit|\boom|requirement"
+)
+_BEFORE, _AFTER = 300, 1000
+# A number at the end of a log that was cut off may lack digits.
+_CUT_NUMBER = re.compile(r"\d[\d.]* ?\Z")
+# More digits than any size has; Python does not convert thousands of them.
+_NO_SIZE = re.compile(r"\d{25,}")
+_LONGEST_NUMBER = 40
 
 
 @dataclass(frozen=True)
@@ -211,3 +251,39 @@ def _limit_bytes(
     if size_bytes is None or printed is None or abs(size_bytes - printed) > printed * ROUNDED:
         return printed if printed is not None else size_bytes
     return size_bytes
+
+
+def called_by(traceback: str) -> Call | None:
+    """The last frame of `traceback` that is not of a library; None if it has none."""
+    frames = [match for match in _FRAME.finditer(traceback) if not _LIBRARY.search(match["file"])]
+    if not frames:
+        return None
+    names = _CALL.findall(frames[-1]["code"] or "")
+    names = [name for name in names if not _AROUND.match(name)] or names
+    source = f"{frames[-1]['file']}:{frames[-1]['line']}"
+    return Call(source, names[0] if len(names) == 1 else None)
+
+
+def log_text(text: str) -> str:
+    r"""The same lines without prefixes and colours; lines far from any sentence are empty.
+
+    >>> log_text("3: out of memory\r\n")
+    'out of memory\n'
+    """
+    plain = _ANSI.sub("", _NO_SIZE.sub("?", text))
+    plain = plain[:-_LONGEST_NUMBER] + _CUT_NUMBER.sub("", plain[-_LONGEST_NUMBER:])
+    lines = plain.replace("\r\n", "\n").replace("\r", " ").split("\n")
+    kept, kept_to = [""] * len(lines), 0
+    for number, line in enumerate(lines):
+        if _MARKER.search(line) is not None:
+            begin, end = max(kept_to, number - _BEFORE), min(len(lines), number + _AFTER)
+            kept[begin:end] = map(_without_prefix, lines[begin:end])
+            kept_to = max(kept_to, end)
+    return "\n".join(kept)
+
+
+def _without_prefix(line: str) -> str:
+    position = 0
+    while match := _PREFIX.match(line, position):
+        position = match.end()
+    return line[position:]

@@ -10,9 +10,13 @@ from statistics import median
 from xlapipe.dump.readers import read_path
 from xlapipe.files.typed_data import typed
 from xlapipe.plans.kernel_code import KernelCode
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.plan import Plan
-from xlapipe.time.profiles.joined_profile import MeasuredKernel, join_profile
+from xlapipe.time.profiles.joined_profile import (
+    CallInterval,
+    KernelEvent,
+    MeasuredKernel,
+    join_profile,
+)
 
 KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
 """Files of XLA that a plan is read from."""

@@ -9,6 +9,7 @@ change there, it has to be derived again from its record (`tests/gpu/records.py`
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -19,7 +20,6 @@ from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site
-from xlapipe.time.cost.signature import signature
 from xlapipe.time.predict.arrays import log, operand_shapes
 from xlapipe.time.predict.fusion import Fusion, LaunchedKernel
 from xlapipe.time.predict.fusion_work import fusion_work
@@ -159,3 +159,38 @@ def _moved(kind: str, kernel: LaunchedKernel, what: str = "") -> KernelWork:
     read, written = kernel.cost.read_bytes, kernel.cost.written_bytes
     what = what or f"{written:,} B"
     return KernelWork(kind, (log(read + written),), read, written, 0.0, {}, kernel.threads, what)
+
+
+def signature(site: Site, module: HloModule) -> tuple[object, ...]:
+    """Opcodes, shapes with layouts and XLA's own decisions of a kernel and what it calls.
+
+    Tiles and algorithms are in the backend config, so a kernel that was tuned otherwise differs.
+    """
+    by_name = site.scope.by_name
+    shapes = [by_name[name].shape.text for name in site.inner.operands if name in by_name]
+    return (*shapes, *_parts([site.inner], site.inner.name, module))
+
+
+def _parts(instructions: Sequence[Instruction], root: str, module: HloModule) -> Iterator[object]:
+    """Instructions with operands by number, and the computations that they call."""
+    numbers = {item.name: number for number, item in enumerate(instructions)}
+    yield numbers.get(root)
+    for item in instructions:
+        yield (
+            item.opcode,
+            item.custom_call_target,
+            item.fusion_kind,
+            item.shape.text,
+            item.operand_indices,
+            item.parameter_number,
+            item.integer,
+            item.comparison,
+            item.unique_indices,
+            item.contraction,
+            item.backend_config,
+            *[numbers.get(name) for name in item.operands],
+        )
+        for name in item.called_computations:
+            called = module.computations.get(name)
+            if called is not None:
+                yield from _parts(called.instructions, called.root, module)

@@ -29,10 +29,15 @@ from xlapipe.time.predict.launches import (
     parts_of_a_call,
 )
 from xlapipe.time.predict.measured_products import measured_products, product_time
-from xlapipe.time.predict.prediction import PredictedKernel, Prediction
+from xlapipe.time.predict.prediction import (
+    ASYNCHRONOUS,
+    COMPUTE,
+    PredictedKernel,
+    Prediction,
+    TimelineEvent,
+)
 from xlapipe.time.predict.product_work import is_untuned
 from xlapipe.time.predict.sustained import is_at_power_limit, slowed, sustained_factor
-from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings

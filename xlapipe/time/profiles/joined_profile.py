@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from xlapipe.files.typed_data import Count, Seconds, Text
-from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.schedule import LoopNode, Node, Site, schedule_of
 from xlapipe.time.cost.thunks import thunks_of
@@ -24,6 +23,33 @@ _CALL_NUMBER = re.compile(r"__\d+$")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 # Expanded loops are cut off here; no profile has that number of kernels in a step.
 _MOST_LAUNCHES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """A kernel or copy in a profile.
+
+    Attributes:
+      hlo_op: the instruction or command buffer that launched it; None if the profile has none.
+    """
+
+    name: str
+    hlo_op: str | None
+    start_ns: float
+    duration_ns: float
+
+    @property
+    def end_ns(self) -> float:
+        """When it ended."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CallInterval:
+    """A call of the program on the host, until its outputs are ready; same clock as the kernels."""
+
+    start_ns: float
+    end_ns: float
 
 
 @dataclass(frozen=True, slots=True)

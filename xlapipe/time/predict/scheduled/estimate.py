@@ -21,12 +21,17 @@ from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedul
 from xlapipe.time.cost.stated_cost import stated_in
 from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.kernel_time import ASSUMED, KernelTime, TimePart
-from xlapipe.time.predict.prediction import PredictedKernel, Prediction
+from xlapipe.time.predict.prediction import (
+    ASYNCHRONOUS,
+    COMPUTE,
+    PredictedKernel,
+    Prediction,
+    TimelineEvent,
+)
 from xlapipe.time.predict.scheduled import rates
 from xlapipe.time.predict.scheduled.losses import SerialLoop, losses
 from xlapipe.time.predict.scheduled.operation import OperationTimes
 from xlapipe.time.predict.scheduled.torus import Torus
-from xlapipe.time.predict.timeline import ASYNCHRONOUS, COMPUTE, TimelineEvent
 from xlapipe.time.predict.work import KernelWork
 
 _HBM, _LINKS, _SLICES, _HOST, _TO_HOST = "HBM", "links", "slices", "host", "to host"
