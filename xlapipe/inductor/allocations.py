@@ -15,8 +15,7 @@ from xlapipe.inductor.inductor_plan import (
 )
 from xlapipe.inductor.layouts import Layout, Tensor
 from xlapipe.inductor.wrapper.launches import Launch
-from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans import AllocationKind, BufferAllocation, LiveRange, LogicalBuffer
 from xlapipe.plans.shapes import shape_of
 
 

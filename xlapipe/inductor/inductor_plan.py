@@ -14,10 +14,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.inductor.layouts import Layout
-from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
+from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, LiveRange, SourceLine
 from xlapipe.plans.gemms import Gemm
-from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.live_ranges import LiveRange
 from xlapipe.plans.short_repr import short_repr
 
 

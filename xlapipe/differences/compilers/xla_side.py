@@ -12,9 +12,8 @@ from xlapipe.differences.compilers.compiler_side import (
 from xlapipe.differences.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
-from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.occupancy import Occupancy
-from xlapipe.plans.plan import Plan
 
 _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
 

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans import SourceLine, Thunk
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.short_repr import short_repr
-from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.schedule import Site
 from xlapipe.time.cost.touched import Touched
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from math import prod
 
 from xlapipe.devices.targets.device import Device
-from xlapipe.plans.hlo import HloModule
+from xlapipe.plans import HloModule, Plan
 from xlapipe.plans.loops import executions
 from xlapipe.plans.opcodes import CONTRACTS
-from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.flops import VECTOR, flops_of, type_of
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.cost.step_cost import StepCost

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.device import Device
+from xlapipe.plans import Computation, Instruction, Plan
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.dataflow import operand_index
-from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
-from xlapipe.plans.plan import Plan
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.cost.elements import size_of
 from xlapipe.time.cost.flops import VECTOR, Flops

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from xlapipe.plans.plan import Plan
-from xlapipe.plans.thunks import Thunk
+from xlapipe.plans import Plan, Thunk
 from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, sites_of
 
 # Thunks that contain other thunks, or launch nothing on the device.

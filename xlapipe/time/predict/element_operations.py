@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Instruction
+from xlapipe.plans import Instruction, opcodes
 
 # Cost in simple float32 operations, measured on an H200 with dependent chains of 16.
 OPERATIONS = {

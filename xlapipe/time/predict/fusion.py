@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans import Computation, HloModule, Instruction, opcodes
 from xlapipe.time.cost.kernel import KernelCost
 from xlapipe.time.predict.arrays import first_array, updated_in_place
 from xlapipe.time.predict.gpu import Gpu

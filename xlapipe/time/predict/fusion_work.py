@@ -3,8 +3,7 @@
 from dataclasses import replace
 from math import inf, prod
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans import Computation, HloModule, Instruction, opcodes
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.arrays import first_array, log, minor_to_major, share_of

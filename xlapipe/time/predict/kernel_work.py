@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import HloModule, Instruction
+from xlapipe.plans import HloModule, Instruction, Thunk, opcodes
 from xlapipe.plans.opcodes import COLLECTIVES
-from xlapipe.plans.thunks import Thunk
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.library_calls import library_call
 from xlapipe.time.cost.schedule import Site

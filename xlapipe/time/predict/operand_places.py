@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Instruction
+from xlapipe.plans import Instruction, opcodes
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.time.predict.arrays import minor_to_major
 from xlapipe.time.predict.index_values import Array

@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xlapipe.plans.hlo import Computation
-from xlapipe.plans.plan import Plan
+from xlapipe.plans import Computation, Plan
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.schedule import most_launches, schedule_of

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, log2, prod
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import HloModule, Instruction
+from xlapipe.plans import HloModule, Instruction, opcodes
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.time.cost.flops import ATTENTION_PRODUCTS
 from xlapipe.time.predict.arrays import first_array, log, operand_shapes

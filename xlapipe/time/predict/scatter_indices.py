@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xlapipe.plans import opcodes
+from xlapipe.plans import Instruction, opcodes
 from xlapipe.plans.dataflow import Value, dataflow_of
-from xlapipe.plans.hlo import Instruction
 from xlapipe.time.predict.arrays import first_array
 from xlapipe.time.predict.fusion import Fusion
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.plans import Computation, Instruction, opcodes
 from xlapipe.plans.shapes import Shape
 from xlapipe.time.predict.arrays import first_array, minor_to_major
 from xlapipe.time.predict.fusion import SHORT_TYPES, Fusion

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xlapipe.plans import opcodes
+from xlapipe.plans import Computation, Instruction, opcodes
 from xlapipe.plans.dataflow import Path, operand_index
-from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.time.predict.fusion import Fusion
 from xlapipe.time.predict.gpu import THREADS_OF_A_WARP
 from xlapipe.time.predict.index_values import Array, computed_values, unknown_values, within

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.device import Tpu
+from xlapipe.plans import Computation, Instruction, Plan
 from xlapipe.plans.collectives import Collective
-from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.opcodes import RENAMES
-from xlapipe.plans.plan import Plan
 from xlapipe.time.cost.kernel import Kernel
 from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of, sites_of
 from xlapipe.time.cost.stated_cost import stated_in

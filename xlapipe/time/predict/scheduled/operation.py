@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from xlapipe.devices.targets.device import Tpu
-from xlapipe.plans import opcodes
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
-from xlapipe.plans.plan import Plan
+from xlapipe.plans import Computation, HloModule, Instruction, Plan, opcodes
 from xlapipe.time.collectives.exchange import DATASHEET
 from xlapipe.time.cost.flops import VECTOR, Flops, terms_of, type_of
 from xlapipe.time.cost.kernel import Kernel
