@@ -12,14 +12,11 @@ from xlapipe.api.shown_plan import Rows, ShownPlan, framed, html_table
 from xlapipe.dump.dump import Dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
-from xlapipe.plans import Plan, Totals
-from xlapipe.plans.collectives import Collective
+from xlapipe.plans import Collective, Gemm, GemmBackend, Plan, Program, Totals
 from xlapipe.plans.copies import Copy, find_copies
 from xlapipe.plans.donation import Donation, donations
-from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.peak import Peak, peak_of
-from xlapipe.plans.program import Program
 from xlapipe.plans.second_call import Recompile, recompiles
 from xlapipe.report.xla_subject import XlaSubject
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.plans import SourceLine
-from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans import MemorySpace, SourceLine
 from xlapipe.plans.shapes import shape_of
 
 _MAX_LENGTH = 72

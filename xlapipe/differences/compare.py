@@ -14,9 +14,7 @@ from xlapipe.differences.stages import first_stage, hidden_change
 from xlapipe.differences.time_changes import time_changes
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
-from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import Program
+from xlapipe.plans import MemorySpace, Plan, Program
 from xlapipe.time.study import Study, study_of
 
 

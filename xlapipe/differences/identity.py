@@ -9,9 +9,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xlapipe.plans import Computation, HloModule, Instruction, Plan, opcodes
+from xlapipe.plans import Computation, Gemm, HloModule, Instruction, Plan, opcodes
 from xlapipe.plans.dataflow import Path, operand_index
-from xlapipe.plans.gemms import Gemm
 
 # Names of operands, and the element of each that is read.
 _Operands = tuple[tuple[str, Path], ...]

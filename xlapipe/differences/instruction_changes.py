@@ -9,9 +9,7 @@ from xlapipe.differences.changes import Action, Aspect, InstructionChange
 from xlapipe.differences.identity import Node
 from xlapipe.differences.matching import Matching
 from xlapipe.differences.side import Side
-from xlapipe.plans import Instruction
-from xlapipe.plans.gemms import Gemm
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import Gemm, Instruction, Shape
 
 # Fields of a backend config that follow from the shapes.
 _FROM_SHAPES = frozenset(

@@ -4,10 +4,8 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, Program, Shape
 from xlapipe.plans.dataflow import Path, Value, dataflow_of
-from xlapipe.plans.program import Program
-from xlapipe.plans.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

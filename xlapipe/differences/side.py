@@ -7,10 +7,9 @@ from functools import cached_property
 from xlapipe.differences.changes import InstructionCategory, MemoryRole, OperationName
 from xlapipe.differences.identity import Node, scope_of
 from xlapipe.differences.leaves import ComparedLeaf
-from xlapipe.plans import AllocationKind, BufferAllocation, Computation, LogicalBuffer
+from xlapipe.plans import AllocationKind, BufferAllocation, Computation, LogicalBuffer, Program
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.opcodes import COLLECTIVES, POINT_TO_POINT, RUNS_COMPUTATIONS
-from xlapipe.plans.program import Program
 
 _COLLECTIVES = COLLECTIVES | POINT_TO_POINT
 

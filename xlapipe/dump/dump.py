@@ -24,8 +24,7 @@ from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import is_partial, write_files, write_folder
-from xlapipe.plans import Plan
-from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans import MemorySpace, Plan
 
 if TYPE_CHECKING:
     from xlapipe.expect import Expectation

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from xlapipe.devices.platforms.dump_files import STAGE_TITLES
 from xlapipe.errors import DumpError
-from xlapipe.plans.hlo import HloModule
-from xlapipe.plans.program import Program
+from xlapipe.plans import HloModule, Program
 from xlapipe.plans.short_repr import short_repr
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
+from xlapipe.plans import ArgumentLeaf, Plan, Program
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import (
     Donation,
@@ -15,8 +16,6 @@ from xlapipe.plans.donation import (
     source_of,
 )
 from xlapipe.plans.leaf_writes import together
-from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import ArgumentLeaf, Program
 from xlapipe.plans.wording import counted
 
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.program import Program
+from xlapipe.plans import Program, SourceLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 from xlapipe.expect.collectives import collectives_of
 from xlapipe.expect.expectation import Expectation, Finding, Violation, no_live_ranges
-from xlapipe.plans.collectives import Collective
+from xlapipe.plans import Collective, Instruction, Program, Shape
 from xlapipe.plans.copies import only_moves
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
-from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.occupancy import HeldValue, Occupancy, covered_bytes
 from xlapipe.plans.opcodes import FORWARDS
 from xlapipe.plans.plan import Placed, Plan
-from xlapipe.plans.program import Program
-from xlapipe.plans.shapes import Shape
 from xlapipe.plans.wording import counted
 
 # Gathered values that a violation lists.

@@ -6,11 +6,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans import AllocationKind, BufferAllocation, Program
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
-from xlapipe.plans.program import Program
 from xlapipe.plans.wording import counted
 from xlapipe.time.predicted_locks.plan_error import other_plan
 

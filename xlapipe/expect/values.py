@@ -6,11 +6,10 @@ from math import prod
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
+from xlapipe.plans import Instruction, Program
 from xlapipe.plans.dataflow import Value, dataflow_of
-from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.opcodes import RESHAPES
 from xlapipe.plans.plan import Placed, Plan
-from xlapipe.plans.program import Program
 from xlapipe.plans.readers import makers, readers_of
 from xlapipe.plans.shapes import Shape, shape_of
 from xlapipe.plans.wording import counted, listed

@@ -14,8 +14,14 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.inductor.layouts import Layout
-from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, LiveRange, SourceLine
-from xlapipe.plans.gemms import Gemm
+from xlapipe.plans import (
+    AllocationKind,
+    BufferAllocation,
+    Gemm,
+    InputOutputAlias,
+    LiveRange,
+    SourceLine,
+)
 from xlapipe.plans.short_repr import short_repr
 
 

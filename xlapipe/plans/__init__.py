@@ -12,22 +12,35 @@ from xlapipe.plans.buffers import (
     LogicalBuffer,
     Totals,
 )
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.live_ranges import LiveRange, LiveRanges
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.shapes import Shape
 from xlapipe.plans.thunks import Thunk
 
 __all__ = [
     "AllocationKind",
+    "ArgumentLeaf",
     "BufferAllocation",
+    "Collective",
     "Computation",
+    "Gemm",
+    "GemmBackend",
     "HloModule",
     "InputOutputAlias",
     "Instruction",
     "LiveRange",
     "LiveRanges",
     "LogicalBuffer",
+    "MemorySpace",
+    "OutputLeaf",
     "Plan",
+    "Program",
+    "Shape",
     "SourceLine",
     "Thunk",
     "Totals",

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.plans import BufferAllocation, SourceLine
-from xlapipe.plans.gemms import Gemm
+from xlapipe.plans import BufferAllocation, Gemm, SourceLine
 from xlapipe.report.cells import Cell, known
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.pages import Page, Section

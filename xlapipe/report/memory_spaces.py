@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans import Plan
+from xlapipe.plans import MemorySpace, Plan
 from xlapipe.plans.copies import Move
 from xlapipe.plans.host_transfers import find_host_transfers
-from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.wording import counted

@@ -5,10 +5,8 @@ from dataclasses import asdict, replace
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.dump.manifest import PATCHED
-from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans import AllocationKind, BufferAllocation, Gemm, MemorySpace, Plan
 from xlapipe.plans.copies import find_moves
-from xlapipe.plans.gemms import Gemm
-from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.peak import PeakGroup, peak_of
 from xlapipe.plans.second_call import second_call
 from xlapipe.report import cells

@@ -4,8 +4,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from xlapipe.plans import SourceLine
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import Shape, SourceLine
 
 Row = TypeVar("Row")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.devices.targets.device import Device, Tpu, device_of_config, device_of_target
-from xlapipe.plans import HloModule, Plan
-from xlapipe.plans.program import Program
+from xlapipe.plans import HloModule, Plan, Program
 from xlapipe.plans.short_repr import short_repr
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 

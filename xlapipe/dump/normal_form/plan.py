@@ -31,10 +31,8 @@ from xlapipe.dump.normal_form.constant_values import (
 )
 from xlapipe.dump.normal_form.hlo import normal_hlo
 from xlapipe.errors import DumpError
-from xlapipe.plans import AllocationKind, BufferAllocation
-from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans import AllocationKind, BufferAllocation, MemorySpace, Program
 from xlapipe.plans.once import once_per_object
-from xlapipe.plans.program import Program
 
 FORM_VERSION = 1
 _OPTIMISED = "after_optimizations.txt"

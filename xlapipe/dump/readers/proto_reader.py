@@ -18,8 +18,7 @@ from xlapipe.dump.readers.source_text import (
     refuse,
 )
 from xlapipe.errors import DumpError
-from xlapipe.plans import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan, Shape
 from xlapipe.plans.verify import verify
 
 _NamedValue = tuple[str, Shape]

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
-from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans import ArgumentLeaf, BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.call_chains import Frame
 from xlapipe.plans.copies import Copy, copies_by_value
 from xlapipe.plans.copy_advice import leaf_of
@@ -15,7 +15,6 @@ from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import donations
 from xlapipe.plans.labels import labels_of
 from xlapipe.plans.occupancy import CountedValue, Role
-from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.plans.readers import readers_of
 from xlapipe.plans.wording import counted
 from xlapipe.report.modules import Modules

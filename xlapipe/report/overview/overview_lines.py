@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from xlapipe.devices.platforms import platform_named
+from xlapipe.plans import OutputLeaf, Plan
 from xlapipe.plans.constants import large_constants
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.copy_advice import copied_leaves
@@ -18,8 +19,6 @@ from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.leaf_writes import together
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
-from xlapipe.plans.plan import Plan
-from xlapipe.plans.program import OutputLeaf
 from xlapipe.plans.returned import returned
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted

@@ -6,9 +6,8 @@ what it updates. Fusion bodies are followed from the root to the parameters.
 
 from collections.abc import Collection, Mapping
 
-from xlapipe.plans import Computation, HloModule, Instruction, opcodes
+from xlapipe.plans import Computation, HloModule, Instruction, Shape, opcodes
 from xlapipe.plans.dataflow import operand_index
-from xlapipe.plans.shapes import Shape
 
 # Every element of the result needs at most one element of each operand. (The other operands of a
 # dynamic-slice are scalars.)

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from xlapipe.plans import Computation, HloModule, Instruction, Plan
+from xlapipe.plans import Computation, GemmBackend, HloModule, Instruction, Plan, Shape
 from xlapipe.plans.dataflow import operand_index
-from xlapipe.plans.gemms import GemmBackend
 from xlapipe.plans.opcodes import CONTRACTS, HAS_BODY
-from xlapipe.plans.shapes import Shape
 from xlapipe.time.cost.library_calls import library_call
 
 VECTOR = "vector"

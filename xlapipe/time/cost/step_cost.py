@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.devices.platforms import platform_named
 from xlapipe.devices.targets.device import Device
-from xlapipe.plans import Computation, Instruction, Plan
-from xlapipe.plans.collectives import Collective
+from xlapipe.plans import Collective, Computation, Instruction, Plan
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.kernel_code import KernelCode, StatedCost
 from xlapipe.plans.short_repr import short_repr

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xlapipe.devices.platforms import platform_named
-from xlapipe.plans import Computation, HloModule, Instruction, Plan
+from xlapipe.plans import Computation, HloModule, Instruction, Plan, Shape
 from xlapipe.plans.buffers import value_name
 from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.leaf_writes import Update, update_of
-from xlapipe.plans.shapes import Shape
 from xlapipe.time.cost.elements import ElementCounts, size_of
 from xlapipe.time.cost.library_calls import library_call
 

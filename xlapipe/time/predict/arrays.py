@@ -4,9 +4,8 @@ from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
-from xlapipe.plans import Computation, Instruction, opcodes
+from xlapipe.plans import Computation, Instruction, Shape, opcodes
 from xlapipe.plans.dataflow import operand_index
-from xlapipe.plans.shapes import Shape
 
 
 class ArrayInMemory(NamedTuple):

@@ -10,8 +10,7 @@ from math import prod
 
 import numpy as np
 
-from xlapipe.plans import Instruction, opcodes
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import Instruction, Shape, opcodes
 from xlapipe.time.predict.arrays import updated_in_place
 from xlapipe.time.predict.element_operations import FREE, ThreadWork, operations_of
 from xlapipe.time.predict.fusion import Fusion

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from math import inf, prod
 
-from xlapipe.plans import Computation, HloModule, Instruction, opcodes
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import Computation, HloModule, Instruction, Shape, opcodes
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.time.predict.element_operations import FREE, OPERATIONS, ThreadWork

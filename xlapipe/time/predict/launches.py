@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from xlapipe.devices.targets.topology import Topology
 from xlapipe.plans.plan import Plan
-from xlapipe.time.cost.kernel import Kernel
+from xlapipe.time.cost import Kernel, StepCost
 from xlapipe.time.cost.residency import Residency
 from xlapipe.time.cost.schedule import SEPARATE_FIRST_TRIPS, LoopNode, Node, Site, schedule_of
-from xlapipe.time.cost.step_cost import StepCost
 
 
 @dataclass(frozen=True, slots=True)

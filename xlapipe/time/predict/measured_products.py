@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from xlapipe.plans.gemms import GemmBackend
-from xlapipe.plans.plan import Plan
+from xlapipe.plans import GemmBackend, Plan
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.cost.step_cost import StepCost

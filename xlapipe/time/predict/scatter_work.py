@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xlapipe.plans import Computation, Instruction, opcodes
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans import Computation, Instruction, Shape, opcodes
 from xlapipe.time.predict.arrays import first_array, minor_to_major
 from xlapipe.time.predict.fusion import SHORT_TYPES, Fusion
 from xlapipe.time.predict.gpu import THREADS, THREADS_OF_A_WARP, Gpu

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from xlapipe.devices.targets.device import Device
 from xlapipe.devices.targets.network import Network, usual_network
-from xlapipe.plans.collectives import Collective
-from xlapipe.plans.plan import Plan
+from xlapipe.plans import Collective, Plan
 from xlapipe.plans.wording import counted
 from xlapipe.time.collectives.exchange import Exchange, exchange_of
 from xlapipe.time.collectives.layout import layout_of

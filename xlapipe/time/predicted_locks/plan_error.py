@@ -8,8 +8,7 @@ fusions that XLA splits for it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from xlapipe.plans import AllocationKind, Plan
-from xlapipe.plans.gemms import GemmBackend
+from xlapipe.plans import AllocationKind, GemmBackend, Plan
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.time.predicted_locks.basis import is_guessed
 

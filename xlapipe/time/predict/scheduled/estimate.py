@@ -12,13 +12,11 @@ from typing import NamedTuple
 from xlapipe.devices.platforms.tpu import MOSAIC_TPU_CALL
 from xlapipe.devices.targets.chip_grid import ChipGrid
 from xlapipe.devices.targets.device import Tpu
-from xlapipe.plans import Computation, Instruction, Plan
-from xlapipe.plans.collectives import Collective
+from xlapipe.plans import Collective, Computation, Instruction, Plan
 from xlapipe.plans.opcodes import RENAMES
-from xlapipe.time.cost.kernel import Kernel
+from xlapipe.time.cost import Kernel, StepCost
 from xlapipe.time.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of, sites_of
 from xlapipe.time.cost.stated_cost import stated_in
-from xlapipe.time.cost.step_cost import StepCost
 from xlapipe.time.predict.kernel_time import ASSUMED, KernelTime, TimePart
 from xlapipe.time.predict.prediction import (
     ASYNCHRONOUS,
