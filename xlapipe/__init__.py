@@ -67,7 +67,7 @@ _MODULES = {
     "plan": "api.compile_step",
     "read": "api.step_plan",
     "read_lock": "dump.autotune_lock",
-    "target": "api.find_target",
+    "target": "api.plan_arguments",
 }
 
 

@@ -34,5 +34,5 @@ def test_paths_are_made_relative_as_if_all_of_the_module_were_written_again(dump
         names[:] = [f"{folder}{number}.py" for number in range(max(len(names), 1))]
         return in_number_order(proto.SerializeToString(deterministic=True), HloProto)
 
-    relative = _Relative(Path("/home/me"), Path("/usr/lib/python3"))
+    relative = _Relative(Path("/home/me"))
     assert relative.in_proto(with_paths("/home/me/steps/")) == with_paths("steps/")

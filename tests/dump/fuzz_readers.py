@@ -172,7 +172,6 @@ def compile_cache() -> Path:
         **{item.name: getattr(manifest, item.name) for item in fields(CompileFacts)},
         target_config="config",
         seconds={"load": 1.0, "lower": 1.0, "compile": 1.0},
-        standard_library="/usr/lib/python3.12",
     )
     job = job_into(folder)
     restored = job.dump_folder

@@ -18,6 +18,8 @@ from xlapipe.plans.donation import Donation, donations
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.second_call import Recompile, recompiles
+from xlapipe.report.target_text import short_label
+from xlapipe.report.units import rounded, seconds_text
 from xlapipe.report.xla_subject import XlaSubject
 
 if TYPE_CHECKING:
@@ -265,8 +267,6 @@ class StepPlan(ShownPlan):
     def _repr_html_(self) -> str:
         """All but the page is readable where frames and scripts are not allowed."""
         from xlapipe.report.html_page import render_page
-        from xlapipe.report.target_text import short_label
-        from xlapipe.report.units import rounded, seconds_text
 
         totals = self.plan.totals
         kinds = {

@@ -147,7 +147,6 @@ def shown_search() -> "Iterator[dict[str, Any]]":
 
 
 def _prices(text: str | None, targets: "Sequence[str]") -> dict[str, float]:
-    """Prices by target."""
     from xlapipe.devices.targets.catalogue import resolved_name
 
     prices: dict[str, float] = {}

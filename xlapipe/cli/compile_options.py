@@ -48,7 +48,6 @@ def compile_settings(
 
 
 def target_name(options: argparse.Namespace) -> str:
-    """The target of the options of `TARGET`, for people."""
     config: Path | None = options.target_config
     return config.stem if config is not None else options.target or default_target()
 

@@ -10,6 +10,7 @@ XLA are shown side by side.
 import argparse
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,6 @@ def parse_xla_options(text: str) -> "dict[str, XlaOption]":
 
 
 def limits(text: str) -> "Limits":
-    """The limits of `--fail-on`."""
     from xlapipe.report.changed_workloads import parse_limits
 
     return parse_limits(text)
@@ -304,8 +304,6 @@ def _is_workload(subject: str) -> bool:
 
 def _two_jobs(options: argparse.Namespace) -> "dict[str, Job]":
     """Two compiles of one workload, by the label of what differs between them; A first."""
-    from dataclasses import replace
-
     from xlapipe.compile.make_jobs import jobs_to_compare
 
     if options.subjects:

@@ -79,7 +79,6 @@ class DumpTable:
             self._line(f"Next: xlapipe show {shlex.quote(folders[0])}")
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Prints a row of `dump_row`."""
         self._rows.append(row)
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(

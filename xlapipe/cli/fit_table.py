@@ -36,7 +36,6 @@ RowCell = Callable[[Row], str]
 
 
 def fits_text(row: Row) -> str:
-    """Whether a row fits, or `FAILED`."""
     return "FAILED" if isinstance(row.outcome, XlapipeError) else row.outcome.fits_text
 
 

@@ -39,7 +39,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: Options) -> None:
-    """Adds options and positional arguments."""
     for usage, stated in options.items():
         name, _, metavar = usage.partition(" ")
         keywords: dict[str, Any] = {"help": stated} if isinstance(stated, str) else {**stated}
@@ -110,7 +109,6 @@ def multiple(text: str) -> float:
 
 
 def at_least(least: int, text: str) -> int:
-    """An integer of `least` or more."""
     if not text.lstrip("-").isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"expected an integer of {least} or more, found {text!r}")
     return int(text)

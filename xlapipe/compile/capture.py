@@ -85,7 +85,7 @@ _VALUES_HEADING = b"\nUsed values:\n"
 
 def capture(job: Job, record: CompileRecord, *, where: str) -> tuple[Dump, dict[str, bytes]]:
     """The Dump of a compile, and the contents of its files by name."""
-    relative = _Relative(Path(job.source_root), Path(record.standard_library))
+    relative = _Relative(Path(job.source_root))
     paths = {file: _path_of(job.dump_folder, file) for file in job.platform.dump_files}
     xla_files = {file: _content(file, path) for file, path in paths.items() if path is not None}
     files = {
@@ -262,8 +262,8 @@ def _path_of(folder: Path, file: DumpFile) -> Path | None:
 class _Relative:
     """Makes absolute source paths relative."""
 
-    def __init__(self, folder: Path, stdlib: Path) -> None:
-        package_root = Path(__file__).parents[2]
+    def __init__(self, folder: Path) -> None:
+        package_root, stdlib = Path(__file__).parents[2], os.path.dirname(os.__file__)
         self._roots = [(f"{folder}/", ""), (f"{package_root}/", ""), (f"{stdlib}/", "<python>/")]
         self._cells = cell_numbers()
 

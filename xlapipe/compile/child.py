@@ -181,7 +181,6 @@ def _compile(job: Job, stages: _Stages) -> CompileRecord:
         other_choice=compiled.other_choice,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
-        standard_library=os.path.dirname(os.__file__),
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
         rematerialised_bytes=rematerialised_bytes(job.log_path),
@@ -368,7 +367,6 @@ def _place(job: Job, name: str, topology: DeviceTopology | None) -> _Place:
 
 
 def _attached(name: str, topology: DeviceTopology | None) -> _Place:
-    """The attached GPUs."""
     devices = jax.devices("gpu")
     hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
     if hosts > 1 or per_host > len(devices):

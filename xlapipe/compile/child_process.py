@@ -157,7 +157,6 @@ class Children:
         self._stopping = 0
 
     def is_stopping(self) -> bool:
-        """Whether the children are being stopped."""
         return self._stopping > 0
 
     def refuse_if_stopping(self) -> None:
@@ -166,7 +165,6 @@ class Children:
             raise CompileError("interrupted")
 
     def started(self, start: "Callable[[], _Child]") -> "_Child":
-        """Starts a child."""
         self.refuse_if_stopping()
         child = start()
         with self._lock:

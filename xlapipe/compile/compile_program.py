@@ -88,8 +88,6 @@ def compile_program(job: Job, program: LoweredProgram, devices: list[Any]) -> Co
 
 @dataclass(frozen=True)
 class _Compile:
-    """A program, and what it is compiled for."""
-
     job: Job
     program: LoweredProgram
     devices: list[Any]
@@ -100,7 +98,6 @@ class _Compile:
 
     @property
     def options(self) -> dict[str, Any]:
-        """XLA's options."""
         dump = {"xla_dump_to": str(self.job.dump_folder)}
         return {**self.program.options, **self.job.xla_options, **dump}
 

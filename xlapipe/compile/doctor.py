@@ -56,7 +56,6 @@ class Check:
 
 
 def examine(machine: Machine | None = None) -> tuple[Check, ...]:
-    """Examines everything."""
     machine = machine or Machine.local()
     packages = (_at_least(machine, name, oldest) for name, oldest in OLDEST_PACKAGES.items())
     others = (_libtpu(machine, needed=False), *_rocm_plugin(machine, needed=False))
@@ -91,7 +90,6 @@ def _item(
     found: str | None = None,
     absent: str = _NOT_INSTALLED,
 ) -> Check:
-    """An item that is installed, or is not."""
     if installed is None:
         ok = False if needed else None
     return Check(

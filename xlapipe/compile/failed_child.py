@@ -80,7 +80,6 @@ def crash(job: Job, code: int) -> CompileError:
 
 
 def stopped(job: Job, used_bytes: int, *, limit_bytes: int) -> CompileError:
-    """The error of a compile that was stopped."""
     where, change = "", ""
     if begun := last_pass(job.log_path.read_text(errors="replace")):
         where = f" {'in' if begun[1] else 'after'} XLA's pass {begun[0]}"

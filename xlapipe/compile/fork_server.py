@@ -60,7 +60,6 @@ class ForkServer:
     def start(
         self, job: Path, *, log: IO[bytes], folder: Path, environment: Mapping[str, str]
     ) -> "ForkedChild":
-        """Starts a child for the Job in a file."""
         message = {
             "job": str(job),
             "log": log.name,

@@ -109,7 +109,6 @@ class Job:
 
     @property
     def platform(self) -> Platform:
-        """The vendor's platform."""
         if self.target is None:
             return platform_named(Machine.local().attached_platform())
         return platform_named(self.target.platform)

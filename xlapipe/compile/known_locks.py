@@ -56,7 +56,6 @@ def _files() -> tuple[tuple[Path, int], ...]:
 
 
 def _lock_at(path: Path) -> tuple[AutotuneLock, LockResults]:
-    """A lock and its results."""
     try:
         lock = read_lock(path)
         return lock, results_of_lock(lock.results, program=lock.workload)

@@ -216,7 +216,6 @@ def _locked_job(reference: WorkloadReference, settings: CompileSettings, path: P
 
 
 def _job(settings: CompileSettings, **given: Any) -> Job:
-    """A job with what all jobs of the settings have in common."""
     is_cached = settings.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
     return Job(
         timeout_seconds=settings.timeout_seconds,

@@ -30,14 +30,12 @@ class CompileRecord(CompileFacts):
     Attributes:
       target_config: target config of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
-      standard_library: its folder, for relative source paths.
       compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was
         compiled now.
     """
 
     target_config: str
     seconds: Mapping[str, float]
-    standard_library: str
     compiled_at: str | None = None
 
 

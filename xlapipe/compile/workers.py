@@ -26,7 +26,6 @@ _PACKAGES = ("xlapipe", "jax", "jaxlib")
 
 @contextmanager
 def workers(at_once: int, scheduler: str | None) -> Iterator[Executor]:
-    """An executor of jobs."""
     if scheduler is None:
         pool = ThreadPoolExecutor(max_workers=at_once)
         try:

@@ -155,7 +155,6 @@ class _Arena:
         return alive
 
     def used_bytes(self, position: int) -> int:
-        """Bytes in use at a schedule position."""
         return sum(held for _, held in self.at(position))
 
     @cached_property

@@ -151,7 +151,6 @@ class InstructionChange(Change):
 
     @property
     def aspects_text(self) -> str:
-        """What changed."""
         if not self.aspects:
             return f"{self.action}"
         texts = [aspect.text(self.is_gemm) for aspect in self.aspects]

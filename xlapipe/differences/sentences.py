@@ -69,7 +69,6 @@ def leaf_sentences(leaves: Iterable[LeafChange]) -> tuple[Sentence, ...]:
 
 
 def change_sentences(changes: Iterable[Change]) -> tuple[Sentence, ...]:
-    """Sentences for `Difference.changes`."""
     groups = _grouped(changes, key=type)
     return tuple(
         Sentence(text, None, len(group), follows=all(map(_follows, group)))

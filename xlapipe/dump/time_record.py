@@ -96,7 +96,6 @@ def write_time_record(folder: Path, record: TimeRecord) -> Path:
 
 
 def read_time_record(folder: Path) -> TimeRecord | None:
-    """The record in a dump's folder, if any."""
     path = folder / TIME_RECORD
     if not os.path.lexists(path):
         return None

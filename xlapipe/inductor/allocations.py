@@ -217,7 +217,6 @@ class Replay:
         return tuple(made), index
 
     def lifetimes(self) -> tuple[Lifetime, ...]:
-        """One for each allocation."""
         return tuple(
             Lifetime(
                 storage.start,

@@ -280,7 +280,6 @@ def _results_of_fallbacks(graph: IrGraph) -> dict[str, list[IrBuffer]]:
 
 
 def node_kind(node: IrNode) -> KernelKind:
-    """Who computes a node."""
     if node.inner == "UserDefinedTritonKernel":
         return KernelKind.USER_TRITON
     if "Template" in node.inner:

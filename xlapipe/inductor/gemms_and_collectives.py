@@ -153,7 +153,6 @@ def _storages(graph: IrGraph) -> dict[str, int]:
 
 
 def ir_resized(graph: IrGraph) -> tuple[ResizedStorage, ...]:
-    """The storages that nodes resize."""
     return tuple(
         ResizedStorage(name, leaf.name, None, leaf.line)
         for leaf in graph.leaves

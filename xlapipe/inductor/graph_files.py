@@ -89,7 +89,6 @@ def is_inductor_text(text: str) -> bool:
 
 
 def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
-    """The graphs at a path."""
     if path.is_dir():
         folders = sorted(_graph_folders(path), key=_natural)
         return tuple(_folder_files(folder, path) for folder in folders)

@@ -167,8 +167,6 @@ class InductorCollective:
 
 
 class FindingKind(StrEnum):
-    """What a finding is about."""
-
     DUPLICATE_STORE = "duplicate_store"
     NEVER_READ = "never_read"
     UNINITIALISED = "uninitialised_read"
@@ -294,7 +292,6 @@ class InductorPlan:
 
     @cached_property
     def kernel_counts(self) -> Mapping[str, int]:
-        """Kernels by kind."""
         return dict(sorted(Counter(str(kernel.kind) for kernel in self.kernels).items()))
 
     @property

@@ -130,7 +130,6 @@ def returns_operand(operator: str) -> bool:
 
 
 def writes_operand(operator: str) -> bool:
-    """Whether it writes its first operand."""
     name = base_name(operator)
     return name.endswith("_") and not name.startswith("_")
 

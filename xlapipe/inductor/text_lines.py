@@ -33,7 +33,6 @@ class TextLines:
 
     @classmethod
     def of(cls, source: SourceText) -> "TextLines":
-        """All lines of a file."""
         lines = source.lines
         return cls(source.where, lines, range(1, len(lines) + 1))
 

@@ -233,7 +233,6 @@ def _copy(
 
 
 def _bytes(operand: Value, elements: int) -> int:
-    """The bytes of so many elements of an operand."""
     return (operand.shape.size_bytes or 0) * elements // (operand.shape.elements or 1)
 
 

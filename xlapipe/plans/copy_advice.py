@@ -96,7 +96,6 @@ def _layout_advice(plan: Plan, leaf: ArgumentLeaf | None, copy: Copy) -> str:
 
 
 def _is_output(plan: Plan, copy: Copy) -> bool:
-    """Whether a copy is an output of the step."""
     entry = plan.entry
     if entry is None:
         return False

@@ -154,7 +154,6 @@ class _Outcomes:
                 self._moves[index].append(move)
 
     def of(self, leaf: ArgumentLeaf) -> Donation:
-        """The outcome of one donated leaf."""
         program = self._program
         if leaf.donation_dropped_by is not None:
             return _row(leaf, DonationOutcome.DROPPED, cause_of_setting(leaf))
@@ -244,7 +243,6 @@ class _Outcomes:
         return tuple(takewhile(lambda move: 2 * move.copy.copied_bytes >= leaf.size_bytes, moves))
 
     def _why_not(self, leaf: ArgumentLeaf) -> Cause:
-        """Why a leaf has no alias."""
         if self._outputs.of_type.count(leaf):
             return self._why_not_aliased(leaf)
         other = self._outputs.of_shape.like(leaf)

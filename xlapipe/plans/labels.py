@@ -38,7 +38,6 @@ class Labels:
         return self.program.plan
 
     def value(self, allocation: BufferAllocation, value: LogicalBuffer, role: Role) -> str:
-        """The label of a value."""
         if role in (Role.PARAMETER, Role.ALIAS) and allocation.parameter_number is not None:
             return self.parameter(allocation)
         if value.shape.is_tuple:

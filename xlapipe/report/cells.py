@@ -72,7 +72,6 @@ def seconds(number: float | None) -> Number:
 
 
 def share(part: float, whole: float) -> Number:
-    """A part of a whole."""
     return Number(part, units.share(part, whole))
 
 

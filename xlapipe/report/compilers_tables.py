@@ -15,7 +15,6 @@ from xlapipe.report.units import exact
 
 
 def comparison_page(comparison: CompilerComparison) -> Page:
-    """The page."""
     title = f"{comparison.inductor.name} (torch Inductor) beside {comparison.xla.name} (XLA)"
     lines = tuple(_sentences(comparison))
     section = Section("side by side", lines, (_figures(comparison),))

@@ -62,7 +62,6 @@ def _joined(parts: Iterable[Markup]) -> Markup:
 
 
 def cell_html(cell: Cell) -> Markup:
-    """The content of a cell."""
     match cell:
         case Name(text, members) if len(members) > 1:
             items = (Markup("<li>{}</li>").format(dense_code(member)) for member in members)

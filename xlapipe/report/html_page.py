@@ -206,13 +206,11 @@ def content_security_policy(style: str, script: str) -> str:
 
 @cache
 def read_style() -> str:
-    """The page's style sheet."""
     return _read("page.css")
 
 
 @cache
 def read_script() -> str:
-    """The page's one script."""
     return "\n".join(_read(f"{name}.js") for name in SCRIPTS)
 
 

@@ -46,7 +46,6 @@ def sequence_totals(plans: Sequence[InductorPlan]) -> dict[str, Any]:
 
 
 def graph_figures(plan: InductorPlan) -> dict[str, Any]:
-    """One graph."""
     totals = plan.totals
     return {
         "compiler": COMPILER,

@@ -153,7 +153,6 @@ def finding_tables(plan: InductorPlan) -> Iterator[Table]:
 
 
 def kernel_line(plan: InductorPlan) -> str:
-    """Kernels by kind."""
     counts = ", ".join(f"{count} {kind}" for kind, count in plan.kernel_counts.items())
     return f"kernels: {len(plan.kernels)}" + (f" ({counts})" if counts else "")
 

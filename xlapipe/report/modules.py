@@ -52,8 +52,6 @@ class ModuleRow:
 
 @dataclass(frozen=True)
 class Modules:
-    """The modules of a plan."""
-
     opened: XlaSubject
 
     @cached_property

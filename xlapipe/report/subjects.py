@@ -77,7 +77,6 @@ class TimeOptions:
 def open_subject(
     path: Path, times: TimeOptions = TimeOptions(), *, name: str = ""
 ) -> "XlaSubject | InductorSubject":
-    """The dump at `path`."""
     name = name or str(path)
     if is_inductor_dump(path):
         # 30 modules, which no other dump needs.

@@ -58,7 +58,6 @@ class Table:
         }
 
     def first(self, most: int = MOST_ROWS) -> "Table":
-        """The table of the first `most` rows."""
         left_out = self.left_out + max(0, len(self.rows) - most)
         return replace(self, rows=self.rows[:most], left_out=left_out)
 
@@ -107,7 +106,6 @@ def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def aligned_row(row: Sequence[str], widths: Sequence[int], right: Collection[int] = ()) -> str:
-    """One line of a table."""
     cells = (
         cell.rjust(width) if index in right else cell.ljust(width)
         for index, (cell, width) in enumerate(zip(row, widths, strict=True))

@@ -79,7 +79,6 @@ def _sum_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def _most_common_bound(rows: Sequence[TimeRow]) -> str | None:
-    """The bound with most of the time."""
     seconds: dict[str, float] = {}
     for row in rows:
         if row.bound is not None:

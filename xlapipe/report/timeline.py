@@ -36,7 +36,6 @@ class TimelineRow:
 
     @property
     def end_seconds(self) -> float:
-        """When it ends."""
         return self.start_seconds + self.seconds
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from xlapipe.devices.platforms import platform_named
+from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.devices.targets.device import Device
 from xlapipe.dump.dump import Dump
 from xlapipe.dump.xla_files import XlaFiles
@@ -215,8 +216,6 @@ def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
 
 def _target_of_times(subject: XlaSubject, name: str) -> str:
     """The name of a target of the catalogue on which the plan's program can run."""
-    from xlapipe.devices.targets.catalogue import target_named
-
     target, platform = target_named(name), platform_named(subject.program.plan.platform)
     is_known = subject.program.facts.target is not None
     if target.platform != platform.name or (platform.is_scheduled and is_known):

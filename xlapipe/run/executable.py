@@ -46,7 +46,6 @@ class LoadedExecutable:
 
     @property
     def local_devices(self) -> tuple[Any, ...]:
-        """The devices of this process."""
         index = jax.process_index()
         return tuple(device for device in self.devices if device.process_index == index)
 

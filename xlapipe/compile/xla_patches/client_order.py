@@ -58,8 +58,6 @@ class _CompileArguments(ctypes.Structure):
 
 
 class _Program(ctypes.Structure):
-    """PJRT_Program."""
-
     _fields_: ClassVar[Any] = [
         ("struct_size", c_size_t),
         ("extension_start", c_void_p),

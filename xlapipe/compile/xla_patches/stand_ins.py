@@ -65,7 +65,6 @@ def load_named_stand_ins() -> None:
 
 
 def are_loaded() -> bool:
-    """Whether this process has stand-ins."""
     return bool(_loaded)
 
 

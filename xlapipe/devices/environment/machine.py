@@ -93,7 +93,6 @@ class Machine:
         )
 
     def version(self, package: str) -> str | None:
-        """The installed version, or None."""
         path = [str(folder) for folder in self.site_packages]
         installed = next(iter(distributions(name=package, path=path)), None)
         return installed.version if installed is not None else None

@@ -96,7 +96,6 @@ class ChipGrid:
 
     @property
     def _has_single_chips(self) -> bool:
-        """Whether a slice is one chip."""
         return prod(self.chips) == 1
 
     @property
@@ -105,7 +104,6 @@ class ChipGrid:
 
     @property
     def hosts(self) -> int:
-        """Hosts of all slices."""
         chips_per_host = 1 if self._has_single_chips else prod(CHIPS_PER_HOST)
         return self.slices * prod(self.chips) // chips_per_host
 

@@ -96,7 +96,6 @@ def network_named(name: str) -> Network:
 
 @cache
 def networks() -> Mapping[str, Network]:
-    """The named networks."""
     text = (files("xlapipe.devices.targets") / "networks.toml").read_text(encoding="utf-8")
     return {
         name: replace(_network_from(table, where=f"networks.toml, {name}"), name=name)

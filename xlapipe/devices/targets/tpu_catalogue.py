@@ -58,7 +58,6 @@ class TpuRow:
         return self.hbm_bytes - self.reserved_bytes.get(libtpu or "", newest)
 
     def target(self) -> Target:
-        """The row as a Target."""
         return Target(
             name=self.name,
             description=self.description,

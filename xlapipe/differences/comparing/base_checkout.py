@@ -152,7 +152,6 @@ def _environment() -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints."""
     try:
         done = subprocess.run(
             ["git", *arguments],

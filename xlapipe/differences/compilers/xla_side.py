@@ -19,7 +19,6 @@ _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhil
 
 
 def xla_side(opened: XlaFiles) -> CompilerSide:
-    """The side of one dump."""
     plan, totals = opened.plan, opened.plan.totals
     without_parameters = replace(
         plan,

@@ -115,7 +115,6 @@ def numbered(instructions: Iterable[InstructionText]) -> dict[str, str]:
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """The text with other names of instructions."""
     return NAME.sub(lambda match: f"%{names.get(match[1], match[1])}", text) if names else text
 
 

@@ -199,7 +199,6 @@ def _constants_that_differ(
 
 
 def _cpus(constants: Sequence[ConstantDifference]) -> str:
-    """The constants in words."""
     stated = "" if all(it.is_same for it in constants) else ", or that the program states,"
     return f"constants that this machine's CPU computed{stated}"
 

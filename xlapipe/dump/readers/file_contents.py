@@ -23,7 +23,6 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
 
 
 def read_source(path: Path) -> SourceText:
-    """The file's text."""
     data = read_bytes(path)
     try:
         return SourceText(str(path), data.decode("utf-8-sig"))

@@ -30,7 +30,6 @@ class ParsedModule:
 
 
 def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> ParsedModule:
-    """Parse a whole HLO text."""
     lines = LineReader(source)
     header = parse_header(lines)
     known_frames = None if source_lines is None else source_lines.frame_of

@@ -71,7 +71,6 @@ class ModuleReader:
         self._frame_of: dict[str, int] = {}
 
     def read(self) -> ProtoModule:
-        """The module."""
         proto = self._proto
         if len(self._computations) != len(proto.computations):
             self._fail("distinct ids of computations", "one id twice")

@@ -38,7 +38,6 @@ class Shapes:
         self._shapes: dict[bytes, Shape] = {}
 
     def shape(self, wire: bytes) -> Shape:
-        """The shape."""
         shape = self._shapes.get(wire)
         if shape is None:
             shape = self._shapes[wire] = shape_of(_text(self._parse(wire), self._where))

@@ -69,7 +69,6 @@ class SourceLines:
 
     @cached_property
     def chains(self) -> CallChains:
-        """The call chains of the instructions."""
         places = (FrameLocation("", "", 0, 0), *self.locations)
         located = ((places[location], parent) for location, parent in self.frames)
         frames = [
@@ -86,7 +85,6 @@ class SourceLines:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, where: str) -> "SourceLines":
-        """The lines that `to_bytes` wrote."""
         rest = data.partition(b"\n")[2]
         try:
             lines = parse_typed(data, cls, schema_version=SCHEMA_VERSION)
@@ -130,7 +128,6 @@ def source_line(chains: CallChains, frame_id: int) -> SourceLine | None:
 
 
 def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
-    """Checks that `lines` are of a module."""
     if hashlib.sha256(proto).hexdigest() != lines.module_sha256:
         refuse(where, f"the module that {SOURCE_LINES} beside it is of", "another", _DAMAGED)
 

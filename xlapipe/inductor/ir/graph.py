@@ -132,7 +132,6 @@ class IrGraph:
         return self._memory.get(name, name)
 
     def owns_memory(self, buffer: IrBuffer) -> bool:
-        """Whether a buffer has separate memory."""
         return self.memory_of(buffer.name) == buffer.name and buffer.layout_kind not in _NO_MEMORY
 
     def reads_of(self, leaf: IrNode) -> Iterator[Dependency]:
@@ -162,7 +161,6 @@ class IrGraph:
 
 
 def read_names(graph: IrGraph, leaves: Sequence[IrNode]) -> set[str]:
-    """Memory that leaves read."""
     return {
         graph.memory_of(dependency.name) for leaf in leaves for dependency in graph.reads_of(leaf)
     }

@@ -44,7 +44,6 @@ class ValueTable:
         self.states: dict[Hashable, int] = {}
 
     def number(self, *value: Hashable) -> int:
-        """The number of a value."""
         return self._numbers.setdefault(value, len(self._numbers))
 
     def state(self, buffer: Hashable) -> int:
@@ -55,7 +54,6 @@ class ValueTable:
 
 
 def read_body(text: TextLines, table: ValueTable) -> LoopBody:
-    """Reads a loop's body."""
     # Lines keep their numbers: `if` takes the place of the line `class …`.
     indented = TextLines(text.where, ["if 1:", *text.lines], [text.number(0), *text.numbers])
     tree = indented.python()

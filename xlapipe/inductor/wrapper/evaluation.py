@@ -60,7 +60,6 @@ Value = Tensor | int | Opaque | list["Value"] | tuple["Value", ...] | None
 
 
 def tensors_in(value: Value) -> Iterator[Tensor]:
-    """Tensors that a value holds."""
     if isinstance(value, Tensor):
         yield value
     for item in items_of(value):

@@ -72,7 +72,6 @@ class Launch:
 def kernel_kind(
     operator: str, definition: TritonKernel | None, how: str | None, *, has_out: bool
 ) -> KernelKind:
-    """Who computes a launch."""
     if definition is not None:
         if definition.heuristic == "template" or operator.startswith("triton_tem_"):
             return KernelKind.TEMPLATE
@@ -86,7 +85,6 @@ def kernel_kind(
 
 
 def operator_kind(operator: str, *, has_out: bool = False) -> KernelKind:
-    """The kind of a library's operator."""
     if collective_kind(operator) is not None:
         return KernelKind.COLLECTIVE
     name = base_name(operator)

@@ -24,7 +24,6 @@ _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quant
 
 
 def replay_wrapper(code: WrapperCode, known: Known) -> Replay:
-    """Replays `call`."""
     return _Interpreter(code, known).run()
 
 

@@ -122,7 +122,6 @@ class MemoryFailure:
 
     @property
     def largest_free(self) -> LoggedSize | None:
-        """The largest free piece."""
         return self.allocator.largest_free if self.allocator is not None else None
 
     @property

@@ -127,8 +127,6 @@ def _place(groups: dict[str, str | None]) -> str | None:
 
 
 class WarningKind(StrEnum):
-    """What XLA warns of."""
-
     REMATERIALISATION = "rematerialisation"  # it could not reduce the program to its limit
     REPLICATED = "replicated"  # the partitioner replicates a whole array
     ARGUMENTS = "arguments"  # arguments and outputs alone exceed the limit

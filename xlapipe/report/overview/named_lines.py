@@ -35,7 +35,6 @@ Placed = tuple[BufferAllocation, LogicalBuffer]
 
 
 def named_lines(opened: XlaSubject, names: Sequence[str], *, width: int) -> Iterator[Text]:
-    """The lines for each name."""
     shown = _Named(opened, width)
     sections = [list(shown.lines(name)) for name in names]
     for number, section in enumerate(sections):
@@ -58,7 +57,6 @@ class _Named:
         return self._opened.plan
 
     def lines(self, name: str) -> Iterator[Text]:
-        """The lines for one name."""
         values = self._values_named(name)
         if values:
             for placed in values:

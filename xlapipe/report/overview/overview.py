@@ -85,7 +85,6 @@ class Overview:
 
     @property
     def plan(self) -> Plan:
-        """The plan of the dump."""
         return self.opened.plan
 
     @property
@@ -130,13 +129,11 @@ class Overview:
 
     @cached_property
     def peak_phase(self) -> Phase | None:
-        """The phase of the instruction at the peak."""
         name = self.peak.instruction
         return phases_of(self.plan).of(name) if name is not None else None
 
     @cached_property
     def peak_source(self) -> SourceLine | None:
-        """The line of the instruction at the peak."""
         name = self.peak.instruction
         return self.plan.nearest_source(name) if name is not None else None
 

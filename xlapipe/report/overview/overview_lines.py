@@ -22,6 +22,7 @@ from xlapipe.plans.phases import Phase
 from xlapipe.plans.returned import returned
 from xlapipe.plans.second_call import second_call
 from xlapipe.plans.wording import counted
+from xlapipe.registry import is_of_project
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
@@ -44,7 +45,6 @@ _MORE = re.compile(r" and \d+ more")
 
 
 def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Text]:
-    """The lines."""
     head = list(_head(overview, width))
     tail = list(_tail(overview, name, width))
     rows = list(_rows(overview, width, MAX_LINES - len(head) - len(tail)))
@@ -317,8 +317,6 @@ def _next(overview: Overview, name: str) -> str:
     dump = overview.opened.dump
     if memory is not None and memory.usable_bytes < overview.total_bytes and dump is not None:
         workload = dump.manifest.compiled_name
-        from xlapipe.registry import is_of_project
-
         if is_of_project(workload):
             return f"Next: xlapipe choose {shlex.quote(workload)}"
     lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]

@@ -76,7 +76,6 @@ def calibration_of(
 
 
 def samples_of(profiles: Iterable[ProgramProfile], device: Device) -> list[Sample]:
-    """The kernels of programs."""
     return [sample for profile in profiles for sample in _samples(profile, device)]
 
 

@@ -53,8 +53,6 @@ class TimedCalls:
 
 @dataclass(frozen=True)
 class ProgramProfile:
-    """A program as it ran."""
-
     name: str
     plan: Plan
     times: ProgramTimes

@@ -36,7 +36,6 @@ class Arg:
     sharding: Any = None
 
     def struct(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype."""
         return jax.ShapeDtypeStruct(self.shape, self.dtype, sharding=self.sharding)
 
     def make(self) -> Any:

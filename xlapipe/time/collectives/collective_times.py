@@ -44,7 +44,6 @@ Curves: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Curve]]]
 
 @cache
 def measured_curves() -> Curves:
-    """The curves in this package."""
     text = (files("xlapipe.time.collectives") / "measured.jsonl").read_text(encoding="utf-8")
     header, *rows = map(json.loads, text.splitlines())
     curves: dict[str, dict[str, dict[int, Curve]]] = {}

@@ -39,7 +39,6 @@ class Residency:
         return Mark(len(self._replaced), len(self._touches), self._oldest, self._total)
 
     def restore(self, mark: Mark) -> None:
-        """Restore the state of a mark."""
         for memory, before in reversed(self._replaced[mark.changes :]):
             if before is None:
                 del self._resident[memory]

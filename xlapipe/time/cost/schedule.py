@@ -36,7 +36,6 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The kernel's name."""
         return self.instruction.name
 
 

@@ -51,12 +51,10 @@ class Touched:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of all reads."""
         return sum(read.size_bytes for read in self.reads)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of all writes."""
         return sum(write.size_bytes for write in self.writes)
 
     def of_total(self, total_bytes: int) -> "Touched":
@@ -129,7 +127,6 @@ class TouchedBytes:
         self._memory = MemoryOf(plan, module)
 
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
-        """What the kernel of `instruction` touches."""
         if instruction.opcode == "custom-call":
             return self._custom_call(instruction, scope)
         updates = dict(self._updates(instruction, scope))

@@ -49,7 +49,6 @@ class LaunchedKernel:
 
     @property
     def body(self) -> Computation:
-        """What a fusion computes."""
         return self.module.computations[self.inner.called_computations[0]]
 
 

@@ -76,7 +76,6 @@ class Errors:
 
 @cache
 def shipped_errors() -> Errors:
-    """The errors that are in this package."""
     file = resources.files("xlapipe.time.predict").joinpath("calibrations").joinpath("errors.json")
     return Errors(**json.loads(file.read_text(encoding="utf-8"))["errors"])
 

@@ -39,7 +39,6 @@ _MOST_KNOWN = 4096
 def work_of(
     kernel: Kernel, module: HloModule, *, untuned: bool = False, gpu: Gpu = HOPPER
 ) -> KernelWork:
-    """The work of one launch."""
     site, cost, thunk = kernel.site, kernel.cost, kernel.thunk
     # The work of a gather or scatter depends on what computed its indices, in other kernels.
     if _is_indexed(site.inner, module):

@@ -38,8 +38,6 @@ class LoopLaunches:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """A conditional."""
-
     branches: "tuple[tuple[Step, ...], ...]"
 
 

@@ -68,7 +68,6 @@ class LibraryPoint:
 def call_of(
     name: str, inner: Instruction, scope: Computation, cost: KernelCost, threads: int, gpu: Gpu
 ) -> LibraryCall:
-    """The call of an instruction in a computation."""
     element, dims, elements = first_array(inner.shape)
     given = [first_array(shape) for shape in operand_shapes(inner, scope)]
     operands, types = tuple(item[1] for item in given), tuple(item[0] for item in given)
@@ -77,7 +76,6 @@ def call_of(
 
 
 def features_of_call(call: LibraryCall) -> LibraryPoint:
-    """The features of a call, by its name."""
     return next(features(call) for part, features in _CALLS.items() if part in call.name)
 
 

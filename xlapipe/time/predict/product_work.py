@@ -84,7 +84,6 @@ def is_untuned(module: HloModule, gpu: Gpu) -> bool:
 
 
 def triton_product(fusion: LaunchedKernel, *, untuned: bool) -> KernelWork:
-    """The work of a product by Triton."""
     inner, body, flops, threads = fusion.inner, fusion.body, fusion.flops, fusion.threads
     gpu, result = fusion.gpu, first_array(fusion.inner.shape).elements
     dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)

@@ -26,7 +26,6 @@ class ProgramWork:
 
     @property
     def threads(self) -> int:
-        """Threads of a program."""
         return self.code.warps * THREADS_OF_A_WARP
 
     @property

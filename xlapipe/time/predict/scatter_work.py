@@ -35,7 +35,6 @@ _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
 
 def updates_of(scatter: Instruction, fusion: Fusion, threads: int) -> Updates:
-    """The updates of a scatter in a fusion's body."""
     added, indices = _added(scatter, fusion, threads), ScatterIndices(scatter, fusion)
     costs, chosen = fusion.gpu.features.scatters, indices.rows_of_a_constant()
     of_constant, most = 0.0, math.inf
@@ -88,7 +87,6 @@ class _Added:
 
     @property
     def rows(self) -> float:
-        """Rows of all updates."""
         return self.elements / self.row
 
     def seconds(self) -> float:

@@ -52,22 +52,18 @@ class ProductTile:
 
     @property
     def area(self) -> int:
-        """Elements of the tile."""
         return round(self.sides[0] * self.sides[1])
 
     @property
     def steps(self) -> int:
-        """Steps of a block."""
         return max(1, ceil(self.terms / self.depth))
 
     @property
     def step_bytes(self) -> float:
-        """Bytes that a step reads."""
         return sum(self.sides) * self.depth * self.element_bytes
 
     @property
     def step_flops(self) -> float:
-        """Operations of a step."""
         return 2.0 * self.area * self.depth
 
     @property

@@ -38,7 +38,6 @@ class Exchanges:
 def exchanges_of(
     plan: Plan, device: Device | None, network: Network | None, calibration: Calibration
 ) -> Exchanges:
-    """The collectives of a plan."""
     collectives = plan.collectives or ()
     if not collectives or device is None:
         return Exchanges("", {}, {item.instruction: _NO_DEVICE for item in collectives})

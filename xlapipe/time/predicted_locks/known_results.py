@@ -88,7 +88,6 @@ class KnownResults:
 
     @property
     def jaxlib(self) -> str:
-        """The version of jaxlib that they are of."""
         return str(self.about["versions"].get("jaxlib"))
 
     def for_jaxlib(self, jaxlib: str) -> "KnownResults | None":

@@ -89,7 +89,6 @@ def _share(axis: Sequence[float], place: float) -> tuple[Share, Share]:
 
 @cache
 def efficiencies() -> Efficiencies:
-    """The efficiencies in this package."""
     text = (files("xlapipe.time.products") / "efficiency.jsonl").read_text(encoding="utf-8")
     header, *rows = map(json.loads, text.splitlines())
     m, n = (tuple(map(math.log2, header[axis])) for axis in "mn")

@@ -40,7 +40,6 @@ class KernelEvent:
 
     @property
     def end_ns(self) -> float:
-        """When it ended."""
         return self.start_ns + self.duration_ns
 
 

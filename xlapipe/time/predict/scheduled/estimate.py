@@ -48,7 +48,6 @@ _HANDS_ON = RENAMES | {"async-update"}
 def estimate(
     plan: Plan, cost: StepCost, device: Tpu, unknown_trips: int | None = None
 ) -> Prediction:
-    """Estimate the time of a step."""
     return _Estimator(plan, cost, device, unknown_trips).run()
 
 

@@ -88,7 +88,6 @@ class OperationTimes:
         return KernelTime(sum(part.seconds for part in parts), tuple(parts), 1.0, basis, 0.0)
 
     def operations(self, kernel: Kernel) -> Operations:
-        """The operations of one launch."""
         site, device = kernel.site, self._device
         stated = kernel.stated
         if stated is not None and stated.products:  # counted in a Pallas kernel
