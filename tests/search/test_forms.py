@@ -251,6 +251,19 @@ def test_a_loss_in_blocks_is_equal(name: str, tmp_path: Path) -> None:
     assert_equal(gradient_of(loss), args, change)
 
 
+class Sharded(Written):
+    facts = type("Facts", (), {"mesh": {"data": 2}})
+
+
+def test_over_a_mesh_parts_of_flat_rows_have_every_nth_example(tmp_path: Path) -> None:
+    args = mlp_weights(), {"x": uniform(16, 4, 16), "y": uniform(16, 4, 16) - 0.5}
+    step = gradient_of(batch_steps.flat_loss)
+    own = [*form_changes(Sharded(), recorded(step, args, tmp_path))]  # type: ignore[arg-type]
+    (change,) = by_kind(own, "loss")
+    assert "size // parts, parts, -1" in change.code
+    assert_equal(step, args, change)
+
+
 @pytest.mark.slow
 def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
     loss, args = MEANS["optax"]
@@ -308,6 +321,7 @@ def test_a_loss_in_blocks_computes_no_product_twice() -> None:
 @pytest.mark.parametrize(
     "loss",
     [
+        batch_steps.paired_loss,
         batch_steps.normalised_loss,
         batch_steps.summed_loss,
         batch_steps.contrastive_loss,
@@ -319,9 +333,13 @@ def test_a_loss_in_blocks_computes_no_product_twice() -> None:
         batch_steps.clipped,
     ],
 )
-def test_what_mixes_the_batch_has_no_microbatches(loss: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_mixes_the_batch_has_no_microbatches(
+    loss: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     args = mlp_weights(), pairs()
+    monkeypatch.chdir(ROOT)
     graph = recorded(gradient_of(loss), args, tmp_path)
+    assert not any(str(ROOT) in text for text in refused_forms(Written(), graph))  # type: ignore[arg-type]
     refused = {site.kind: site.refused for site in graph.forms}
     assert refused["microbatches"]
     if loss is not batch_steps.dropout_loss:  # before the products whose results are large

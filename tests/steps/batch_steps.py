@@ -78,6 +78,19 @@ def convolution_loss(weights: Any, images: Array, labels: Array) -> Array:
     return optax.softmax_cross_entropy(x, jax.nn.one_hot(labels, x.shape[-1])).mean()
 
 
+def flat_loss(weights: Any, batch: dict[str, Array]) -> Array:
+    """Rows of all examples are one axis in the largest product, and are split after it."""
+    x = batch["x"].reshape(-1, WIDTH) @ weights["first"]
+    error = jnp.mean((x - batch["y"].reshape(-1, WIDTH)) ** 2, -1).reshape(len(batch["x"]), -1)
+    return jnp.mean(error * jnp.sum(batch["y"], -1))
+
+
+def paired_loss(weights: Any, batch: dict[str, Array]) -> Array:
+    """Each example is preferred to the next one: every nth example has another next one."""
+    score = jnp.mean((batch["x"] @ weights["first"] - batch["y"]) ** 2, -1).reshape(-1, 2)
+    return -jnp.mean(jax.nn.log_softmax(score)[:, 0])
+
+
 def normalised_loss(weights: Any, batch: dict[str, Array]) -> Array:
     """Batch norm: the mean of each feature is over the batch."""
     x = batch["x"] @ weights["first"]

@@ -16,6 +16,13 @@ from jax.extend.core import Literal
 from xlapipe.compile.lowering.jaxprs import carried_inputs, size_bytes, user_line
 
 
+def are_equal(captured: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether constants of two jaxprs are the same; of tracers, the same objects."""
+    of_part = BatchAxis(1)
+    pairs = zip(captured, others, strict=False)
+    return len(captured) == len(others) and all(of_part.constant(*p) in (SAME, ZERO) for p in pairs)
+
+
 class Kind(Enum):
     ZERO = auto()
     SAME = auto()
@@ -68,17 +75,23 @@ class BatchAxis:
     `mixed_by` is the first equation whose results no rule covers, as `primitive at file:line`.
     """
 
-    def __init__(self, parts: int) -> None:
-        self._parts = parts
+    def __init__(self, parts: int, size: int = 1) -> None:
+        """Of `parts` parts of a batch of a size.
+
+        A part may be every nth example, so an axis of rows has a multiple of the size: neighbours
+        of a batch that is reshaped to pairs are not neighbours in a part.
+        """
+        self._parts, self._size = parts, size
         self.largest_bytes = 0
         self.mixed_by = ""
 
     def outputs(self, whole: Any, part: Any, inputs: Sequence[BatchPart]) -> list[BatchPart]:
         """The results of a closed jaxpr and of its part."""
-        consts = [self._constant(a, b) for a, b in zip(whole.consts, part.consts, strict=True)]
+        consts = [self.constant(a, b) for a, b in zip(whole.consts, part.consts, strict=True)]
         return self._jaxpr(whole.jaxpr, part.jaxpr, [*consts, *inputs])
 
-    def _constant(self, whole: Any, part: Any) -> BatchPart:
+    def constant(self, whole: Any, part: Any) -> BatchPart:
+        """What a constant is, or a captured value."""
         if whole is part:
             return SAME
         try:
@@ -105,7 +118,7 @@ class BatchAxis:
         def read(a: Any, b: Any) -> BatchPart:
             if isinstance(a, Literal) != isinstance(b, Literal):
                 return MIXED
-            return self._constant(a.val, b.val) if isinstance(a, Literal) else known[a]
+            return self.constant(a.val, b.val) if isinstance(a, Literal) else known[a]
 
         if len(whole.eqns) != len(part.eqns):
             return [MIXED] * len(whole.outvars)
@@ -119,7 +132,8 @@ class BatchAxis:
     def _checked(self, equation: Any, whole: Any, part: Any, result: BatchPart) -> BatchPart:
         """The result, if the shapes differ where it says."""
         axis = self._axis(whole, part)
-        if result.kind is Kind.ROWS and isinstance(axis, int):
+        is_whole = isinstance(axis, int) and whole.shape[axis] % self._size == 0
+        if result.kind is Kind.ROWS and is_whole:
             self.largest_bytes = max(self.largest_bytes, size_bytes(whole))
             return result
         right = (axis is None) if result.kind in (Kind.SAME, Kind.SUM) else axis != "several"

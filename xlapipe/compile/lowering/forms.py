@@ -203,7 +203,7 @@ def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
     whole = jax.make_jaxpr(of)(values)
     of_part = jax.make_jaxpr(of)(jax.tree.map(part, values))
     given, expected = [ROWS] * len(whole.in_avals), [MEAN] * len(whole.out_avals)
-    return _compared(whole, of_part, given, expected, parts)
+    return _compared(whole, of_part, given, expected, parts, _size(gradient, batch))
 
 
 @_proof
@@ -242,16 +242,29 @@ def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
     given = [ROWS if n in split else SAME for n in range(len(floats))]
     gradients = [BatchPart(Kind.ROWS, 1) if n in split else MEAN for n, f in enumerate(floats) if f]
     expected = [*(MEAN for _ in whole.out_avals), *gradients]
-    return _compared(with_gradient(whole), with_gradient(of_part), given, expected, parts)
+    size = _size(gradient, batch)
+    if any(whole.in_avals[n].shape[axis] % size for n, axis in split.items()):
+        return 0, "examples are grouped before the largest product"
+    return _compared(with_gradient(whole), with_gradient(of_part), given, expected, parts, size)
+
+
+def _size(gradient: Gradient, batch: Sequence[int]) -> int:
+    (size,) = _sizes([gradient.args[n] for n in batch])
+    return size
 
 
 def _compared(
-    whole: Any, part: Any, inputs: Sequence[BatchPart], expected: Sequence[BatchPart], parts: int
+    whole: Any,
+    part: Any,
+    inputs: Sequence[BatchPart],
+    expected: Sequence[BatchPart],
+    parts: int,
+    size: int,
 ) -> tuple[int, str]:
     """The bytes of the largest value with the batch, and what differs from what is expected."""
     if whole.effects:
         return 0, f"side effects: {whole.effects}"
-    axis = BatchAxis(parts)
+    axis = BatchAxis(parts, size)
     outputs = axis.outputs(whole, part, inputs)
     for output, wanted, aval in zip(outputs, expected, whole.out_avals, strict=True):
         is_same = output == SAME and wanted == MEAN

@@ -63,7 +63,7 @@ _OF_BATCH = {
         "blocks=4",
         "batch=(1, 2)",
         {
-            "shape[:axis], parts, -1, *": "shape[:axis], -1, parts, *",
+            "parts, size // parts, -1, *": "size // parts, parts, -1, *",
             "jnp.moveaxis(array, axis, 0)": "jnp.moveaxis(array, axis + 1, 0)",
         },
         "{}(loss_in_blocks(…))",
@@ -120,6 +120,7 @@ def refused_forms(program: Program, graph: ForwardGraph) -> Iterator[str]:
         elif devices > 1 and site.kind == VMAP:
             refused = "over a mesh, what it maps may be sharded"
         if refused:
+            refused = " at ".join(map(relative, refused.split(" at ")))
             texts.setdefault((relative(site.source), refused), []).append(name)
     for (where, refused), names in texts.items():
         yield f"No {' and no '.join(names)} ({where}): {refused}."

@@ -12,12 +12,13 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
 
     def blocked(*args, **kwargs):
         front, tail, split, tree = cut_at_product(function, blocks, batch, args, kwargs)
-        values = dict(enumerate(jaxpr_as_fun(front)(*jax.tree.leaves([args[n] for n in batch]))))
+        leaves = jax.tree.leaves([args[n] for n in batch])
+        size, values = len(leaves[0]), dict(enumerate(jaxpr_as_fun(front)(*leaves)))
         inputs = [{}, {}, {}, {}]  # differentiated or not, split or not
         for n, value in values.items():
             differentiated = jnp.issubdtype(value.dtype, jnp.inexact)
             kind = inputs[2 * (not differentiated) + (n not in split)]
-            kind[n] = in_parts(value, split[n], blocks) if n in split else value
+            kind[n] = in_parts(value, split[n], blocks, size) if n in split else value
 
         def of(own, same, own_whole, same_whole):
             given = {**own, **same, **own_whole, **same_whole}
@@ -142,10 +143,11 @@ def picked(values, indices):
     return jnp.where(valid, total, jnp.nan)
 
 
-def in_parts(array, axis, parts):
+def in_parts(array, axis, parts, size):
     shape = array.shape
-    array = array.reshape(*shape[:axis], parts, -1, *shape[axis + 1 :])
-    return jnp.moveaxis(array, axis, 0)
+    array = array.reshape(*shape[:axis], parts, size // parts, -1, *shape[axis + 1 :])
+    array = jnp.moveaxis(array, axis, 0)
+    return array.reshape(parts, *shape[:axis], -1, *shape[axis + 1 :])
 
 
 def cut_at_product(function, blocks, batch, args, kwargs):
