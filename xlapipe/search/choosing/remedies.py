@@ -56,8 +56,9 @@ def donation_of(program: Program) -> tuple[StepChange, int] | None:
         return None
     names = tuple(row.name for row in rows)
     already = dict.fromkeys(argument_name(leaf.path) for leaf in program.arguments if leaf.donated)
-    text = f"donate {', '.join(names)} (donate_argnames={names!r})"
-    change = StepChange(text, arguments={"donate": (*already, *names)})
+    donated = (*already, *names)
+    text = f"donate {', '.join(names)} (donate_argnames={donated!r})"
+    change = StepChange(text, arguments={"donate": donated})
     return change, sum(row.size_bytes for row in rows)
 
 
