@@ -19,10 +19,12 @@ from flax import nnx
 
 from tests.folders import ROOT, STEPS
 from tests.steps import batch_steps, form_steps
+from xlapipe.compile.lowering.changed_functions import AppliedPolicy
 from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries, stop
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
 from xlapipe.compile.lowering.jaxprs import equations
 from xlapipe.compile.lowering.pasted.loss_in_blocks import evaluated, loss_in_blocks
+from xlapipe.compile.lowering.pasted.scanned import scanned as plain_scanned
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.errors import ParameterError
 from xlapipe.search.candidate import StepChange
@@ -431,6 +433,8 @@ def test_the_printed_microbatches_of_libraries_are_what_was_compiled(
         change = by_kind(own, kind)[0]
         assert f"batch={batch}" in change.code
         assert_equal(as_written, args, change)
+        joined = replace(PolicyChange(), also=change.policy)
+        assert_equal(as_written, args, StepChange("joined", policy=joined))
         code: dict[str, Any] = {}
         exec(change.code, code)
         found = jax.tree.leaves(jax.jit(partial(step, code[name]))(*args))
@@ -484,7 +488,7 @@ def test_a_loop_over_equal_blocks_is_a_scan(equal: bool, tmp_path: Path) -> None
     apply_policy(change.policy)
     step = imported()
     if not equal:
-        with pytest.raises(ParameterError, match="items of the loop are not equal"):
+        with pytest.raises(ParameterError, match="iterations of the loop differ in more than"):
             jax.jit(step).lower(*args)
         return
     changed = jax.jit(step).lower(*args)
@@ -492,6 +496,52 @@ def test_a_loop_over_equal_blocks_is_a_scan(equal: bool, tmp_path: Path) -> None
     pairs = (jax.tree.leaves(form.compile()(*args)) for form in (written, changed))
     for a, b in zip(*pairs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE * np.max(np.abs(a)))
+
+
+def drawing(items: list[Any]) -> Callable[..., Any]:
+    """The body of a loop that draws the weight from an iterator."""
+    own = iter([*items, *items, *items])
+    return lambda x, w: x + next(own)["a"]
+
+
+def counting(items: list[Any]) -> Callable[..., Any]:
+    numbers = iter(range(12))
+    return lambda x, w: x * next(numbers) + w["a"]
+
+
+def changing(items: list[Any]) -> Callable[..., Any]:
+    """The body of a loop that writes to its item, as batch norm of nnx does."""
+    return lambda x, w: (x + w["a"], w.update(a=w["a"] + x))[0]
+
+
+def alike(items: list[Any]) -> Callable[..., Any]:
+    return lambda x, w: jax.nn.relu(x @ jnp.asarray(np.tril(np.ones((4, 4)))) + w["a"])
+
+
+@pytest.mark.parametrize(
+    ("body_of", "more", "reason"),
+    [
+        (drawing, {}, "iterations of the loop differ in more than their items"),
+        (counting, {}, "iterations of the loop differ in more than their items"),
+        (changing, {}, "an iteration of the loop changes its item"),
+        (alike, {"rate": 0.5}, "the items of the loop have numbers of Python"),
+        (alike, {}, ""),
+    ],
+)
+def test_a_loop_is_a_scan_only_where_iterations_differ_in_their_items(
+    body_of: Callable[..., Any], more: dict[str, float], reason: str
+) -> None:
+    scanned = AppliedPolicy("loop", {}, (), None).scanned(plain_scanned)
+
+    def step(x: jax.Array, items: list[Any]) -> Any:
+        return scanned(body_of(items), x, [{**item, **more} for item in items])
+
+    args = uniform(4), [{"a": uniform(4)}] * 3
+    if not reason:
+        assert "scan" in str(jax.make_jaxpr(step)(*args))
+        return
+    with pytest.raises(ParameterError, match=reason):
+        jax.jit(step).lower(*args)
 
 
 def test_a_loop_without_a_source_file_has_no_scan() -> None:

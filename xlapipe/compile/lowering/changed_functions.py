@@ -16,6 +16,7 @@ and others call these functions by the names that modules have imported, which a
 
 import inspect
 import linecache
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,11 +31,13 @@ import jax
 from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
+from xlapipe.compile.lowering.batch_axis import are_equal
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forms import (
     Forms,
     Gradient,
     Proof,
+    first_line,
     place_of,
     proof_of_loss,
     proof_of_mean,
@@ -57,6 +60,8 @@ from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls,
 from xlapipe.compile.lowering.widened import Narrowing
 from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.jax_private import is_vmapped, with_other_jaxpr
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @contextmanager
@@ -229,7 +234,10 @@ class AppliedPolicy:
     def nnx_gradient(self, transform: Callable[..., Any]) -> Any:
         @wraps(transform)
         def differentiate(*f: Any, argnums: Any = 0, **options: Any) -> Any:
-            place = place_of(sys._getframe(1))
+            frame: Any = sys._getframe(1)
+            while frame.f_code.co_filename == __file__:  # of a policy that is joined with this one
+                frame = frame.f_back
+            place = place_of(frame)
             if not f or place is None:
                 return transform(*f, argnums=argnums, **options)
             called = PolicySite(GRADIENT, place[0], f"nnx.{transform.__name__}")
@@ -380,12 +388,12 @@ class AppliedPolicy:
             if self._kind == LOOP:
                 self._applied.update(self._lines)
                 try:
-                    return form(body, carry, own)
+                    reason = _differing_iterations(body, carry, own)
+                    if not reason:
+                        return form(body, carry, own)
                 except (TypeError, ValueError) as error:
-                    reason = str(error).partition("\n")[0]
-                    raise ParameterError(
-                        f"the items of the loop are not equal: {reason}; fix: leave out this form"
-                    ) from None
+                    reason = f"the items of the loop are not equal: {first_line(error)}"
+                raise ParameterError(f"{reason}; fix: leave out this form")
             for item in own:
                 carry = body(carry, item)
             return carry
@@ -472,6 +480,28 @@ def _as_weight(leaf: Any) -> Any:
     It is bound without `checkpoint_name`, which makes arrays of Python's numbers.
     """
     return name_p.bind(leaf, name=WEIGHT_NAME) if getattr(leaf, "shape", ()) else leaf
+
+
+def _differing_iterations(body: Callable[..., Any], carry: Any, items: Sequence[Any]) -> str:
+    """Why a scan, which traces its body once, would compute something else than the loop.
+
+    Each iteration is traced: it must be the same program of the same captured values.
+    """
+    count = len(jax.tree.leaves(items[0]))
+    first, *others = [
+        jax.make_jaxpr(lambda carry, item: (body(carry, item), item))(carry, item) for item in items
+    ]
+    if any(isinstance(leaf, float) for leaf in jax.tree.leaves(items)):
+        return "the items of the loop have numbers of Python"
+    if [*first.jaxpr.outvars][-count:] != [*first.jaxpr.invars][-count:]:
+        return "an iteration of the loop changes its item"
+    text = _ADDRESS.sub("", str(first.jaxpr))
+    if any(
+        text != _ADDRESS.sub("", str(other.jaxpr)) or not are_equal(first.consts, other.consts)
+        for other in others
+    ):
+        return "iterations of the loop differ in more than their items"
+    return ""
 
 
 def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:

@@ -94,7 +94,7 @@ class Forms:
         try:
             site = _vmap_site(place, fun, as_written, given, args, kwargs)
         except Exception as error:  # noqa: BLE001  # whatever the user's function raises
-            site = FormSite(VMAP, *place, 0, 0, refused=_first_line(error))
+            site = FormSite(VMAP, *place, 0, 0, refused=first_line(error))
         before = self._sites.get((VMAP, place))
         if site is not None and before is not None:  # one that is refused stays
             site = max(before, site, key=lambda own: (bool(own.refused), own.largest_bytes))
@@ -142,7 +142,7 @@ class Proof(NamedTuple):
     refused: str
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
@@ -174,7 +174,7 @@ def _proof(
             try:
                 proofs.append(Proof(batch, size, *compare(gradient, batch, parts)))
             except Exception as error:  # noqa: BLE001  # whatever the user's function raises of a part
-                proofs.append(Proof(batch, size, 0, _first_line(error)))
+                proofs.append(Proof(batch, size, 0, first_line(error)))
             if not proofs[-1].refused:
                 return proofs[-1]
         reason = (
@@ -322,5 +322,5 @@ def _vmap_site(
             if jax.eval_shape(lambda: in_blocks(*args, **kwargs)) != outputs:
                 refused = "its results have other shapes"
         except Exception as error:  # noqa: BLE001  # what cannot be traced in blocks
-            refused = _first_line(error)
+            refused = first_line(error)
     return FormSite(VMAP, *place, size, largest_bytes, refused=refused)
