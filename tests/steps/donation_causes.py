@@ -151,6 +151,14 @@ CAUSES = {
         {"donate_argnums": (0, 1)},
         {"donate_argnums": (0, 1)},
     ),
+    "update_of_another": Cause(
+        lambda a, b, row: (_update(b, row), a.sum()),
+        "copies 65,536 B into its memory: out[0], which is written over it, is b or an update",
+        "donate b in its place",
+        lambda b, a, row: (_update(a, row), b.sum()),
+        (BUFFER, BUFFER, ROW),
+        fixed_workload={"donate_argnums": 1},
+    ),
     "read_after": Cause(
         lambda a, row: (_update(a, row), a), "copies 65,536 B of it", _LATER, _update, (BUFFER, ROW)
     ),

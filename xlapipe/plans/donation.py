@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from xlapipe.plans.buffers import AllocationKind
+from xlapipe.plans.buffers import AllocationKind, InputOutputAlias
 from xlapipe.plans.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plans.copy_advice import copy_advice
 from xlapipe.plans.donation_causes import (
@@ -26,7 +26,7 @@ from xlapipe.plans.donation_causes import (
     cause_of_sharding,
 )
 from xlapipe.plans.hlo import SourceLine
-from xlapipe.plans.leaf_writes import LeafWrites, leaf_writes
+from xlapipe.plans.leaf_writes import LeafWrites, is_updated_in_place, leaf_writes
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, path_keys
 from xlapipe.plans.returned import returned
@@ -140,6 +140,7 @@ class _Outcomes:
         }
         parameter_in = {a.index: a.parameter_number for a in self._plan.allocations}
         self._copies: dict[int | None, list[Copy]] = defaultdict(list)
+        self._copies_into: dict[int | None, list[Copy]] = defaultdict(list)
         for copy in find_copies(self._plan):
             if copy.read_color != copy.written_color:
                 continue  # to or from host memory, as the step requests
@@ -148,6 +149,8 @@ class _Outcomes:
                 numbers = {parameter_in.get(copy.allocation)} - {None}
             for number in numbers:
                 self._copies[number].append(copy)
+            if numbers:
+                self._copies_into[parameter_in.get(copy.allocation)].append(copy)
         self._moves: dict[int, list[Move]] = defaultdict(list)
         for move in find_moves(self._plan):
             for index in {move.copy.allocation, *move.copy.read_from}:
@@ -178,7 +181,7 @@ class _Outcomes:
         in_other_memory = cause_of_memory(leaf, written) if written is not None else None
         if in_other_memory is not None:
             return _row(leaf, DonationOutcome.UNUSED, in_other_memory)
-        copied = self._copies_of(leaf)
+        copied = self._copies_of(leaf) or self._copies_of_another(leaf, alias)
         moves = self._moves_of(leaf)
         # XLA for TPUs decides itself what to move to the chip's own memory and back.
         writes = None if moves else leaf_writes(self._plan, alias)
@@ -235,6 +238,15 @@ class _Outcomes:
             if 2 * (copy.bytes_of_parameter(leaf.parameter_number) or copy.copied_bytes)
             >= leaf.size_bytes
         )
+
+    def _copies_of_another(self, leaf: ArgumentLeaf, alias: InputOutputAlias) -> tuple[Copy, ...]:
+        """Copies of another argument into the leaf's memory, where the step then updates it."""
+        copies = tuple(
+            copy
+            for copy in self._copies_into.get(leaf.parameter_number, ())
+            if 2 * copy.copied_bytes >= leaf.size_bytes
+        )
+        return copies if copies and is_updated_in_place(self._plan, alias) else ()
 
     def _moves_of(self, leaf: ArgumentLeaf) -> tuple[Move, ...]:
         """Moves of half of the leaf or more out of its allocation or into it."""

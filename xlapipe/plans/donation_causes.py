@@ -121,18 +121,20 @@ def _is_only_read(dataflow: Dataflow, loop: Value, element: int, leaf: ArgumentL
 
 
 def cause_of_order(program: Program, leaf: ArgumentLeaf, alias: InputOutputAlias) -> Cause | None:
-    """For an output that is another donated argument than jax pairs with it, or updates that."""
+    """For an output that is another argument than jax pairs with it, or updates that."""
     entry = program.plan.entry
     if entry is None:
         return None
     output = Value(entry, entry.by_name[entry.root], alias.output_index or ())
     number = origins_through_copies(program.plan).parameter_number(output)
     other = program.argument_of_parameter.get(number)
-    if other is None or other is leaf or not other.donated:
+    if other is None or other is leaf:
         return None
     path = program.output_path(alias.output_index)
     return Cause(
         f"{path}, which is written over it, is {other.path} or an update of it",
         "return the values in the order of the arguments: jax pairs donated leaves with outputs by "
-        "shape and dtype, in order",
+        "shape and dtype, in order"
+        if other.donated
+        else f"donate {other.path} in its place",
     )

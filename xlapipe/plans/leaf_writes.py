@@ -120,6 +120,18 @@ def leaf_writes(plan: Plan, alias: InputOutputAlias) -> LeafWrites | None:
     )
 
 
+def is_updated_in_place(plan: Plan, alias: InputOutputAlias) -> bool:
+    """Whether an instruction updates a part of what is in the memory of an output."""
+    entry = plan.entry
+    if entry is None or plan.module is None or not plan.module.complete:
+        return False
+    output = Value(entry, entry.by_name[entry.root], alias.output_index or ())
+    return any(
+        updated and update_of(plan.module, *value) is not None
+        for value, updated in versions_in_place(plan, output)
+    )
+
+
 def _writes(plan: Plan, output: Value) -> Iterator[tuple[str, tuple[int, bool]]]:
     """The values that are written in the memory of an output on the way to it.
 
