@@ -65,6 +65,16 @@ def accumulation() -> Workload:
     return Workload(name="accumulation", fn=_accumulate, args=args, donate_argnums=0)
 
 
+def square_batch() -> Workload:
+    def step(weights, batch):
+        gradients = jax.grad(lambda ws: jnp.mean(jnp.tanh(batch @ ws["w"]) ** 2))(weights)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    return Workload(
+        name="square_batch", fn=step, args=({"w": _array(SIDE, SIDE)}, _array(SIDE, SIDE))
+    )
+
+
 def replay() -> Workload:
     """Samples from a buffer that gets new rows."""
     args = (_array(64, 32), _array(4096, 64), _array(16, 64), _array(2, dtype=jnp.uint32))

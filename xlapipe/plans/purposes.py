@@ -257,15 +257,21 @@ class Uses:
             for end in ends:
                 by_path.setdefault((end, output.shape, output.dtype), []).append(output.index)
         returned = set()
-        for leaf in program.arguments:
+        taken = {
+            alias.output_index[0]
+            for alias in plan.alias_of_parameter.values()
+            if alias.output_index
+        }
+        paths_of = {leaf: leaf.path[len(argument_name(leaf.path)) :] for leaf in program.arguments}
+        for leaf in sorted(program.arguments, key=lambda leaf: not paths_of[leaf]):
             number = leaf.parameter_number
             if number is None or (leaf.dtype.startswith(_INTEGERS) and leaf.shape):
                 continue
-            alias = plan.alias_of_parameter.get(number)
-            path = leaf.path[len(argument_name(leaf.path)) :]
+            alias, path = plan.alias_of_parameter.get(number), paths_of[leaf]
             indices = by_path.get((path, leaf.shape, leaf.dtype), [])
             if not path:  # an output of its type alone: the first argument has the first
-                indices, by_path[path, leaf.shape, leaf.dtype] = indices[:1], indices[1:]
+                indices = [index for index in indices if index not in taken][:1]
+            taken.update(indices)
             paths: list[tuple[int, ...]] = [(index,) for index in indices]
             if alias is not None:
                 paths = [alias.output_index or ()]
