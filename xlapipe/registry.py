@@ -18,6 +18,7 @@ path. Either may be followed by keyword arguments for the function that makes th
 import ast
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -137,7 +138,18 @@ def refuse_module_file(name: str) -> None:
         module = ".".join(path.with_suffix("").parts) if not path.is_absolute() else path.stem
         raise WorkloadError(
             f"{path}: is a Python file, expected the name of a workload in it, or a dump; fix: "
-            f"{module}:NAME, where NAME is that of a Workload in it"
+            f"{module}:NAME, where NAME is that of a Workload in it; what reads dumps takes the "
+            f"folder that `xlapipe dump {module}:NAME` prints"
+        )
+
+
+def refuse_workload(name: str) -> None:
+    """Refuses the name of a workload where a dump is expected; returns for another name."""
+    base = name.partition("(")[0]
+    if _TARGET.fullmatch(base) or any(base == item.name for item in registered_workloads()):
+        raise WorkloadError(
+            f"{name}: expected a dump, found the name of a workload; fix: give the folder that "
+            f"`xlapipe dump {shlex.quote(name)}` prints"
         )
 
 

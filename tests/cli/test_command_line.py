@@ -49,3 +49,11 @@ def test_python_m_xlapipe_is_the_command_line() -> None:
         [sys.executable, "-m", "xlapipe", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"xlapipe {xlapipe.__version__}\n"
+
+
+def test_an_argument_that_may_be_left_out_is_not_required(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["show"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: PATH\n")

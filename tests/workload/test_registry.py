@@ -158,6 +158,16 @@ def test_a_python_file_is_refused_with_the_modules_name(
     assert "fix: gpt:NAME, where NAME is that of a Workload in it" in error
 
 
+@pytest.mark.parametrize("name", ["step", "step(layers=2)", "steps:workload"])
+def test_a_workload_where_a_dump_is_expected_is_refused_with_its_dump(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(tmp_path, TABLE)
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", name]) == 2
+    assert "found the name of a workload; fix: give the folder that" in capsys.readouterr().err
+
+
 def test_the_nearest_table_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A nearer pyproject.toml without a table, or one that has no xlapipe in it, is passed over."""
     write_project(tmp_path, TABLE)

@@ -17,6 +17,7 @@ OPTIONS: Options = {
     "path PATH": PATH_HELP,
     "names NAME": {
         "nargs": "*",
+        "default": (),
         "help": "what a source line, a value or an argument holds, who makes it, until when it is "
         "kept: gpt.py:63, fusion.12, params; or the bytes and time of a module: Attention",
     },

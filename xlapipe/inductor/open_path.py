@@ -1,12 +1,13 @@
 """Opens what XLA wrote at a path, and refuses what torch Inductor wrote there."""
 
+import os
 from pathlib import Path
 
 from xlapipe.dump.dump import is_dump, open_dump
 from xlapipe.dump.readers import read_path
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError
-from xlapipe.registry import refuse_module_file
+from xlapipe.registry import refuse_module_file, refuse_workload
 
 
 def is_inductor_dump(path: Path) -> bool:
@@ -29,4 +30,6 @@ def open_path(path: Path) -> XlaFiles:
         )
     if path.suffix == ".py":
         refuse_module_file(str(path))
+    if not os.path.lexists(path):
+        refuse_workload(str(path))
     return XlaFiles(read_path(path), path=path)
