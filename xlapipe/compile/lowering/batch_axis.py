@@ -138,9 +138,9 @@ class BatchAxis:
             return result
         right = (axis is None) if result.kind in (Kind.SAME, Kind.SUM) else axis != "several"
         if result.kind in (Kind.ROWS, Kind.MIXED) or not right:
-            if not self.mixed_by:
-                line = user_line(equation)
-                self.mixed_by = f"{equation.primitive.name} at {line or 'an unknown line'}"
+            self.mixed_by = self.mixed_by or equation.primitive.name
+            if " at " not in self.mixed_by and (line := user_line(equation)) is not None:
+                self.mixed_by += f" at {line}"  # of the call that it is in, if it has no line
             return MIXED
         return result
 

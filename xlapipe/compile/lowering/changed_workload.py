@@ -6,7 +6,7 @@ The compiling child calls `changed_workload` like a user's function, so the pare
 import functools
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_librar
 from xlapipe.compile.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.compile.lowering.load_workload import load_workload, named_value
 from xlapipe.compile.lowering.meshes import is_spec
-from xlapipe.compile.lowering.names import named_leaves
+from xlapipe.compile.lowering.names import named_leaves, positional_names
 from xlapipe.compile.lowering.policy_change import PolicyChange
 from xlapipe.compile.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.errors import ParameterError, WorkloadError
@@ -39,6 +39,7 @@ def changed_workload(
     shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
     specs: Mapping[str, Sequence[Any]] | None = None,
+    carried: Mapping[str, str] | None = None,
     unreturned: Sequence[int] = (),
     constants_as_arguments: bool = False,
     policy: Mapping[str, Any] | None = None,
@@ -55,6 +56,7 @@ def changed_workload(
       constants_as_arguments: of the program, of what the step captures.
       unreturned: numbers of outputs, in the order of their leaves, that the step returns no more.
       specs: of leaves of the arguments, by path, over the workload's own mesh.
+      carried: the outputs that replace arguments, which get their specs too.
 
     Raises:
       WorkloadError: the change is not possible for this workload.
@@ -78,7 +80,7 @@ def changed_workload(
         smaller = load_workload(_halved(original, shard_size))
         workload = sharded(workload, axes_that_differ(workload, smaller, _SHARDS), _SHARDS)
     if specs is not None:
-        workload = resharded(workload, axes_by_number(workload, specs))
+        workload = resharded(workload, axes_by_number(workload, specs), carried or {})
     if shard_leaves is not None:
         workload = sharded(workload, axes_by_number(workload, shard_leaves), _SHARDS)
     return workload
@@ -188,15 +190,30 @@ def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -
             "fix: choose sizes that are"
         )
     leaves, tree = jax.tree.flatten(tuple(workload.args))
+    _refuse_named(workload, axis_of_leaf, len(leaves))
     specs = [PartitionSpec()] * len(leaves)
     for number, axis in axis_of_leaf.items():
         specs[number] = PartitionSpec(*[None] * axis, _AXIS)
     return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
 
 
-def resharded(workload: Workload, spec_of_leaf: Mapping[int, Sequence[Any]]) -> Workload:
-    """The workload with other shardings of some leaves, over its own mesh."""
+def _refuse_named(workload: Workload, numbers: Iterable[int], count: int) -> None:
+    if any(number >= count for number in numbers):
+        raise WorkloadError(
+            f"workload {workload.name}: arguments by keyword get no in_specs; fix: pass what is "
+            "sharded by position"
+        )
+
+
+def resharded(
+    workload: Workload, spec_of_leaf: Mapping[int, Sequence[Any]], carried: Mapping[str, str]
+) -> Workload:
+    """The workload with other shardings of some leaves, over its own mesh.
+
+    The outputs at the paths that are `carried` by arguments get the specs of these.
+    """
     leaves, tree = jax.tree.flatten(tuple(workload.args))
+    _refuse_named(workload, spec_of_leaf, len(leaves))
     specs = {
         number: PartitionSpec(
             *(tuple(axes) if isinstance(axes, list) else axes for axes in entries)
@@ -214,7 +231,27 @@ def resharded(workload: Workload, spec_of_leaf: Mapping[int, Sequence[Any]]) -> 
         jax.tree.broadcast(given, tuple(workload.args), is_leaf=is_spec), is_leaf=is_spec
     )
     changed = [specs.get(number, spec) for number, spec in enumerate(own)]
-    return replace(workload, in_specs=jax.tree.unflatten(tree, changed))
+    in_specs = jax.tree.unflatten(tree, changed)
+    if workload.out_specs is None:
+        return replace(workload, in_specs=in_specs)
+    names = positional_names(workload.fn, len(workload.args))
+    start, new = 0, {}
+    for name, its in zip(names, in_specs, strict=True):
+        end = start + len(jax.tree.leaves(its, is_leaf=is_spec))
+        if name in carried and any(start <= number < end for number in specs):
+            new[carried[name]] = its
+        start = end
+    out_specs = jax.tree.map_with_path(
+        lambda path, spec: new.pop(f"out{jax.tree_util.keystr(path)}", spec),
+        workload.out_specs,
+        is_leaf=is_spec,
+    )
+    if new:
+        raise WorkloadError(
+            f"workload {workload.name}: out_specs has no one spec for {', '.join(new)}, which is "
+            "returned for what is sharded; fix: state the specs in the workload"
+        )
+    return replace(workload, in_specs=in_specs, out_specs=out_specs)
 
 
 def axes_by_number(workload: Workload, axis_of_path: Mapping[str, _Axes]) -> dict[int, _Axes]:

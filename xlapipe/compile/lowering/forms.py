@@ -238,7 +238,7 @@ def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
         )
 
     if any(aval.shape for aval in whole.out_avals):
-        return 0, "a result is not a number"
+        return 0, "the function also returns an array"
     given = [ROWS if n in split else SAME for n in range(len(floats))]
     gradients = [BatchPart(Kind.ROWS, 1) if n in split else MEAN for n, f in enumerate(floats) if f]
     expected = [*(MEAN for _ in whole.out_avals), *gradients]

@@ -1,7 +1,7 @@
 """Leaves that every device of a mesh's axis holds whole, and rows that shard them over it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.plans.donatable import argument_name
@@ -26,6 +26,7 @@ class Replicated:
       name: weights, optimizer state, or an argument's name.
       saved_bytes: of each device, if they are sharded.
       specs: to shard them, by path.
+      carried: the outputs that replace arguments.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Replicated:
     size: int
     saved_bytes: int = 0
     specs: dict[str, Spec] = field(default_factory=dict)
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def change(self) -> StepChange:
@@ -48,12 +50,14 @@ class Replicated:
             more = f" and {len(own) - _PRINTED} more" if len(own) > _PRINTED else ""
             lines.append(f"# {', '.join(own[:_PRINTED])}{more}: PartitionSpec{spec!r}\n")
         code = "# as in_shardings, and as out_shardings of what is returned for them\n"
-        return StepChange(text, code + "".join(lines), arguments={"specs": self.specs})
+        arguments = {"specs": self.specs, "carried": self.carried}
+        return StepChange(text, code + "".join(lines), arguments=arguments)
 
 
 def replicated(program: Program) -> Iterator[Replicated]:
     """The groups of leaves of which most bytes are saved by sharding them."""
-    mesh = program.facts.mesh or {}
+    mesh, call = program.facts.mesh or {}, program.facts.call
+    carried = call.carried if call is not None else {}
     occupancy = Occupancy(program.plan)
     uses = Uses(occupancy, Labels(program))
     purposes = {
@@ -77,7 +81,7 @@ def replicated(program: Program) -> Iterator[Replicated]:
             if size == 1 or split[axis] or not whole or leaf.parameter_number is None:
                 continue
             along = max(whole, key=lambda n: leaf.shape[n])
-            group = groups.setdefault((name, axis), Replicated(name, axis, size))
+            group = groups.setdefault((name, axis), Replicated(name, axis, size, carried=carried))
             group.saved_bytes += leaf.size_bytes - leaf.size_bytes // size
             group.specs[leaf.path] = tuple(
                 axis if n == along else entry for n, entry in enumerate(spec)
