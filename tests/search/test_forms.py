@@ -19,6 +19,7 @@ from flax import nnx
 
 from tests.folders import ROOT, STEPS
 from tests.steps import batch_steps, form_steps
+from xlapipe.cli import main
 from xlapipe.compile.lowering.changed_functions import AppliedPolicy
 from xlapipe.compile.lowering.chosen_policy import apply_policy, apply_to_libraries, stop
 from xlapipe.compile.lowering.forward_graph import FormSite, ForwardGraph
@@ -267,7 +268,12 @@ def test_over_a_mesh_parts_of_flat_rows_have_every_nth_example(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "function"), [("loss", "loss_in_blocks"), ("microbatches", "accumulated")]
+)
+def test_parts_of_a_batch_are_joined_with_a_policy(
+    kind: str, function: str, tmp_path: Path
+) -> None:
     loss, args = MEANS["optax"]
     graph = recorded(gradient_of(loss), args, tmp_path)
     own = [*form_changes(Written(), graph)]  # type: ignore[arg-type]
@@ -276,15 +282,29 @@ def test_a_loss_in_blocks_is_joined_with_a_policy(tmp_path: Path) -> None:
     policy = StepChange(
         "recompute", source, policy=PolicyChange(kind="scan", source=source, lines=lines)
     )
-    both = policy.joined(by_kind(own, "loss")[0])
-    assert "policy =" in both.code and "def loss_in_blocks" in both.code
+    parts = by_kind(own, kind)[0]
+    both = policy.joined(parts) if kind == "loss" else parts.joined(policy)
+    assert "policy =" in both.code and f"def {function}" in both.code
     texts = set()
-    for change in (policy, both):
+    for change in (policy, parts, both):
         assert_equal(gradient_of(loss), args, change)
         apply_policy(change.policy or PolicyChange())
         texts.add(jax.jit(partial(gradient_of(loss))).lower(*args).as_text())
         stop()
-    assert len(texts) == 2
+    assert len(texts) == 3
+
+
+@pytest.mark.slow
+def test_where_nothing_fits_policies_are_joined_with_microbatches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    step = "tests.steps.public_forms:step(name='gpt',small=True)"
+    assert main(["choose", step, "--memory", "100", "--json"]) == 1
+    rows = {row["change"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    joined = {tuple(text.split("; ")): row for text, row in rows.items() if text and "; " in text}
+    assert joined and all("microbatches" in first for first, _ in joined)
+    for names, row in joined.items():
+        assert all(row["total_bytes"] < rows[name]["total_bytes"] for name in names)
 
 
 @pytest.mark.parametrize(

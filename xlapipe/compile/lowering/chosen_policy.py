@@ -66,7 +66,8 @@ def apply_policy(change: PolicyChange) -> None:
         scanned = applied.scanned(names["scanned"])
         _ACTIVE.enter_context(patch.object(builtins, "scanned", scanned, create=True))
         _ACTIVE.enter_context(changed_code(change.lines, partial(_with_scans, change.statements)))
-    _ACTIVE.enter_context(decorated_functions(blocks))
+    if blocks:
+        _ACTIVE.enter_context(decorated_functions(blocks))
     if change.record is not None:
         applied.recorded = _ACTIVE.enter_context(recorded_calls(applied.counts_calls))
     if change.unchanged is not None:

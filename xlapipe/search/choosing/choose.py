@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from xlapipe.compile.defaults import default_target
 from xlapipe.compile.lowering.forward_graph import ForwardGraph
-from xlapipe.compile.lowering.policy_change import BLOCK, CHECKPOINT, LOSS, SCAN
+from xlapipe.compile.lowering.policy_change import (
+    BLOCK,
+    CHECKPOINT,
+    LOSS,
+    MICROBATCHES,
+    SCAN,
+)
 from xlapipe.devices.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.program import Program
@@ -48,6 +54,8 @@ _SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
 # Budgets between the largest plan that fits and the smallest that does not.
 _BETWEEN = (0.25, 0.5, 0.75)
 _MOST_OFFLOADED = 3
+# A policy in microbatches takes 1.1 to 1.3 times the product of what each of them leaves: GPTs.
+_NOT_SPLIT = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +222,7 @@ class _Search:
                 self._compile_forms(folder)
         else:
             self.compiles.run(self.bases)
-        self._run((base, self._with_loss_in_blocks(base)) for base in self.bases)
+        self._run((base, self._with_parts(base)) for base in self.bases)
         searched = [(base, self._places.get(base.values_text, ())) for base in self.bases]
         searched = [(base, places) for base, places in searched if places]
         if self.remat:
@@ -351,25 +359,25 @@ class _Search:
             yield from policies_for(base.target, places)
         yield from (change for change in changes if not change.is_same_step)
 
-    def _with_loss_in_blocks(self, base: Candidate) -> Iterator[StepChange]:
-        """The fastest and the smallest policy with the loss in blocks, if no plan fits without."""
+    def _with_parts(self, base: Candidate) -> Iterator[StepChange]:
+        """The fastest and the smallest policy with the loss in blocks, and in microbatches.
+
+        Only if no plan fits as written, and microbatches if none that fits is as fast already.
+        """
         rows = sorted(self.compiles.rows_of(base), key=lambda row: row.rank)
-        if any(row.fits for row in rows if row.candidate.change is None):
+        written = next((row for row in rows if row.candidate.change is None), None)
+        policies = _of_kinds(rows, SCAN, BLOCK, CHECKPOINT)
+        if not policies or (written is not None and written.fits):
             return
-        changes = [row.candidate.change for row in rows]
-        of_kind = [change.policy.kind if change and change.policy else None for change in changes]
-        loss = next((own for own, kind in zip(changes, of_kind, strict=True) if kind == LOSS), None)
-        policies = [
-            row
-            for row, kind in zip(rows, of_kind, strict=True)
-            if kind in (SCAN, BLOCK, CHECKPOINT)
-        ]
-        if loss is None or not policies:
-            return
+        fastest = next((row for row in rows if row.fits), None)
         smallest = min(policies, key=lambda row: row.memory.total_bytes)
-        for change in dict.fromkeys(row.candidate.change for row in (policies[0], smallest)):
-            if change is not None:
-                yield change.joined(loss)
+        for row in policies[:1] if smallest is policies[0] else (policies[0], smallest):
+            assert row.candidate.change is not None
+            for loss in filter(None, (own.candidate.change for own in _of_kinds(rows, LOSS)[:1])):
+                yield row.candidate.change.joined(loss)
+            if written is not None and (fastest is None or row.rank < fastest.rank):
+                parts = _fewest(_of_kinds(rows, MICROBATCHES), row, written)
+                yield from (own.joined(row.candidate.change) for own in parts)
 
     def _donating(self, base: Candidate) -> Iterator[StepChange]:
         """Donation, where it is not stated, with the rows that are the best ones with it."""
@@ -434,3 +442,25 @@ class _Search:
             step_bytes = high_bytes - low.kept_bytes
             shares = [(low.kept_bytes + part * step_bytes) / whole for part in _BETWEEN]
             yield from self._searched(place, shares, base.target)
+
+
+def _of_kinds(rows: Iterable[Row], *kinds: str) -> list[Row]:
+    """The rows that one change of a kind makes alone."""
+    changes = ((row, row.candidate.change) for row in rows)
+    policies = ((row, change.policy) for row, change in changes if change is not None)
+    return [row for row, own in policies if own and own.kind in kinds and own.also is None]
+
+
+def _fewest(microbatches: Iterable[Row], policy: Row, written: Row) -> Iterator[StepChange]:
+    """The fewest microbatches in which a policy probably fits, else the most.
+
+    Both together save as much of the rest as each of them of the step, but what no batch splits.
+    """
+    limit_bytes = policy.memory.total_bytes + policy.memory.headroom_bytes
+    whole_bytes = _NOT_SPLIT * policy.memory.total_bytes / written.memory.total_bytes
+    most = None
+    for row in sorted(microbatches, key=lambda row: -row.memory.total_bytes):
+        most = row.candidate.change
+        if whole_bytes * row.memory.total_bytes <= limit_bytes:
+            break
+    yield from filter(None, [most])
