@@ -167,7 +167,6 @@ compile_or_get_cached = ReplacedAttribute(compiler, "compile_or_get_cached")
 """What jax's compile calls with the module and the compile options. Loud: `xla_input` expects one
 call with its arguments."""
 
-
 # --- XLA ----------------------------------------------------------------------------------------
 
 backend_compile_and_load = compiler.backend_compile_and_load

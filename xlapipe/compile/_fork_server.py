@@ -38,7 +38,6 @@ IMPORTED_BY_WORKLOADS = (
     "optax",
 )
 
-
 _SILENT_CLIENT_SECONDS = 60.0
 
 

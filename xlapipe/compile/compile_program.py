@@ -55,7 +55,6 @@ while [ $# -gt 1 ]; do
 done
 """
 
-
 _PTX_OPTION = "xla_gpu_ptx_file"
 
 

@@ -17,7 +17,6 @@ from xlapipe.plans.buffers import AllocationKind
 
 _FIX = "fix: the file is damaged, dump it again; if torch wrote it so, report it with the file"
 
-
 # Line in the file, what is expected, what was found.
 _Problem = tuple[int | None, str, str]
 

@@ -91,7 +91,6 @@ _COLLECTIVE_COLOR = 4
 # Opcodes that take no time between other kernels, or that only start an operation.
 _NO_WORK = NO_KERNEL | DEVICE_NUMBERS | POINT_TO_POINT | {"copy-start"}
 
-
 Groups = tuple[tuple[int, ...], ...]
 
 

@@ -48,7 +48,6 @@ _FIX = (
     "compiles; if this error stays, report it with the dump, because XLA's output may have changed"
 )
 
-
 _SPARSE_CORES = 7  # color of their memory
 
 

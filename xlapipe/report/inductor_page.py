@@ -33,7 +33,6 @@ _TOTALS = (
     "unknown_allocations",
 )
 
-
 # Rows of a table on the first screen.
 _FEW_ROWS = 8
 

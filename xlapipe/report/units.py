@@ -9,7 +9,6 @@ _WRITTEN = re.compile(
     re.IGNORECASE,
 )
 
-
 # Share of a size. A smaller error does not change a reader's decision.
 _LEAST_ERROR = 0.01
 

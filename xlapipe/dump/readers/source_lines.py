@@ -25,7 +25,6 @@ SCHEMA_VERSION = 1
 _HEAD = b'{"schema_version": 1, "sha256": "%s",\n'
 _DAMAGED = "copy the whole folder, update xlapipe, or make the dump again"
 
-
 _Rows: TypeAlias = tuple[tuple[str, int] | None, ...]
 
 
