@@ -22,7 +22,7 @@ from xlapipe.dump.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.dump_row import dump_row
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.pages import aligned_rows
 
 LONG_NAME = "package.module_with_a_long_name:workload(layers=28)"
 

@@ -11,8 +11,8 @@ from xlapipe.report import pages
 from xlapipe.report.cells import Number
 from xlapipe.report.difference import difference_page
 from xlapipe.report.html_page import render_tables_page
+from xlapipe.report.pages import Table
 from xlapipe.report.subjects import open_subject
-from xlapipe.report.text_table import Table
 
 DECODE = f"qwen3-decode/h200-cublas-jax{GOLDEN_JAXLIB}"
 

@@ -6,8 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.cli.fit_table import CELLS, RowCell, table_of
+from xlapipe.report.pages import aligned_rows
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import exact, microseconds, rounded
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.rows import front, row_figures

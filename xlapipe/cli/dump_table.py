@@ -11,8 +11,8 @@ from rich.text import Text
 from xlapipe.cli.output import NEXT
 from xlapipe.cli.progress import Bar
 from xlapipe.plans.wording import counted
+from xlapipe.report.pages import aligned_row
 from xlapipe.report.target_text import device_text, tune_text
-from xlapipe.report.text_table import aligned_row
 from xlapipe.report.units import rounded
 from xlapipe.report.wrapped_text import folded
 

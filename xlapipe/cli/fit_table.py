@@ -8,8 +8,8 @@ from rich.text import Text
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.usable_memory import outside_label
+from xlapipe.report.pages import aligned_rows
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
 from xlapipe.search.planned_memory import (
     SMALL_MARGIN,

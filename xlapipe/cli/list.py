@@ -10,7 +10,7 @@ import argparse
 
 from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.pages import aligned_rows
 
 OPTIONS: Options = {}
 

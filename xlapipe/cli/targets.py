@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Options
 from xlapipe.cli.output import print_json, print_text
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.pages import aligned_rows
 from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:

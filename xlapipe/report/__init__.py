@@ -2,9 +2,8 @@
 
 Modules are named for what they return: `*_figures.py` the JSON of a command, `*_lines.py` its lines
 for a terminal; `donation_lines.py`, `collective_lines.py` and `findings.py` return both. What
-`xlapipe report` shows is a `Page` of sections with tables of cells (`pages.py`, `text_table.py`,
-`cells.py`), which `pages.py` renders for a terminal, and `html_page.py` as HTML; `plan_figures.py`
-makes the JSON.
+`xlapipe report` shows is a `Page` of sections with tables of cells (`pages.py`, `cells.py`), which
+`pages.py` renders for a terminal, and `html_page.py` as HTML; `plan_figures.py` makes the JSON.
 `overview/` is the plan on one screen, and `failures/` reads what a run printed when it ran out of
 memory.
 

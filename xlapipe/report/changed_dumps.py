@@ -16,8 +16,8 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.donation import donations, small_copies
 from xlapipe.plans.second_call import recompiles
 from xlapipe.plans.wording import listed
+from xlapipe.report.pages import column_widths
 from xlapipe.report.records import named
-from xlapipe.report.text_table import column_widths
 from xlapipe.report.units import rounded, seconds_text
 from xlapipe.report.xla_subject import XlaSubject
 from xlapipe.time.predict import Prediction

@@ -11,8 +11,7 @@ from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import RequestedCollective
 from xlapipe.report import cells
 from xlapipe.report.cells import Cell, Name
-from xlapipe.report.pages import Section
-from xlapipe.report.text_table import Table, grouped
+from xlapipe.report.pages import Section, Table, grouped
 from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_ROWS = 40

@@ -8,9 +8,8 @@ from xlapipe.differences.compilers.comparison import CompilerComparison
 from xlapipe.differences.compilers.compiler_side import CompilerSide
 from xlapipe.differences.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves
 from xlapipe.report import cells
-from xlapipe.report.pages import Page, Section
+from xlapipe.report.pages import Page, Section, Table
 from xlapipe.report.records import named
-from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
 
 

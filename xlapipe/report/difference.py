@@ -8,8 +8,7 @@ from rich.text import Text
 
 from xlapipe.differences import Difference, Sentence, compare_opened
 from xlapipe.report import cells
-from xlapipe.report.pages import Page, Section
-from xlapipe.report.text_table import Table
+from xlapipe.report.pages import Page, Section, Table
 from xlapipe.report.units import change_class, rounded
 from xlapipe.report.xla_subject import XlaSubject
 

@@ -12,9 +12,8 @@ from xlapipe.plans.wording import counted
 from xlapipe.report import cells
 from xlapipe.report.cells import Name, Outcome
 from xlapipe.report.memory_spaces import move_figures
-from xlapipe.report.pages import Section
+from xlapipe.report.pages import Section, Table, grouped
 from xlapipe.report.records import named
-from xlapipe.report.text_table import Table, grouped
 from xlapipe.report.xla_subject import XlaSubject
 
 _MAX_LEAVES = 40

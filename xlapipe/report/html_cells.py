@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from xlapipe.plans.peak import PeakGroup
 from xlapipe.report import units
 from xlapipe.report.cells import Cell, Held, Name, Number, Outcome, cell_text
-from xlapipe.report.text_table import Table
+from xlapipe.report.pages import Table
 
 _CACHED = 1 << 14
 _FEW_COLUMNS = 5

@@ -9,8 +9,7 @@ from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans import BufferAllocation, Gemm, SourceLine
 from xlapipe.report.cells import Cell, known
 from xlapipe.report.inductor_figures import sequence_totals
-from xlapipe.report.pages import Page, Section
-from xlapipe.report.text_table import MOST_ROWS, Table, grouped, shapes_of_product
+from xlapipe.report.pages import MOST_ROWS, Page, Section, Table, grouped, shapes_of_product
 from xlapipe.report.units import exact
 
 _TITLES = {

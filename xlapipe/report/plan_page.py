@@ -14,10 +14,9 @@ from xlapipe.report.cells import Held, Name
 from xlapipe.report.collective_lines import collective_section
 from xlapipe.report.donation_lines import donation_section
 from xlapipe.report.memory_spaces import host_lines, space_rows
-from xlapipe.report.pages import Page, Section
+from xlapipe.report.pages import Page, Section, Table, grouped, shapes_of_product
 from xlapipe.report.plan_figures import known_copies
 from xlapipe.report.target_text import device_text, short_label
-from xlapipe.report.text_table import Table, grouped, shapes_of_product
 from xlapipe.report.time_figures import step_time
 from xlapipe.report.time_lines import time_section
 from xlapipe.report.units import exact

@@ -7,8 +7,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans.wording import counted
 from xlapipe.report import cells
 from xlapipe.report.cells import Cell, Name
-from xlapipe.report.pages import Section
-from xlapipe.report.text_table import Table, grouped
+from xlapipe.report.pages import Section, Table, grouped
 from xlapipe.report.time_figures import StepTime, TimeRow, longest_first
 from xlapipe.report.units import microseconds
 from xlapipe.time.collectives.exchange import DATASHEET, TABLE
